@@ -152,10 +152,20 @@ class KeyAuthenticator:
         Raises:
             StorageUnavailable: nobody can tell.
         """
-        found = (await self.configured()).get(key_id)
-        if found is not None:
-            return None if found.ended(self._clock.now()) else found
-        return await self._runtime.by_id(key_id) if self._runtime is not None else None
+        return (await self.holders_of((key_id,))).get(key_id)
+
+    async def holders_of(self, key_ids: Collection[str]) -> dict[str, KeyPolicy]:
+        """Whose the keys of these ids are, as far as they count.
+
+        Raises:
+            StorageUnavailable: nobody can tell.
+        """
+        configured, now = await self.configured(), self._clock.now()
+        found = {key_id: configured[key_id] for key_id in key_ids if key_id in configured}
+        others = [key_id for key_id in key_ids if key_id not in configured]
+        if others and self._runtime is not None:
+            found |= await self._runtime.by_ids(others)
+        return {key_id: policy for key_id, policy in found.items() if not policy.ended(now)}
 
     async def names(self, key_ids: Collection[str]) -> dict[str, str]:
         """What people call the keys of these ids, where they do.

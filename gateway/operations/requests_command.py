@@ -59,6 +59,8 @@ def requests(
             err.write("messages are encrypted: their text cannot be searched\n")
         found, has_more = await _all(search, query)
         records = [request_record(each) for each in found]
+        if query.sort != "time":
+            err.write(f"sorted by {query.sort}: requests of which that is not known are left out\n")
         if options.csv:
             screen.csv(CSV_FIELDS, records)
         elif options.json:

@@ -202,7 +202,7 @@ async def test_s14_5_what_a_failed_request_was_told_of_a_file_is_not_kept(
     make: Make, store: ConversationStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """Its attachments are not stored, so that nobody would find the words when the file is deleted."""
-    made = await make().add(RequestCaller(tenant, None, {}), of(b"larkspur"), said)
+    made = await make().add(RequestCaller(tenant, None, {}), of(b"words of a file"), said)
     paper = replace(document("larkspur"), metadata={"attachment_type": "document", "file_id": made.id})
     told = {"status": "failed", "attachments": (paper,), "entry": quoted("larkspur")}
     await store.commit(turn(tenant, f"conv_failed_{tenant}", answers=(), created=True, **told))

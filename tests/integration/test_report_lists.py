@@ -1,10 +1,13 @@
 """§13.9: the lists of conversations and requests, on both databases, against the same choice made in Python."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -23,6 +26,8 @@ from gateway.core.types.report_lists import (
     RequestPosition,
     RequestQuery,
 )
+from gateway.core.types.turn import TurnCommit
+from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
@@ -30,6 +35,7 @@ from gateway.storage.reports import found_requests
 from gateway.storage.reports.conversations import list_conversations, read_conversation
 from gateway.storage.reports.request_list import list_requests, read_arrivals, read_named, read_request, tenant_of
 from gateway.storage.store import ConversationStore
+from tests.integration.commits import bill, message, turn
 from tests.integration.test_roll_ups import UNPRICED, paid
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -264,6 +270,117 @@ def _is_found(row: Any, query: RequestQuery) -> bool:
             return False
     pairs = ((want.key, row.key_id), (want.http_status, status))
     return _is_asked(row, part) and all(asked in (None, found) for asked, found in pairs)
+
+
+async def test_s13_18_a_list_reads_how_questions_begin_and_no_whole_messages(
+    store: ConversationStore, transactions: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last user message of each request; behind a picture, too."""
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5000}}
+    seen = [picture, {"type": "text", "text": "What is on it?"}]
+    asked = (
+        message("user", "An earlier one."),
+        message("assistant", "Yes."),
+        message("user", "The  last\none. " * 900),
+    )
+    await store.commit(turn("t1", "conv_long", created=True, new_messages=asked))
+    await store.commit(turn("t1", "conv_seen", created=True, new_messages=(message("user", seen),)))
+    await store.commit(TurnCommit(bill("t1", None)))
+    read: list[Any] = []
+    body_of = rows.body_of
+
+    def counted(row: Any) -> Any:
+        read.append(row)
+        return body_of(row)
+
+    monkeypatch.setattr(rows, "body_of", counted)
+
+    async def questions(**having: Any) -> set[str | None]:
+        query = RequestQuery(RequestChoice(**having))
+        found = await transactions.run(lambda connection: found_requests.find_requests(connection, query))
+        return {each.question and each.question[:14] for each in found.found}
+
+    assert await questions() == {"The last one. ", "What is on it?", None}
+    assert not read
+    assert await questions(text="on IT") == {"What is on it?"}
+    assert await questions(text="earlier") == {"The last one. "}
+
+
+@contextmanager
+def listened(connection: sa.Connection) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that the database is asked meanwhile, with their values."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(*told: Any) -> None:
+        asked.append((told[2], told[3]))
+
+    sa.event.listen(connection, "before_cursor_execute", note)
+    try:
+        yield asked
+    finally:
+        sa.event.remove(connection, "before_cursor_execute", note)
+
+
+async def test_s13_18_a_search_for_a_text_asks_for_pages(
+    store: ConversationStore, transactions: DatabaseTransactions
+) -> None:
+    """Also where most of what the database finds has the words in another order."""
+    for number in range(40):
+        text = "lamp of brass" if number % 8 else "brass lamp"
+        await store.commit(turn("t1", f"conv_{number}", text, created=True))
+    query = RequestQuery(RequestChoice(text="BRASS lamp"), limit=4)
+
+    def look(connection: sa.Connection) -> tuple[FoundRequests, list[str]]:
+        with listened(connection) as asked:
+            return found_requests.find_requests(connection, query), [text for text, _ in asked]
+
+    found, asked = await transactions.run(look)
+    assert [each.question for each in found.found] == ["brass lamp"] * 4
+    assert found.older is not None
+    bodies = [each for each in asked if "messages.body" in each and "EXISTS" not in each]
+    assert len(bodies) <= 8
+    searches = [each for each in asked if "EXISTS" in each]
+    assert searches[0].lower().count("lower(") <= 4, "letters of ASCII are looked for once"
+
+
+async def test_s13_18_a_name_is_looked_up_by_indexes_alone(filled: DatabaseTransactions) -> None:
+    day = {"day": START.date(), "digest": b"1", "tenant": "t1", "model": "mini", "end_user": "ann", "key_id": "key_a"}
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(schema.usage_days.insert().values(**day))
+
+    await filled.run(work, write=True)
+    asked: list[tuple[str, Any]] = []
+
+    def look(connection: sa.Connection, tenant: str | None, name: str) -> list[tuple[str, str]]:
+        with listened(connection) as told:
+            found = found_requests.named_things(connection, tenant, name)
+        asked.extend(told)
+        return found
+
+    for tenant, name, found in (
+        (None, "s0", [("session", "conv_0000"), ("session", "conv_0001")]),
+        ("t2", "s0", [("session", "conv_0001")]),
+        (None, "ann", [("user", "ann")]),
+        ("t1", "ann", [("user", "ann")]),
+        ("t3", "ann", []),
+        (None, "writer", [("agent", "writer")]),
+        ("t2", "writer", [("agent", "writer")]),
+        ("t3", "writer", []),
+        ("t1", "key_a", [("key", "key_a")]),
+        (None, "mini", [("model", "mini")]),
+        ("t2", "mini", []),
+    ):
+        assert sorted(await filled.run(partial(look, tenant=tenant, name=name))) == found, (tenant, name)
+
+    def plans(connection: sa.Connection) -> list[str]:
+        if connection.dialect.name != "sqlite":
+            return []
+        told = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", values) for query, values in asked]
+        return [str(row[-1]) for each in told for row in each]
+
+    scans = [each for each in await filled.run(plans) if each.startswith("SCAN")]
+    assert not [each for each in scans if re.match(r"SCAN (ledger|sessions|usage_days)\b", each)], scans
 
 
 async def test_s13_9_arrivals_are_read_from_a_position_on(filled: DatabaseTransactions) -> None:

@@ -27,7 +27,7 @@ from gateway.storage.database.migrate import migrate, migrations_folder, revisio
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import contents, message, turn
+from tests.integration.commits import NOW, contents, message, quoted, turn
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import scrubbed_environment
 from tests.support.next_version import BREAKING, INDEX, NEXT, become_next, next_migrations, next_sources
@@ -148,6 +148,27 @@ async def test_where_something_was_stored_the_version_before_may_run_on(transact
     assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002")
     assert not all(await transactions.run(stored_bodies))
     assert await said(store, "conv_1") == [None, "found", "answer"]
+
+
+async def test_finishing_deletes_failures_that_quote_what_an_older_version_deleted(
+    transactions: DatabaseTransactions,
+) -> None:
+    """§6: a version that knew no failures left them where it deleted a conversation, or a part of one."""
+    await migrate(transactions)
+    store = ConversationStore(transactions, SystemClock())
+    names = ("conv_gone", "conv_cut", "conv_kept")
+    for name in names:
+        await store.commit(turn("t", name, answers=(), created=True, status="failed", entry=quoted("heliotrope")))
+    table = schema.conversations
+
+    def deletes(connection: sa.Connection) -> None:
+        connection.execute(table.delete().where(table.c.id == "conv_gone"))
+        connection.execute(table.update().where(table.c.id == "conv_cut").values(forgotten_at=NOW))
+
+    await transactions.run(deletes, write=True)
+    await finish(transactions)
+    left = sa.select(schema.ledger.c.conversation_id).where(schema.ledger.c.failure.is_not(None))
+    assert await transactions.run(lambda connection: list(connection.execute(left).scalars())) == ["conv_kept"]
 
 
 def test_a_check_says_that_an_upgrade_is_not_finished(storage_url: str) -> None:

@@ -1,6 +1,6 @@
 """`/v1/gateway/keys`: for administrators; `…/self` for whoever holds a key (guarantee §12.1)."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -40,6 +40,8 @@ class KeyRequest:
     key_id: str = ""
     seen: datetime | None = None
     """`updated_at` of the key that a change was made for; None: of whichever is there."""
+    is_brief: bool = False
+    """Of a list: without what costs much to add up, as the page does not show it."""
 
 
 Answer = Callable[[KeyRequest], Awaitable[dict[str, Any]]]
@@ -97,10 +99,10 @@ class KeyEndpoints:
                 raise invalid("after", "must be the id of a key")
             found = [(key.policy, key) for key in page.keys]
             if page.has_more:
-                return listed(await as_keys(self._store, found, self._keys.now()), has_more=True)
+                return await self._listed(asked, found, has_more=True)
         room = query.limit - len(found)
         found += [(policy, None) for policy in configured[:room]]
-        return listed(await as_keys(self._store, found, self._keys.now()), has_more=len(configured) > room)
+        return await self._listed(asked, found, has_more=len(configured) > room)
 
     async def read(self, asked: KeyRequest) -> dict[str, Any]:
         """`GET /v1/gateway/keys/{key_id}`"""
@@ -159,6 +161,10 @@ class KeyEndpoints:
         if key_id in await self._auth.configured():
             text = f"The key {key_id} stands in auth.keys of the configuration, and is changed there alone."
             raise KeyNotChangeable(text, param="key_id")
+
+    async def _listed(self, asked: KeyRequest, keys: Sequence[KnownKey], *, has_more: bool) -> dict[str, Any]:
+        told = await as_keys(self._store, keys, self._keys.now(), is_brief=asked.is_brief)
+        return listed(told, has_more=has_more)
 
     async def _told(self, policy: KeyPolicy, stored: StoredKey | None) -> dict[str, Any]:
         return (await as_keys(self._store, [(policy, stored)], self._keys.now()))[0]

@@ -17,20 +17,32 @@ from gateway.storage.stored_keys import MAX_GRACE, KeyStore
 FIELDS = TypeAdapter(KeyFields)
 OBJECT = "gateway.key"
 PERIODS: tuple[Period, ...] = get_args(Period)
+TOTAL: Period = "total"
 UNUSED = KeyUse({})
 KnownKey = tuple[KeyPolicy, StoredKey | None]
 """A key, and what is stored of it; None for one of the configuration, and for a signed token."""
 
 
-async def as_keys(store: KeyStore, keys: Sequence[KnownKey], now: datetime) -> list[dict[str, Any]]:
+async def as_keys(
+    store: KeyStore, keys: Sequence[KnownKey], now: datetime, *, is_brief: bool = False
+) -> list[dict[str, Any]]:
     """Keys without what their holders send, each with its state and its use.
+
+    Args:
+        is_brief: what was spent in all, for which all of a key's days are read, is told where it has a budget for that.
 
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
     starts: dict[str, date] = {period: period_of(period, now)[0] for period in PERIODS}
-    ids = [policy.key_id for policy, _ in keys if policy.key_id is not None]
-    uses = await store.use(ids, starts) if ids else {}
+    bounded = {period: start for period, start in starts.items() if period != TOTAL}
+    ids: dict[bool, list[str]] = {True: [], False: []}
+    for policy, _ in keys:
+        if policy.key_id is not None:
+            ids[is_brief and all(each.period != TOTAL for each in policy.budgets)].append(policy.key_id)
+    uses: dict[str, KeyUse] = {}
+    for is_bounded, some in ids.items():
+        uses |= await store.use(some, bounded if is_bounded else starts) if some else {}
     return [_as_key(policy, stored, uses.get(policy.key_id or "", UNUSED), now) for policy, stored in keys]
 
 
@@ -60,7 +72,7 @@ def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datet
         "updated_at": _time(stored.updated_at) if stored else None,
         "rotated_at": _time(stored.rotated_at) if stored else None,
         "revoked_at": _time(stored.revoked_at) if stored else None,
-        "spent_usd": {period: float(use.spent.get(period, 0)) for period in PERIODS},
+        "spent_usd": {period: float(use.spent.get(period, 0)) for period in use.spent or PERIODS},
         "last_used_on": use.last_day.isoformat() if use.last_day is not None else None,
     }
 

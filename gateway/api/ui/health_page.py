@@ -4,7 +4,7 @@ come from clients."""
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,13 @@ from gateway.upstream.routing.health import HealthWatch as DeploymentHealth
 
 PROBE = "ui:health"
 """A key that the cache does not have: asking for it shows whether it answers."""
+REASONS = {
+    "storage_schema_not_current": "the storage has the schema of another version: run gateway migrate",
+    "storage_cannot_be_written": "the storage is read-only",
+    "storage_unavailable": "the storage cannot be reached",
+    "shutting_down": "the gateway is shutting down",
+}
+"""Why it is not ready, as `/readyz` says it, and in words."""
 LIBRARIES = ("litellm", "starlette", "uvicorn", "sqlalchemy", "pydantic", "jinja2")
 RESIDENT = Path("/proc/self/status")
 
@@ -76,7 +83,7 @@ class HealthPage:
             storage = None
         counts = parts.observed.snapshot()
         told = None if page.tenant is None else {entry.model_name for entry in parts.settings.model_list}
-        reason = None if status == 200 else str(said.get("reason"))
+        reason = None if status == 200 else unready_text(said)
         return await page.render(
             "health.html",
             degraded=list(self._degraded(reason, storage, counts, told)),
@@ -105,8 +112,7 @@ class HealthPage:
         for model, trouble in sorted(parts.observed.metrics.troubles().items()):
             if told is not None and model not in told:
                 continue
-            times = "once" if trouble.errors == 1 else f"{trouble.errors} times"
-            yield DegradedPart(f"{model} is failing", f"{trouble.code}, {times}", trouble.since)
+            yield DegradedPart(*trouble_text(model, trouble, sees_all=told is None), trouble.since)
         if counts.planners_resting:
             text = f"{counts.planners_resting}, by planner and tenant: their last answers could not be used"
             yield DegradedPart("Planners in cooldown", text, None, "warn")
@@ -115,6 +121,19 @@ class HealthPage:
             yield DegradedPart("Bills missing from totals", text, None, "warn")
         if counts.hooks_lost:
             yield DegradedPart("Hook events dropped", f"{counts.hooks_lost}: the queue was full", None, "warn")
+
+
+def trouble_text(model: str, trouble: UpstreamTrouble, *, sees_all: bool) -> tuple[str, str]:
+    """What is wrong with a model that fails, and how. How often is told to who sees all tenants: they are the requests
+    of all."""
+    times = "once" if trouble.errors == 1 else f"{trouble.errors:,} times"
+    return f"{model} is failing", f"{trouble.code}, {times} since its last answer" if sees_all else trouble.code
+
+
+def unready_text(said: Mapping[str, Any]) -> str:
+    """Why no requests are served."""
+    reason = str(said.get("reason"))
+    return REASONS.get(reason, reason.replace("_", " "))
 
 
 def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | None) -> list[UpstreamState]:

@@ -69,7 +69,11 @@ docs/glossary.md says the same of them."""
 
 async def rendered(template: str, context: Mapping[str, Any]) -> bytes:
     """A template as bytes, made in a thread."""
-    return await asyncio.to_thread(lambda: render_page(environment().get_template(template), context))
+    return await asyncio.to_thread(_render, template, context)
+
+
+def _render(template: str, context: Mapping[str, Any]) -> bytes:
+    return render_page(environment().get_template(template), context)
 
 
 def render_page(template: Template, context: Mapping[str, Any]) -> bytes:

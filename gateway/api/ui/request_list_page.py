@@ -4,8 +4,8 @@ The address of a list says all of it: its filters, its order, its place.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,12 +14,14 @@ from urllib.parse import quote, urlencode
 from gateway.api.fields import invalid
 from gateway.api.ui.cost_pages import ColumnChart, ColumnValue, column_chart, filled
 from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.health_page import trouble_text, unready_text
 from gateway.api.ui.page import PageAnswer, PageRequest, redirect
 from gateway.api.ui.rendering import money, number, usd
 from gateway.billing.quota.gate import period_of
 from gateway.core.config.setting_sections import NO_ALLOWANCE, Period, SpendBudget
 from gateway.core.printing import csv_line
 from gateway.core.types.bill import CostQuery, CostRow, CostSums
+from gateway.core.types.keys import KeyPolicy
 from gateway.core.types.report_lists import FoundRequest, RequestQuery
 from gateway.inspection.request_search import (
     CSV_FIELDS,
@@ -75,7 +77,9 @@ class RequestListPage:
         found = await self._search.find(query)
         keys = {line.key_id for line in (each.line for each in found.found) if line.key_id is not None}
         wanted = {name: page.query.get(name, "") for name in FILTERS}
-        kept = {name: value for name, value in page.query.items() if name in (*FILTERS, "sort")}
+        kept = {name: value for name, value in page.query.items() if name in FILTERS}
+        if query.sort == "time" and query.ascending:
+            kept["sort"] = page.query["sort"]
         return await page.render(
             "requests.html",
             found=found.found,
@@ -94,15 +98,19 @@ class RequestListPage:
             older=found.older and page.link(older=str(found.older), newer=None),
             newer=found.newer and page.link(newer=str(found.newer), older=None),
             csv_link=f"{PATH}/requests.csv" + (f"?{urlencode(kept)}" if kept else ""),
+            csv_is_by_time=query.sort != "time",
         )
 
     async def csv(self, page: PageRequest) -> PageAnswer:
-        """All that the filters find, as a file that is written while it is read.
+        """All that the filters find, as a file that is written while it is read. It is in the order of time: any other
+        leaves out requests whose value is not known.
 
         Raises:
             InvalidRequest: as `show`.
         """
         query = self._query(page)
+        if query.sort != "time":
+            query = replace(query, sort="time", ascending=False, at=None)
         await self._search.find(query)  # a fault of the storage is an answer yet
         kept = 'attachment; filename="requests.csv"'
         headers = {"content-type": "text/csv; charset=utf-8", "content-disposition": kept}
@@ -175,12 +183,12 @@ TOP = 5
 
 @dataclass(frozen=True, slots=True)
 class TopLine:
-    """A model or key, what it cost today, and the requests behind that."""
+    """A model or key, what it cost today, and the requests behind that; no filter finds those that came without one."""
 
     name: str | None
     sums: CostSums
     share: float
-    link: str
+    link: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +241,7 @@ class OverviewPage:
                 row.names[0],
                 row.sums,
                 max(0, row.sums.cost_picousd) / dearest if dearest else 0.0,
-                f"{LIST}?{urlencode({'since': 'today', **({by: row.names[0]} if row.names[0] else {})})}",
+                f"{LIST}?{urlencode({'since': 'today', by: row.names[0]})}" if row.names[0] else None,
             )
             for row in rows[:TOP]
         ]
@@ -250,8 +258,11 @@ class OverviewPage:
         found = []
         for by in kinds:
             spent: dict[Period, dict[tuple[str | None, ...], Decimal]] = {}
-            for row in (await self._spent(by, "month", now, page.tenant))[:MAX_HOLDERS]:
-                for budget in await self._budgets_of(by, row.names[-1] if row.names else None):
+            dearest = (await self._spent(by, "month", now, page.tenant))[:MAX_HOLDERS]
+            keys = [row.names[0] for row in dearest if row.names[0] is not None] if by == ("key",) else []
+            holders = await self._parts.auth.holders_of(keys) if keys else {}
+            for row in dearest:
+                for budget in self._budgets_of(by, row.names[-1] if row.names else None, holders):
                     if budget.period not in spent:
                         rows = await self._spent(by, budget.period, now, page.tenant)
                         spent[budget.period] = {each.names: each.sums.cost for each in rows}
@@ -265,14 +276,16 @@ class OverviewPage:
         since = datetime.combine(first, time(), UTC)
         return (await self._reports.report(CostQuery(by, since, None, tenant))).rows
 
-    async def _budgets_of(self, by: tuple[str, ...], name: str | None) -> Sequence[SpendBudget]:
+    def _budgets_of(
+        self, by: tuple[str, ...], name: str | None, holders: Mapping[str, KeyPolicy]
+    ) -> Sequence[SpendBudget]:
         limits = self._parts.settings.limits
         if not by:
             return limits.all.budgets
         if name is None:
             return ()
         if by == ("key",):
-            policy = await self._parts.auth.holder_of(name)
+            policy = holders.get(name)
             return () if policy is None else policy.budgets or limits.keys.budgets
         if by[-1] == "user":
             return limits.users.get(name, limits.each_user).budgets
@@ -283,7 +296,7 @@ class OverviewPage:
         found = []
         status, said = await self._parts.ready.state()
         if status != 200:
-            found.append(OverviewAlert("bad", "Storage", str(said.get("reason")), f"{PATH}/health"))
+            found.append(OverviewAlert("bad", "Not serving requests", unready_text(said), f"{PATH}/health"))
         found += await self._budgets(page)
         if today.failed:
             text = f"{number(today.failed)} of {number(today.requests)} requests today"
@@ -294,13 +307,13 @@ class OverviewPage:
         told = None if page.tenant is None else {entry.model_name for entry in self._parts.settings.model_list}
         for model, trouble in sorted(self._parts.observed.metrics.troubles().items()):
             if told is None or model in told:
-                text = f"{trouble.code}, {number(trouble.errors)} times since its last answer"
-                found.append(OverviewAlert("bad", f"{model} does not answer", text, _of_model(model)))
+                what, why = trouble_text(model, trouble, sees_all=told is None)
+                found.append(OverviewAlert("bad", what, why, _of_model(model)))
         if told is None:  # deployments tell an operator's hosts
             for each, rests in self._parts.router.health.watched():
                 if rests:
-                    text = "it failed too often, and is left alone for a while"
-                    found.append(OverviewAlert("warn", f"{each.deployment.id} rests", text, f"{PATH}/health"))
+                    what = f"{each.deployment.id} is in cooldown"
+                    found.append(OverviewAlert("warn", what, "it failed too often", f"{PATH}/health"))
         return found
 
 

@@ -232,7 +232,7 @@ class UiRouter:
             fault = as_gateway_error(error, page.request_id)
             note_fault(scope["gateway"], fault)
             answer = await _error(page, fault)
-        await _send(send, answer)
+        await _send(send, answer, is_head=scope["method"] == "HEAD")
 
     async def _answer(self, page: PageRequest) -> PageAnswer:
         scope = page.scope
@@ -301,7 +301,7 @@ async def _error(page: PageRequest, fault: GatewayError) -> PageAnswer:
     return PageAnswer(shown.body, fault.status, {**shown.headers, **fault.headers})
 
 
-async def _send(send: Send, answer: PageAnswer) -> None:
+async def _send(send: Send, answer: PageAnswer, *, is_head: bool) -> None:
     headers = {**HEADERS, **answer.headers}
     body = answer.body
     if isinstance(body, bytes):
@@ -310,8 +310,9 @@ async def _send(send: Send, answer: PageAnswer) -> None:
     pairs += [(b"set-cookie", each.encode("latin-1", "replace")) for each in answer.cookies]
     await send({"type": "http.response.start", "status": answer.status, "headers": pairs})
     if not isinstance(body, bytes):
-        async for piece in body:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if not is_head:
+            async for piece in body:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
         body = b""
     await send({"type": "http.response.body", "body": body})
 

@@ -291,11 +291,10 @@ class RequestSpeed:
 
 @dataclass(frozen=True, slots=True)
 class FoundRequest:
-    """A request, how its last user message begins (None where none is stored), and all texts of such messages."""
+    """A request, and how its last user message begins (None where none is stored)."""
 
     line: RequestLine
     question: str | None
-    said: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

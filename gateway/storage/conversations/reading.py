@@ -361,6 +361,8 @@ MAX_OUTLINED = 20_000
 """Messages of one conversation that an outline has."""
 TEXT_CHARS = 400
 """Of a user message, as the storage has it: enough for a line of its text."""
+TEXT_MARK = '"text":"'
+"""In the body of a message of several parts."""
 BODY_CHARS = 24_000
 """Of a message, as the storage has it: enough for what a page shows of it."""
 STEPS = schema.reasoning_events
@@ -394,7 +396,7 @@ class OutlineReader:
 
         def work(connection: sa.Connection) -> OutlinedPage:
             bills = _outline_reader_bills(connection, outline.tenant, request_ids)
-            return OutlinedPage(bills, _texts(connection, message_ids), *_bodies(connection, said))
+            return OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
 
         return await self._transactions.run(work)
 
@@ -526,15 +528,27 @@ def _outline_reader_bills(connection: sa.Connection, tenant: str, request_ids: S
     return found
 
 
-def _texts(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, str]:
-    """How these messages' stored bodies begin."""
+def texts_begin(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, str]:
+    """How the texts of these messages begin, out of the first `TEXT_CHARS` of their stored bodies; behind a picture,
+    out of as many from where the first text stands."""
+    found = _begin(connection, message_ids, 1)
+    if vault_of(connection.dialect) is None and (others := [name for name, text in found.items() if not text]):
+        position = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
+        found |= _begin(connection, others, position(MESSAGES.c.body, TEXT_MARK))
+    return found
+
+
+def _begin(connection: sa.Connection, message_ids: Sequence[str], first: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for start in range(0, len(message_ids), BATCH):
-        begin: Any = sa.func.substr(MESSAGES.c.body, 1, TEXT_CHARS)
+        begin: Any = sa.func.substr(MESSAGES.c.body, first, TEXT_CHARS)
         if vault_of(connection.dialect) is not None:
             begin = MESSAGES.c.body
         query = sa.select(MESSAGES.c.id, begin).where(MESSAGES.c.id.in_(message_ids[start : start + BATCH]))
-        found |= {row[0]: beginning(row[1][:TEXT_CHARS]) for row in connection.execute(query)}
+        for name, stored in connection.execute(query):
+            found[name] = beginning(stored[:TEXT_CHARS]) or beginning(
+                stored[max(0, stored.find(TEXT_MARK)) :][:TEXT_CHARS]
+            )
     return found
 
 
@@ -564,7 +578,7 @@ def _bodies(
 
 def beginning(stored: str) -> str:
     """How the text of a message begins, out of the beginning of its stored body, which may end anywhere."""
-    for mark in ('"content":"', '"text":"'):
+    for mark in ('"content":"', TEXT_MARK):
         _, is_there, rest = stored.partition(mark)
         if not is_there:
             continue

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
+from gateway.storage.conversations.delete import forget_failures
 from gateway.storage.conversations.item_store import open_step
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
@@ -25,9 +26,9 @@ Batch = Callable[..., tuple[int, str | None]]
 
 
 async def finish(transactions: DatabaseTransactions, told: Callable[[int], None] | None = None) -> int:
-    """Says that no older version may run from now on, adds up what those left out of the sums of days, and moves the
-    results of tool steps to `reasoning_events`. It may
-    be cut off at any time, and goes on where it was when it is run again.
+    """Says that no older version may run from now on, adds up what those left out of the sums of days, moves the
+    results of tool steps to `reasoning_events`, and deletes what upstreams said of requests where an older version has
+    deleted what they may quote. It may be cut off at any time, and goes on where it was when it is run again.
 
     Returns how many results it moved; `told` is told how many more.
 
@@ -38,13 +39,14 @@ async def finish(transactions: DatabaseTransactions, told: Callable[[int], None]
     await set_right(transactions)
     moved = await _in_batches(transactions, _move, told)
     await _in_batches(transactions, _forget)
+    await _in_batches(transactions, _forget_failures)
     return moved
 
 
 async def _in_batches(
     transactions: DatabaseTransactions, batch: Batch, told: Callable[[int], None] | None = None
 ) -> int:
-    """Goes through all messages once, however many there are; returns how many were changed."""
+    """Goes through all rows once, however many there are; returns how many were changed."""
     changed, last = 0, ""
     while True:
         count, end = await transactions.run(partial(batch, after=last), write=True)
@@ -76,6 +78,14 @@ def _forget(connection: sa.Connection, after: str) -> tuple[int, str | None]:
     return len(found), found[-1] if found else None
 
 
+def _forget_failures(connection: sa.Connection, after: str) -> tuple[int, str | None]:
+    """The same for failures that are older than a deletion in their conversation, or whose conversation is gone:
+    versions before did not know them."""
+    found = connection.execute(_QUOTING, {"after": after, "limit": BATCH}).scalars().all()
+    forget_failures(connection, schema.ledger.c.request_id.in_(found))
+    return len(found), found[-1] if found else None
+
+
 def _step(connection: sa.Connection, row: Any) -> dict[str, Any]:
     message: ConversationMessage = rows.message_of(row)
     before = open_step(connection, row.parent_id)
@@ -101,6 +111,23 @@ _ANSWER = (
     .where(MESSAGES.c.conversation_id == sa.bindparam("conversation"))
     .order_by(MESSAGES.c.choice)
     .limit(1)
+)
+_KEPT = (
+    sa.select(schema.conversations.c.id)
+    .where(schema.conversations.c.id == schema.ledger.c.conversation_id)
+    .where(
+        sa.or_(
+            schema.conversations.c.forgotten_at.is_(None),
+            schema.conversations.c.forgotten_at < schema.ledger.c.created_at,
+        )
+    )
+)
+_QUOTING = (
+    sa.select(schema.ledger.c.request_id)
+    .where(schema.ledger.c.request_id > sa.bindparam("after", type_=sa.String))
+    .where(schema.ledger.c.failure.is_not(None), schema.ledger.c.conversation_id.is_not(None), ~_KEPT.exists())
+    .order_by(schema.ledger.c.request_id)
+    .limit(sa.bindparam("limit"))
 )
 _NOTED = (
     sa.select(MESSAGES.c.id)

@@ -5,6 +5,7 @@ no more than `MAX_READ` requests are left. Where none is so narrow, the index of
 `MAX_READ` requests, and whoever looks is told where that ended, and may go on from there.
 """
 
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -20,11 +21,13 @@ from gateway.core.types.report_lists import (
     FoundRequest,
     FoundRequests,
     RequestChoice,
+    RequestLine,
     RequestPosition,
     RequestQuery,
     RequestSpeed,
 )
 from gateway.storage import rows
+from gateway.storage.conversations.reading import texts_begin
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import sealing
 from gateway.storage.reports.request_list import COLUMNS, TABLE, line_of, tenant_of
@@ -37,6 +40,10 @@ MAX_READ = 20_000
 """Requests that one look reads at the most."""
 MAX_TEXTS = 4_000
 """The same where their texts are looked at."""
+MAX_BODIES = 100
+"""Requests whose messages are read whole at once, to look for a text."""
+SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+"""What either database does to letters before it compares."""
 MAX_WORDS = 8
 """Of a text, by which the database finds what may have it."""
 MAX_NAMES = 5
@@ -48,6 +55,7 @@ SORTED_BY = {
     "saved": TABLE.c.net_saving_picousd,
 }
 COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
+_NAMES = sa.select(MESSAGES.c.id, MESSAGES.c.request_id)
 Condition = sa.ColumnElement[bool]
 
 
@@ -98,28 +106,27 @@ def _read(
         where.append(place[0] >= end[0] if is_down else place[0] <= end[0])
     found: list[FoundRequest] = []
     after = behind
+    wanted = min(query.limit + 1, MAX_BODIES) if choice.text else query.limit + 1
     while True:
-        wanted = query.limit + 1 - len(found)
         page = connection.execute(sa.select(*COLUMNS).where(*where, *after).order_by(*order).limit(wanted)).all()
-        lines = _with_questions(connection, page)
-        found += [each for each in lines if not choice.text or _says(each, choice.text)]
+        lines = list(map(line_of, page))
+        found += _with_text(connection, lines, choice.text) if choice.text else _with_questions(connection, lines)
         if len(page) < wanted or len(found) > query.limit:
             break
         after = [_behind(place, _value(query, position_of(query.sort, lines[-1])), is_down=is_down)]
     more, shown = len(found) > query.limit, found[: query.limit]
-    onwards = position_of(query.sort, shown[-1]) if more else None
+    onwards = position_of(query.sort, shown[-1].line) if more else None
     ended = None
     if onwards is None and end is not None:
         onwards = ended = RequestPosition(_number(query.sort, end[0]), end[1])
-    back = position_of(query.sort, shown[0]) if query.at is not None and shown else None
+    back = position_of(query.sort, shown[0].line) if query.at is not None and shown else None
     if query.direction == "newer":
         return FoundRequests(tuple(reversed(shown)), back or query.at, onwards, ended)
     return FoundRequests(tuple(shown), onwards, back, ended)
 
 
-def position_of(sort: str, line: FoundRequest) -> RequestPosition:
+def position_of(sort: str, request: RequestLine) -> RequestPosition:
     """Where a request stands in an order."""
-    request = line.line
     if sort == "time":
         return RequestPosition(_number(sort, request.created_at), request.id)
     if sort == "latency":
@@ -258,31 +265,37 @@ def _said(text: str) -> Condition:
     body = sa.type_coerce(MESSAGES.c.body, sa.Text)
     has = []
     for word in text.split()[:MAX_WORDS]:
-        variants = dict.fromkeys((word, word.lower(), word.upper(), word.capitalize()))
-        as_json = (jsons.dumps_text(storable(each))[1:-1] for each in variants)
+        variants = (word, word.lower(), word.upper(), word.capitalize())
+        as_json = dict.fromkeys(jsons.dumps_text(storable(each))[1:-1].translate(SMALL) for each in variants)
         has.append(sa.or_(*(body.icontains(each, autoescape=True) for each in as_json)))
     of_it = (MESSAGES.c.request_id == TABLE.c.request_id, MESSAGES.c.role == "user")
     return sa.exists().where(*of_it, *has)
 
 
-def _says(found: FoundRequest, text: str) -> bool:
-    return any(folded(text) in folded(said) for said in found.said)
-
-
-def _with_questions(connection: sa.Connection, page: Sequence[Any]) -> list[FoundRequest]:
-    """Requests with their last user messages, where these are stored."""
-    ids = [row.request_id for row in page]
+def _with_text(connection: sa.Connection, lines: Sequence[RequestLine], text: str) -> Iterable[FoundRequest]:
+    """Those of these requests whose user messages have a text, each with the last of them."""
     said: dict[str, list[dict[str, Any]]] = {}
     columns = (MESSAGES.c.id, MESSAGES.c.request_id, MESSAGES.c.body)
-    of_them = (MESSAGES.c.request_id.in_(ids), MESSAGES.c.role == "user", MESSAGES.c.body != "")
+    of_them = (MESSAGES.c.request_id.in_([each.id for each in lines]), MESSAGES.c.role == "user", MESSAGES.c.body != "")
     for row in connection.execute(sa.select(*columns).where(*of_them).order_by(MESSAGES.c.sequence_number.desc())):
         said.setdefault(row.request_id, []).append(rows.body_of(row))
-    found = []
-    for row in page:
-        bodies = said.get(row.request_id, [])
-        texts = tuple(text for body in bodies for text in texts_of(body.get("content"), "text"))
-        found.append(FoundRequest(line_of(row), question_columns(bodies)["question"], texts))
-    return found
+    for line in lines:
+        bodies = said.get(line.id, [])
+        texts = (each for body in bodies for each in texts_of(body.get("content"), "text"))
+        if any(folded(text) in folded(each) for each in texts):
+            yield FoundRequest(line, question_columns(bodies)["question"])
+
+
+def _with_questions(connection: sa.Connection, lines: Sequence[RequestLine]) -> Iterable[FoundRequest]:
+    """Requests with the beginning of their last user messages, where these are stored; no message is read whole."""
+    last = sa.select(MESSAGES.c.id).where(MESSAGES.c.request_id == TABLE.c.request_id, MESSAGES.c.role == "user")
+    last = last.order_by(MESSAGES.c.sequence_number.desc()).limit(1)
+    wanted = sa.select(last.scalar_subquery()).where(TABLE.c.request_id.in_([each.id for each in lines]))
+    names = {row.id: row.request_id for row in connection.execute(_NAMES.where(MESSAGES.c.id.in_(wanted)))}
+    begins = texts_begin(connection, list(names))
+    said = {names[each]: {"role": "user", "content": text} for each, text in begins.items()}
+    for line in lines:
+        yield FoundRequest(line, question_columns([said[line.id]] if line.id in said else [])["question"])
 
 
 def _aside(condition: Condition) -> Condition:
@@ -306,17 +319,30 @@ def named_things(connection: sa.Connection, tenant: str | None, name: str) -> li
     """What a name stands for: pairs of a kind (`session`, `user`, `model`, `agent`, `key`) and an id or name by which
     it is found; of sessions the ids of their conversations."""
     found: list[tuple[str, str]] = []
-    of_tenant = [SESSIONS.c.tenant == storable(tenant)] if tenant is not None else []
-    query = sa.select(SESSIONS.c.conversation_id).where(SESSIONS.c.name == storable(name), *of_tenant).limit(MAX_NAMES)
-    found += [("session", each) for each in connection.execute(query).scalars()]
-    of_days = [DAYS.c.tenant == storable(tenant)] if tenant is not None else []
+    owners: Any = [storable(tenant)] if tenant is not None else _tenants_of_sessions()
+    query = sa.select(SESSIONS.c.conversation_id).where(
+        SESSIONS.c.name == storable(name), SESSIONS.c.tenant.in_(owners)
+    )
+    found += [("session", each) for each in connection.execute(query.limit(MAX_NAMES)).scalars()]
     for kind, column, names in (
-        ("user", DAYS.c.end_user, names_of_user(connection, name)),
-        ("agent", DAYS.c.agent, (storable(name),)),
+        ("user", DAYS.c.end_user if tenant is not None else TABLE.c.end_user, names_of_user(connection, name)),
+        ("agent", TABLE.c.agent, (storable(name),)),
         ("key", DAYS.c.key_id, (storable(name),)),
         ("model", DAYS.c.model, (storable(name),)),
     ):
-        query = sa.select(DAYS.c.day).where(column.in_(names), *of_days).limit(1)
-        if connection.execute(query).first() is not None:
+        where: list[Condition] = [column.in_(names)]
+        if kind == "user" and tenant is not None:  # the index begins with the tenant
+            where.append(DAYS.c.tenant == storable(tenant))
+        some = sa.select(column.table.c.tenant).where(*where).limit(MAX_READ if tenant is not None else 1).subquery()
+        query = sa.select(some.c.tenant).where(*([some.c.tenant == storable(tenant)] if tenant is not None else []))
+        if connection.execute(query.limit(1)).first() is not None:
             found.append((kind, name))
     return found
+
+
+def _tenants_of_sessions() -> sa.Select[Any]:
+    """Each tenant that has one, by a step in the index for each."""
+    each = sa.select(sa.func.min(SESSIONS.c.tenant).label("tenant")).cte("each_tenant", recursive=True)
+    following = sa.select(sa.func.min(SESSIONS.c.tenant)).where(SESSIONS.c.tenant > each.c.tenant).scalar_subquery()
+    each = each.union_all(sa.select(following).where(each.c.tenant.is_not(None)))
+    return sa.select(each.c.tenant)

@@ -23,7 +23,7 @@ class KeyUse:
 
 
 def read_key_use(connection: sa.Connection, key_ids: Sequence[str], starts: Mapping[str, date]) -> dict[str, KeyUse]:
-    """The use of each of these keys that was used at all.
+    """The use of each of these keys that was used at all. Days before the first of `starts` are not read.
 
     Args:
         starts: the first day of each period that is told.
@@ -32,11 +32,14 @@ def read_key_use(connection: sa.Connection, key_ids: Sequence[str], starts: Mapp
         sa.func.sum(sa.case((DAYS.day >= start, DAYS.cost_picousd), else_=0)).label(f"spent_{period}")
         for period, start in starts.items()
     ]
-    query = sa.select(DAYS.key_id, sa.func.max(DAYS.day).label("last_day"), *sums)
-    rows = connection.execute(query.where(DAYS.key_id.in_(key_ids)).group_by(DAYS.key_id))
+    where = (DAYS.key_id.in_(key_ids), DAYS.day >= min(starts.values()))
+    query = sa.select(DAYS.key_id, *sums).where(*where).group_by(DAYS.key_id)
+    spent = {row.key_id: row for row in connection.execute(query)}
+    last = [sa.select(sa.literal(each), sa.func.max(DAYS.day)).where(DAYS.key_id == each) for each in key_ids]
     return {
-        row.key_id: KeyUse(
-            {period: int(getattr(row, f"spent_{period}") or 0) * PICO for period in starts}, row.last_day
+        key_id: KeyUse(
+            {period: int(getattr(spent.get(key_id), f"spent_{period}", 0) or 0) * PICO for period in starts}, day
         )
-        for row in rows
+        for key_id, day in (connection.execute(sa.union_all(*last)) if last else ())
+        if day is not None
     }

@@ -140,7 +140,7 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
         }.items():
             text = listed(browser, search)
             assert [each for each in ("The heliotrope lamp.", "The ferry.") if each in text] == found, search
-        bad_ones = ("min_cost=much", "status=odd", "since=soon", "older=x", "sort=name", "min_ms=-1", "model=%00")
+        bad_ones = ["min_cost=much", "status=odd", "since=soon", "older=x", "sort=name", "min_ms=-1", "model=%00"]
         bad_ones += ("http_status=99", "http_status=600", "http_status=99999999999")
         for bad in (f"?{each}" for each in bad_ones):
             refused = browser.get(f"/ui/requests{bad}")
@@ -164,6 +164,11 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
         assert lines[1]["user"] == "'=1+1"
         assert lines[1]["question"].startswith("'=HYPERLINK")
         assert [line["http_status"] for line in lines] == ["429", "200", "200"]
+        by_cost = browser.get("/ui/requests.csv?endpoint=chat&sort=cost")
+        assert by_cost.text == file.text, "in the order of time, as the cost of a failure is not known"
+        assert "Download as CSV, by time" in listed(browser, "?sort=cost")
+        head = browser.client.head("/ui/requests.csv")
+        assert (head.status_code, head.content, head.headers.get("content-length")) == (200, b"", None)
         overview = browser.page("/ui")
         assert "/ui/requests?since=today&status=failed" in overview.links
         words = " ".join(overview.text.split())
@@ -179,6 +184,8 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
     told = list(csv.DictReader(io.StringIO(by_shell.stdout, newline="")))
     assert [line["id"] for line in told] == [line["id"] for line in lines]
     assert [line["cost"] for line in told] == [line["cost"] for line in lines]
+    sorted_by_cost = gateway_command(*command, "--sort", "cost", directory=team.directory)
+    assert "requests of which that is not known are left out" in sorted_by_cost.stderr
     audited = gateway_command(
         "audit", "--config", str(team.config_path), "--csv", "--tenant", "acme", directory=team.directory
     )

@@ -15,8 +15,10 @@ from jinja2 import UndefinedError
 from gateway.api.middleware.origin_check import is_foreign
 from gateway.api.ui import rendering
 from gateway.api.ui.cost_pages import ColumnValue, column_chart
+from gateway.api.ui.health_page import trouble_text
 from gateway.api.ui.login import MAX_ADDRESSES, MAX_FAILURES, MAX_IN_ALL, NEXT, LoginGuesses, TooManyTries
 from gateway.api.ui.rendering import TERMS
+from gateway.core.instrumentation.metrics import UpstreamTrouble
 
 UI = Path(rendering.__file__).parent
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
@@ -180,6 +182,16 @@ async def test_a_page_has_no_more_markup_than_it_takes() -> None:
     assert 10 <= page.count(b"<li><p><bdi><em>") < 30
     assert page.count(b"<li>") == 100
     assert page.endswith(b"*a* </bdi></p></li>")
+
+
+def test_who_sees_one_tenant_is_told_no_count_of_all() -> None:
+    now = datetime.now(UTC)
+    trouble = UpstreamTrouble(now, now, "upstream_503", 1234)
+    assert trouble_text("small", trouble, sees_all=True) == (
+        "small is failing",
+        "upstream_503, 1,234 times since its last answer",
+    )
+    assert trouble_text("small", trouble, sees_all=False) == ("small is failing", "upstream_503")
 
 
 async def test_a_name_that_a_template_was_not_given_is_an_error() -> None:

@@ -101,7 +101,7 @@ class FilePages:
         """`POST /ui/admin/files/{file_id}/delete`"""
         viewer = _viewer(page)
         if not page.form.get("confirm"):
-            raise invalid("confirm", "must be ticked: a file that is deleted is gone")
+            raise invalid("confirm", "must be checked: deleting a file cannot be undone")
         held = await self._held(page)
         if viewer.key is None and held.tenant != ANONYMOUS:
             raise Forbidden("Without a login only files of clients without a key are deleted here.")

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -168,7 +168,8 @@ class KeyPages:
         query = {name: page.query[name] for name in (*FILTERS, "after") if page.query.get(name)}
         if page.query.get("revoked"):
             query["include_revoked"] = "true"
-        found = await self._keys.list(self._asked(page, query={**query, "limit": ON_A_PAGE}))
+        asked = self._asked(page, query={**query, "limit": ON_A_PAGE})
+        found = await self._keys.list(replace(asked, is_brief=True))
         return await page.render(
             "admin_keys.html",
             keys=[_view(each) for each in found["data"]],
@@ -228,7 +229,7 @@ class KeyPages:
         """`POST /ui/admin/keys/{key_id}/revoke`"""
         _maker(page)
         if not page.form.get("confirm"):
-            raise invalid("confirm", "must be ticked: a key that is revoked stays so")
+            raise invalid("confirm", "must be checked: revoking a key cannot be undone")
         await self._keys.revoke(self._asked(page))
         return _to(page, "revoked")
 
