@@ -152,20 +152,23 @@ class KeyAuthenticator:
         Raises:
             StorageUnavailable: nobody can tell.
         """
-        return (await self.holders_of((key_id,))).get(key_id)
+        found = (await self.configured()).get(key_id)
+        if found is not None:
+            return None if found.ended(self._clock.now()) else found
+        return await self._runtime.by_id(key_id) if self._runtime is not None else None
 
     async def holders_of(self, key_ids: Collection[str]) -> dict[str, KeyPolicy]:
-        """Whose the keys of these ids are, as far as they count.
+        """The same of several keys, in one look: those that count, by their ids.
 
         Raises:
             StorageUnavailable: nobody can tell.
         """
         configured, now = await self.configured(), self._clock.now()
-        found = {key_id: configured[key_id] for key_id in key_ids if key_id in configured}
-        others = [key_id for key_id in key_ids if key_id not in configured]
+        found = {each: configured[each] for each in key_ids if each in configured and not configured[each].ended(now)}
+        others = [each for each in key_ids if each not in configured]
         if others and self._runtime is not None:
             found |= await self._runtime.by_ids(others)
-        return {key_id: policy for key_id, policy in found.items() if not policy.ended(now)}
+        return found
 
     async def names(self, key_ids: Collection[str]) -> dict[str, str]:
         """What people call the keys of these ids, where they do.

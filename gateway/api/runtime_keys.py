@@ -59,14 +59,24 @@ class RuntimeKeys:
             raise Unauthorized(EXPIRED)
         return found.policy
 
+    async def by_id(self, key_id: str) -> KeyPolicy | None:
+        """What is known of a key by its id; None if it does not count any more.
+
+        Raises:
+            StorageUnavailable: nobody can tell.
+        """
+        found = await self.store.get(key_id)
+        now = self._clock.now()
+        return found.policy if found is not None and found.counts(now) and not found.policy.ended(now) else None
+
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, KeyPolicy]:
-        """What is known of the keys of these ids that were not revoked.
+        """The same of several, asked for at once.
 
         Raises:
             StorageUnavailable: nobody can tell.
         """
         found, now = await self.store.by_ids(key_ids), self._clock.now()
-        return {key_id: key.policy for key_id, key in found.items() if key.counts(now)}
+        return {key_id: key.policy for key_id, key in found.items() if key.counts(now) and not key.policy.ended(now)}
 
     def changed(self) -> None:
         """Something was changed in this process: what is known is asked anew, also what is being asked now."""

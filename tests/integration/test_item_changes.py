@@ -15,7 +15,7 @@ from gateway.core.errors import ItemNotFound
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.items import Item
 from gateway.core.types.records import ItemQuery, NewConversation
-from gateway.core.types.turn import TurnStatus
+from gateway.core.types.turn import TurnCommit, TurnStatus
 from gateway.storage import rows
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -155,6 +155,7 @@ async def test_s3_a_deleted_item_leaves_all_branches(
     assert len(left) == 3
 
 
+@pytest.mark.parametrize("has_turn", [True, False])
 @pytest.mark.parametrize("status", ["complete", "failed"])
 async def test_s3_what_a_request_was_told_while_an_item_was_deleted_does_not_come_back(
     records: ConversationRecords,
@@ -162,18 +163,18 @@ async def test_s3_what_a_request_was_told_while_an_item_was_deleted_does_not_com
     transactions: DatabaseTransactions,
     tenant: str,
     status: TurnStatus,
+    has_turn: bool,
 ) -> None:
     """An upstream that refuses a request may quote what it was sent: of such a one only its status and tries stay."""
-    name = f"conv_told_{status}{tenant}"
-    first = turn(tenant, name, f"{SECRET}-{status}", created=True)
-    await store.commit(first)
-    entry = {**quoted(f"{SECRET}-{status}"), "created_at": SystemClock().now()}
+    name, words = f"conv_told_{tenant}", f"{SECRET}-{status}-{has_turn}"
+    await store.commit(turn(tenant, name, words, created=True))
+    entry = {**quoted(words), "created_at": SystemClock().now()}
     late = turn(tenant, name, "next", status=status, entry=entry)
     for item in await listed(records, tenant, name):
         if SECRET in str(item):
             await records.delete_item(tenant, name, item["id"])
-    await store.commit(late)
-    assert f"{SECRET}-{status}" not in await everything(transactions)
+    await store.commit(late if has_turn else TurnCommit(late.ledger))
+    assert words not in await everything(transactions)
     kept = await store.find_completion(tenant, late.ledger.request_id)
     assert kept is not None
     assert kept.ledger.failure is not None

@@ -84,7 +84,7 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
         if commit.turn is not None:
             gone += _write_turn(connection, commit.turn, commit.ledger, bill, now)
         elif commit.ledger.conversation_id is not None:
-            _without_turn(connection, bill)
+            _without_turn(connection, commit.ledger, bill)
     settle_claims(connection, commits, now)
     return gone
 
@@ -96,12 +96,15 @@ def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tup
     return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
 
 
-def _without_turn(connection: sa.Connection, bill: Row) -> None:
+def _without_turn(connection: sa.Connection, entry: LedgerEntry, bill: Row) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
-    if LOCKED(connection, bill["conversation_id"]) is None:
+    row = LOCKED(connection, bill["conversation_id"])
+    if row is None:
         anonymise_bills(connection, schema.ledger.c.request_id == bill["request_id"])
-    else:
-        add_to_conversation(connection, bill)
+        return
+    if _may_quote(row, entry):
+        _forget_words(connection, entry)
+    add_to_conversation(connection, bill)
 
 
 def _write_turn(
@@ -115,7 +118,7 @@ def _write_turn(
     failed = entry.status == "failed"
     cached = turn.cached
     turn, may_quote = without_deleted_files(connection, turn, entry.tenant, failed=failed)
-    if may_quote or (row is not None and row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at):
+    if may_quote or (row is not None and _may_quote(row, entry)):
         turn = without_quotes(turn)
         _forget_words(connection, entry)
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
@@ -175,6 +178,11 @@ def _write_turn(
         held = [{**shared, "digest": digest} for digest in turn.cached]
         INSERT_CACHED(connection, held)
     return () if turn.cached == cached else tuple(cache_group(entry.tenant, each) for each in cached)
+
+
+def _may_quote(row: Any, entry: LedgerEntry) -> bool:
+    """Whether something of the conversation was deleted while the request ran."""
+    return row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at
 
 
 def _forget_words(connection: sa.Connection, entry: LedgerEntry) -> None:
