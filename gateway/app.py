@@ -448,7 +448,15 @@ class Gateway:
         self.resends.expire()
 
     async def close(self) -> None:
-        """Ends what is under way and lets go of all that is open."""
+        """Ends what is under way and lets go of all that is open; of the storage whatever fails before:
+        it may have writes for which nobody waits."""
+        try:
+            await self._end_work()
+        finally:
+            await self.transactions.close()
+            await self.telemetry.close()
+
+    async def _end_work(self) -> None:
         await self.answering.close()
         await self.reading.close()
         await self.mcp.close()
@@ -467,5 +475,3 @@ class Gateway:
         await self.told.close()
         await self.client.aclose()
         await self.cache.close()
-        await self.transactions.close()
-        await self.telemetry.close()

@@ -27,6 +27,7 @@ from gateway.context.window.fitting import FittingSteps, no_results
 from gateway.context.window.prompt_budget import MIN_CACHED, SelectionLimits
 from gateway.context.window.turns import bounded
 from gateway.core.errors import ContextLengthExceeded
+from gateway.core.formats.anthropic.edits import has_exact_edits
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import TokenCounter
 from gateway.core.tasks import offload_if
@@ -194,7 +195,8 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
         tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic
     )
     material = bounded(material, inputs.budget.turns)
-    material = material.in_full(material.dangling)
+    # What the client clears behind the window takes what is referred to with it (guarantee §4 I8).
+    material = material.in_full(material.references.keys() if clears_exactly(request) else material.dangling)
     if tokens is not None and (history.stored or history.unread):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
@@ -203,6 +205,12 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
         limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(inputs))
     return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
+
+
+def clears_exactly(request: ChatRequest) -> bool:
+    """Whether the client says which tool uses are cleared: that is done once the window is made, whatever it holds."""
+    native = request.native
+    return native is not None and native.protocol == "anthropic" and has_exact_edits(native.fields)
 
 
 def _kept(request: ChatRequest, costs: BranchCosts | None) -> Callable[[WindowInputs], Sequence[Artifact]]:

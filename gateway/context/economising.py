@@ -2,7 +2,7 @@
 else stays (guarantee §4 I7); and new results in shorter forms, once, before a model is first sent them (I8)."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -21,7 +21,7 @@ from gateway.billing.economy.rates import LIFETIME, CacheRates, cache_lifetime
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
 from gateway.context.assembly.block import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
-from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, economic_rates
+from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, clears_exactly, economic_rates
 from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
@@ -46,7 +46,7 @@ def economised(proposal: WindowProposal, final: FinalFit) -> tuple[WindowProposa
     """The context with the pass that pays, where `context.economy` is `auto`; with `observe` as it is, and with a note
     of what a pass would have cleared. A fault in it costs the saving, never the answer."""
     try:
-        measured, made = _economised(proposal.measured, final)
+        measured, made = _economised(_as_fitted(proposal.measured, final.fitted), final)
         final = shaped_on_arrival(measured, made)
     except Exception as fault:  # noqa: BLE001 - the window without it stands
         log.fault("economy_failed", fault, request_id=proposal.measured.inputs.request.request_id)
@@ -80,6 +80,12 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     if spared <= 0:
         return as_it_is
     return changed, replace(final, fitted=fitted, economy=replace(note, passed=kind, cleared=spared))
+
+
+def _as_fitted(measured: MeasuredInputs, fitted: PackedWindow) -> MeasuredInputs:
+    """What the window was made of: a pass for room has taken the shorter forms off (guarantee §4 I8)."""
+    shaped = measured.material.shaped if fitted.new_pass else None
+    return replace(measured, material=measured.material.in_full(shaped)) if shaped else measured
 
 
 def _is_cold(measured: MeasuredInputs) -> bool:
@@ -124,15 +130,21 @@ class _PromptFigures:
 
     def with_references(self, gone: set[int], kind: PassKind) -> set[int]:
         """These results, by the indexes of their messages, with those that refer to them and may leave, too; without
-        those that a result which stays refers to (guarantee §4 I8): it would bring back as much as they take away."""
-        references = self._measured.material.references
+        those that a result which stays refers to, itself or through others (guarantee §4 I8): it would bring back as
+        much as they take away."""
+        references = sorted((index, targets or ()) for index, targets in self._measured.material.references.items())
         if not references:
             return gone
         age = COLD_AGE if kind == COLD else PAID_AGE
-        may_leave = {self.indexes[each.index] for each in self._without_kept(self._carried) if each.age >= age}
-        for index, targets in sorted(references.items(), reverse=True):
-            if index not in gone and targets is not None and not gone.isdisjoint(targets):
-                gone = gone | {index} if index in may_leave else gone - targets
+        may_leave = {self.indexes[each.index] for each in self._without_kept(self._carried) if each.age >= age} | gone
+        held: set[int] = set()
+        for index, targets in reversed(references):  # each refers to what stands before it
+            if index not in may_leave or index in held:
+                held.update(targets)
+        gone = gone - held
+        for index, targets in references:
+            if not gone.isdisjoint(targets):
+                gone.add(index)
         return gone
 
     def _found(self, fitted: PackedWindow) -> list[CarriedResult]:
@@ -188,7 +200,7 @@ def shaped_on_arrival(measured: MeasuredInputs, final: FinalFit) -> FinalFit:
     options, note = measured.inputs.request.options, final.economy
     if options.economy != AUTO or note is None or options.whole or options.what_if is not None:
         return final
-    if measured.limits.tokens is None:
+    if measured.limits.tokens is None or not _freezes(measured):
         return final
     found = _Arrival(measured, final.fitted)
     renderings = dict(found.renderings())
@@ -200,6 +212,12 @@ def shaped_on_arrival(measured: MeasuredInputs, final: FinalFit) -> FinalFit:
     made = fitting.fitted(selection, exact=fitted.exact)
     kept = replace(made, new_pass=fitted.new_pass, moved=fitted.moved, guarded=fitted.guarded)
     return replace(final, fitted=kept, economy=replace(note, shaped=fitted.tokens - made.tokens))
+
+
+def _freezes(measured: MeasuredInputs) -> bool:
+    """Whether a later request of this conversation will know what was forwarded in this one, so that it stays."""
+    request, history = measured.inputs.request, measured.inputs.history
+    return not history.unrecognised and (request.store or history.created)
 
 
 class _Arrival:
@@ -218,9 +236,26 @@ class _Arrival:
         new = [a for a in here if self._is_new(a)]
         if not new:
             return
+        may_refer = not clears_exactly(self._measured.inputs.request)
+        standing = self._standing(here[: here.index(new[0])], sent) if may_refer else []
+        for artifact in new:
+            found, index = self._shaped(artifact, standing), artifact.place.message or 0
+            cut = self._cut(artifact) if found is None else None
+            if found is not None:
+                if found.targets:
+                    self.refers[index] = found.targets
+                yield artifact.artifact_id, ArtifactRendering(artifact, ProcessingStrategy.SHAPE, found.text)
+            if cut is not None:
+                yield artifact.artifact_id, cut
+            elif may_refer:
+                text = artifact.content if found is None else found.text
+                standing.append(StandingText(index, _name_of(artifact), text))
+
+    def _standing(self, before: Sequence[Artifact], sent: Mapping[int, dict[str, Any]]) -> list[StandingText]:
+        """What stands with nothing missing of the results that came before, as it is forwarded, the latest."""
         standing: list[StandingText] = []
         chars = 0
-        for artifact in reversed(here[: here.index(new[0])]):
+        for artifact in reversed(before):
             if chars > STANDING_CHARS or artifact.artifact_id in self._fitted.selection.renderings:
                 continue
             if self._material.stands_reduced(artifact):
@@ -230,19 +265,7 @@ class _Arrival:
             text = artifact.content if is_as_sent else text_of(sent[index].get("content"))
             chars += len(text)
             standing.append(StandingText(index, _name_of(artifact), text))
-        standing.reverse()
-        for artifact in new:
-            found = self._shaped(artifact, standing)
-            text = artifact.content if found is None else found.text
-            index = artifact.place.message or 0
-            standing.append(StandingText(index, _name_of(artifact), text))
-            if found is not None:
-                if found.targets:
-                    self.refers[index] = found.targets
-                yield artifact.artifact_id, ArtifactRendering(artifact, ProcessingStrategy.SHAPE, found.text)
-            elif (cut := self._cut(artifact)) is not None:
-                standing.pop()
-                yield artifact.artifact_id, cut
+        return standing[::-1]
 
     def _results(self) -> list[Artifact]:
         """In the order of their messages."""
@@ -273,10 +296,10 @@ class _Arrival:
 
     def _shaped(self, artifact: Artifact, standing: list[StandingText]) -> ShapedText | None:
         text, tool = artifact.content, artifact.title or ""
-        files, is_read = named_files(artifact.arguments), READS.search(tool) is not None
-        may_be_quoted = is_read or bool(files) or RUNS.search(tool) is not None
-        shorter = text if may_be_quoted else compact(text)
-        found = shaped(shorter, standing, is_plain=is_read)
+        files = named_files(artifact.arguments)
+        is_file = bool(files) or READS.search(tool) is not None
+        shorter = text if is_file or RUNS.search(tool) is not None else compact(text)
+        found = shaped(shorter, standing, is_plain=is_file)
         if found is None and shorter != text:
             found = ShapedText(shorter)
         if found is None or (files and not files.isdisjoint(self._edited)):
@@ -286,14 +309,19 @@ class _Arrival:
         return found if self._count(found.text) < self._count(text) else None
 
     def _cut(self, artifact: Artifact) -> ArtifactRendering | None:
-        """A failed run that said far too much, as an extract."""
-        spans = of_failed_run(artifact.content)
-        if not spans or not named_files(artifact.arguments).isdisjoint(self._edited):
+        """A failed run that said far too much, as an extract, where that is shorter. What may hold a file is none."""
+        if READS.search(artifact.title or "") or named_files(artifact.arguments):
             return None
-        return ArtifactRendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=spans, headings=("",) * len(spans))
+        spans = of_failed_run(artifact.content)
+        if not spans:
+            return None
+        cut = ArtifactRendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=spans, headings=("",) * len(spans))
+        worded = self._measured.tools.worded(cut, as_item=False)
+        return cut if self._count(worded) < self._count(artifact.content) else None
 
 
 def _name_of(artifact: Artifact) -> str:
-    """As a reference calls a result: its step and tool, and how that was called."""
+    """As a reference calls a result: the id of its content and its tool, and how that was called. None of it changes
+    from turn to turn."""
     asked = artifact.arguments[:ARGUMENT_CHARS] + ("…" if len(artifact.arguments) > ARGUMENT_CHARS else "")
-    return as_data(one_line(f"{artifact.source} {asked}".translate(NO_MARKS)))
+    return as_data(one_line(f"{artifact.content_id}:{artifact.title or ''} {asked}".translate(NO_MARKS)))

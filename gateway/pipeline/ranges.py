@@ -26,6 +26,7 @@ END_CHARS = 16
 OWN_RUN = re.compile(
     rf"<context_data note=\"{re.escape(NOTE)}\">\n|"
     r"\[(?:Left out:|Extract of|Summary of) (?:tool result|document) \"|\", id (?=art_)|"
+    r"\[Unchanged: lines \d{1,6}-\d{1,6} are as in (?=art_)|"
     r", from (?:step_\d{1,6}:|history:msg_\d{1,9}:)|; [\d,]{1,15} characters\.\]|"
     r": [\d,]{1,15} of [\d,]{1,15} characters; \[…\] marks what was left out\.\]\n|"
     r"\[…\]|\[\d{1,6} (?:user|assistant)\] |</?(?:context_data|artifact)\b|"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from gateway.core.config.settings import Settings
+from gateway.core.ids import artifact_id
 from tests.integration.test_economy import PAUSE, Agent, World, labels, store, world
 
 __all__ = ["store", "world"]
@@ -53,6 +55,7 @@ def references(messages: list[Json]) -> list[int]:
 
 
 WHOLE = "\n".join(listing(0, 80))
+NAME = f"{artifact_id(WHOLE)}:run"
 AGAIN = "\n".join([*listing(0, 3, "winch"), *listing(10, 70)])
 
 
@@ -67,7 +70,7 @@ async def test_s4_i8_a_result_that_stands_is_told_by_a_reference_and_stays_so(wo
     assert sent[2]["content"] == WHOLE
     text = sent[4]["content"]
     assert text.startswith(
-        "\n".join([*listing(0, 3, "winch"), *listing(10, 18), "[Unchanged: lines 12-63 are as in step_1:run "])
+        "\n".join([*listing(0, 3, "winch"), *listing(10, 18), f"[Unchanged: lines 12-63 are as in {NAME} "])
     )
     assert len(text) < len(AGAIN)
     record = bill["context_utilization"]["artifacts_processed"][-1]
@@ -121,7 +124,7 @@ async def test_s4_i8_parallel_results_may_refer_to_one_another(world: World, sto
     agent.said.append({"role": "tool", "tool_call_id": "call_b", "content": WHOLE})
     await ends(agent)
     assert references(agent.forwarded[-1]) == [3]
-    assert agent.forwarded[-1][3]["content"].startswith("[Unchanged: lines 1-80 are as in step_1:run ")
+    assert agent.forwarded[-1][3]["content"].startswith(f"[Unchanged: lines 1-80 are as in {NAME} ")
 
 
 async def test_s4_i8_parts_of_texts_and_json_are_shaped(world: World, store: bool) -> None:
@@ -182,6 +185,111 @@ async def test_s4_i8_a_pass_for_money_leaves_no_reference_to_nothing(world: Worl
     await agent.turn(1)
     assert {2, 36} <= set(labels(agent.forwarded[-1]))
     assert references(agent.forwarded[-1]) == []
+
+
+async def test_s4_i8_a_pass_for_money_leaves_what_is_referred_to_through_another(world: World, store: bool) -> None:
+    """A chain of three, of which the last is too young to leave."""
+    agent = Agent(world, store=store)
+    second = [*listing(0, 80), *listing(0, 80, "winch")]
+    await reads(agent, WHOLE)
+    await agent.steps(14)
+    await reads(agent, "\n".join(second))
+    await agent.steps(3)
+    await reads(agent, "\n".join(listing(0, 80, "winch")))
+    await agent.steps(1)
+    assert references(agent.forwarded[-1]) == [32, 40]
+    world.clock.at += PAUSE
+    await agent.steps(1)
+    sent = agent.forwarded[-1]
+    assert labels(sent)
+    assert references(sent) == [32, 40]
+    assert sent[2]["content"] == WHOLE
+    assert sent[32]["content"].endswith("\n".join(listing(0, 80, "winch")))
+
+
+async def test_s4_i8_references_name_what_they_refer_to_as_before_in_a_later_turn(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    await ends(agent)
+    agent.said.append({"role": "user", "content": "Once more."})
+    await reads(agent, "\n".join(listing(0, 30, "buoy")))
+    await reads(agent, AGAIN)
+    await ends(agent)
+    sent = agent.forwarded[-1]
+    assert references(sent) == [4, 10]
+    assert all(f"are as in {NAME} " in sent[n]["content"] for n in (4, 10))
+    assert agent.breaks == []
+
+
+FAILED = [f"compiling part {number} of the harbour, nothing to say" for number in range(1500)]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "lines", "is_cut"),
+    [
+        ("run", {"command": "make"}, FAILED, True),
+        ("run", {"command": "cat build.log"}, FAILED, False),
+        ("run", {"command": "cat Makefile"}, FAILED, False),
+        ("read_log", {"of": "the build"}, FAILED, False),
+        ("run", {"command": "make"}, [" ".join(FAILED)], False),
+    ],
+    ids=["run", "a file", "a file without extension", "a reader", "one line"],
+)
+async def test_s4_i8_a_failed_run_is_cut_where_that_is_shorter_and_no_file(
+    world: World, name: str, arguments: Json, lines: list[str], is_cut: bool
+) -> None:
+    agent = Agent(world, store=True)
+    text = "\n".join([*lines, "exit code: 2"])
+    await reads(agent, text, name, arguments)
+    await ends(agent)
+    sent = agent.forwarded[-1][2]["content"]
+    assert sent.startswith("[Extract of tool result") if is_cut else sent == text
+    assert len(sent) <= len(text)
+
+
+@pytest.mark.parametrize("arguments", [{"command": "cat cranes.csv"}, {"command": "cat Makefile"}], ids=json.dumps)
+async def test_s4_i8_what_a_shell_reads_of_a_file_is_no_terminal(world: World, arguments: Json) -> None:
+    agent = Agent(world, store=True)
+    for ends_with in ("\r", "\x1b[0m\n"):
+        text = ends_with.join(listing(0, 80))
+        await reads(agent, text, "bash", arguments)
+        await ends(agent)
+        assert agent.forwarded[-1][-1]["content"] == text
+        agent.said.append({"role": "user", "content": "And now?"})
+
+
+@pytest.mark.parametrize("tells_apart", [True, False])
+async def test_s4_i8_nothing_is_shaped_where_nobody_will_know_it_again(world: World, tells_apart: bool) -> None:
+    """A conversation is stored, but its client names none and none is looked for."""
+    await world.stop()
+    match = {"conversation": {"match": "tenant" if tells_apart else "off"}}
+    world.settings = Settings.model_validate({**world.settings.model_dump(), **match})
+    await world.start()
+    agent = Agent(world, store=True)
+    await reads(agent, WHOLE)
+    await reads(agent, AGAIN)
+    await ends(agent)
+    await ends(agent)
+    assert agent.breaks == []
+    assert references(agent.forwarded[-1]) == ([4] if tells_apart else [])
+
+
+async def test_s4_i8_a_pass_that_only_compacts_decides_on_references_anew(world: World, store: bool) -> None:
+    agent = Agent(world, store=store, max_input_tokens=6_900)
+    value = [{"name": f"crane {number}", "lamps": [number, number + 1]} for number in range(40)]
+    spaced = json.dumps(value, indent=4)
+    await reads(agent, spaced, "bash", {"command": "cranes"})
+    await reads(agent, json.dumps(value[:10], indent=4), "bash", {"command": "cranes again"})
+    await reads(agent, "\n".join([*listing(0, 300, "buoy"), *["still waiting for the tide"] * 100]))
+    assert references(agent.forwarded[-1]) == [4]
+    await ends(agent)
+    sent = agent.forwarded[-1]
+    assert agent.breaks == [3]
+    assert labels(sent) == []
+    assert references(sent) == [6]
+    assert [json.loads(sent[n]["content"]) for n in (2, 4)] == [value, value[:10]]
+    assert len(sent[2]["content"]) < len(spaced) / 2
 
 
 @pytest.mark.parametrize("to", ["cleared", "edited"])

@@ -5,6 +5,8 @@ import asyncio
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -232,3 +234,30 @@ async def test_s6_10_who_is_about_to_ask_a_model_waits_for_no_lock_on_the_loop(
         assert other.execute("SELECT count(*) FROM open_calls").fetchone() == (2,)
     (synced,) = await transactions.run(lambda c: tuple(c.exec_driver_sql("PRAGMA synchronous").scalars()))
     assert synced == 2  # turns wait for the disk as before
+
+
+LEAVES = """
+import asyncio, sys, time
+from gateway.core.config.settings import StorageSettings
+from gateway.storage.database.sqlite import open_transactions
+
+def slowly(connection):
+    time.sleep(0.3)
+    connection.exec_driver_sql("INSERT INTO pairs VALUES (1)")
+
+async def main():
+    transactions = open_transactions(StorageSettings(url=f"sqlite:///{sys.argv[1]}"))
+    await transactions.run(lambda c: c.exec_driver_sql("CREATE TABLE pairs (n)"), write=True)
+    asyncio.ensure_future(transactions.run(slowly, write=True))
+    await asyncio.sleep(0.1)
+    raise SystemExit(3)  # nothing is closed
+
+asyncio.run(main())
+"""
+
+
+def test_a_write_that_was_begun_is_done_though_the_process_ends_and_closes_nothing(file: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", LEAVES, str(file)], check=False, timeout=60)
+    assert ended.returncode == 3
+    with sqlite3.connect(file) as found:
+        assert found.execute("SELECT n FROM pairs").fetchall() == [(1,)]

@@ -12,7 +12,7 @@ from gateway.core import jsons
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.bill import BranchCosts, ResultMarks
 from gateway.core.types.recall import recalls_of
-from gateway.core.types.window import PackedWindow, WindowInputs
+from gateway.core.types.window import WHOLE, PackedWindow, WindowInputs
 
 WITHIN = 10
 """Answers after which a second reading is no bounce any more."""
@@ -24,16 +24,16 @@ MAX_CUT = 256
 
 def newly_cut(material: WindowInputs, fitted: PackedWindow) -> list[Artifact]:
     """The tool results that stood in full, and of which a pass leaves a part at the most, oldest first."""
-    shown, left, frame = set(fitted.forwarded.indexes), material.left, material.frame
-    known = frame.decisions if frame is not None else {}
+    shown, left = set(fitted.forwarded.indexes), material.left
     found = []
     for artifact in material.placed:
         index = artifact.place.message
         if artifact.artifact_type is not ArtifactType.TOOL_RESULT or index is None:
             continue
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
-        is_cut = index not in shown or (rendering is not None and rendering.shown_chars < artifact.size_chars)
-        if is_cut and index not in left and material.messages[index].message_id not in known:
+        is_whole = rendering is None or rendering.strategy in WHOLE or rendering.shown_chars >= artifact.size_chars
+        is_cut = index not in shown or not is_whole
+        if is_cut and index not in left and not material.stands_reduced(artifact):
             found.append(artifact)
     return found[-MAX_CUT:]
 

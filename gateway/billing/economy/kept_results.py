@@ -20,7 +20,12 @@ READ_WITHIN_PASS = 6
 """The same where something has to leave: there each result that stays takes the room of another."""
 WHOLE_SHARE = 0.5
 """Share of a file's longest reading from which on another is a reading of the whole, and not of a page of it."""
-PATH = re.compile(r"[\w./\\-]*[\w-]+\.\w{1,6}(?!\w)")
+PATH = re.compile(
+    r"(?<![\w./\\-])[\w./\\-]*(?:[\w-]\.\w{1,6}(?!\w)|(?<![\w.-])(?:"
+    r"[A-Z]\w{2,12}file|(?:make|docker|just)file|README|LICENSE|CHANGELOG|CODEOWNERS|Kconfig|\.[a-z]\w{1,30}"
+    r")(?![\w./\\-]))"
+)
+"""A file with its folders, by its extension, the dot before its name, or a name that files without either have."""
 EDITS = re.compile(r"edit|write|patch|replace|insert|update", re.IGNORECASE)
 """How tools are named that change files."""
 PATCH = re.compile(r"^\*\*\* (?:Update|Add) File: (\S+)", re.MULTILINE)

@@ -38,10 +38,14 @@ ESCAPES = re.compile(TERMINAL.format(escape=r"\x1b", bell=r"\x07", slash=r"\\"),
 ESCAPES_IN_JSON = re.compile(TERMINAL.format(escape=r"\\u001[bB]", bell=r"\\u0007", slash="\x00"), re.ASCII)
 STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*:)?', re.DOTALL)
 """A text in JSON, and whether it names a member."""
+CODE = r"(?:exit|return)[ _-]?(?:code|status)"
 EXIT = re.compile(
-    r"(?:exit(?:ed)?(?: with)?(?: status| code)?|\"(?:exit_code|exitCode|returncode|return_code)\")[:=]?\s*(-?\d+)",
-    re.IGNORECASE,
+    rf"^[ \t\[(<*#>-]*(?:[a-z]+ ){{0,5}}(?:{CODE}|exit(?:ed|s)?(?: with)?(?: (?:code|status)|(?=[:=])))"
+    rf"(?: of)?[ \t]*[:=>]?[ \t]*(-?\d+)\b[^\w\n]*(?:</?{CODE}>)?[ \t\r]*$|"
+    rf"\"{CODE}\"\s*:\s*(-?\d+)",
+    re.IGNORECASE | re.MULTILINE,
 )
+"""A line that says how a run ended and nothing else, or a key that does."""
 FAULT = re.compile(
     r"\b(?:\w*(?:error|exception)|traceback|fail(?:ed|ure|ures|ing)?|fatal|panic(?:ked)?|undefined|segfault)\b",
     re.IGNORECASE,
@@ -245,31 +249,37 @@ def of_failed_run(text: str) -> tuple[tuple[int, int], ...]:
     what looks like a fault. None of it where it is not that."""
     if len(text) <= MAX_FAILED or _enveloped(text) is not None:
         return ()
-    said = [int(code[-9:]) for code in EXIT.findall(text[:EXIT_CHARS] + "\n" + text[-EXIT_CHARS:])]
-    if not any(said):
+    if not _has_failed(text):
         return ()
-    head, tail = FAILED_HEAD, len(text) - FAILED_TAIL
-    spans, room = [(0, head)], FAILED_FAULTS
-    for found in FAULT.finditer(text, head, tail):
-        start, end = found.start() - BESIDE_FAULT, min(found.end() + BESIDE_FAULT, tail)
-        if end <= spans[-1][1]:
+    seen, tail = _line_end(text, FAILED_HEAD), _line_start(text, len(text) - FAILED_TAIL)
+    spans, room = [(0, seen)], FAILED_FAULTS
+    for found in FAULT.finditer(text, seen, tail):
+        end = found.end() + BESIDE_FAULT
+        if end <= seen:
             continue
-        if room <= 0:
-            break
-        start = max(start, spans[-1][1])
-        room -= end - start
-        spans.append((start, end))
-    return _in_lines(text, [*spans, (tail, len(text))])
+        start = max(_line_start(text, found.start() - BESIDE_FAULT), seen + 1)
+        seen = end = min(_line_end(text, end), tail)
+        if end - start <= room:
+            room -= end - start
+            spans.append((start, end))
+    joined: list[tuple[int, int]] = []
+    for start, end in [*spans, (tail, len(text))]:
+        if joined and start <= joined[-1][1] + 1:
+            start, end = joined[-1][0], max(end, joined.pop()[1])
+        joined.append((start, end))
+    return tuple(joined)
 
 
-def _in_lines(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The stretches, from the beginning of a line to the end of one; those that touch are one."""
-    found: list[tuple[int, int]] = []
-    for start, end in spans:
-        start = text.rfind("\n", 0, start) + 1
-        end = behind if (behind := text.find("\n", end)) >= 0 else len(text)
-        if found and start <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return tuple(found)
+def _has_failed(text: str) -> bool:
+    """Whether it says that a run failed: first at its beginning, or last at its end, and nowhere there the contrary."""
+    said = [list(EXIT.finditer(text, *place)) for place in ((0, EXIT_CHARS), (len(text) - EXIT_CHARS,))]
+    codes = [int((found[1] or found[2])[-9:]) for found in (*said[0][:1], *said[1][-1:])]
+    return bool(codes) and all(codes)
+
+
+def _line_start(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def _line_end(text: str, at: int) -> int:
+    return behind if (behind := text.find("\n", at)) >= 0 else len(text)

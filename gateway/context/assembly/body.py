@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from gateway.core.config.settings import PromptProfiles
-from gateway.core.formats.anthropic.edits import edited, edits_of
+from gateway.core.formats.anthropic.edits import EDITS, edited, edits_of
 from gateway.core.formats.anthropic.plain_blocks import plain_messages, with_shown_apart, without_blocks
 from gateway.core.formats.tool_calls import is_silent, told_items, with_told
 from gateway.core.types.chat import (
@@ -355,7 +355,6 @@ def _size(message: dict[str, Any]) -> int:
 
 
 Message = dict[str, Any]
-EDITS = "context_management"
 
 
 class TranslatedPrompt(NamedTuple):

@@ -234,21 +234,23 @@ class WindowInputs:
 
     @property
     def references(self) -> dict[int, frozenset[int] | None]:
-        """By the index of each shaped result those of the results that it refers to; None where one of them is not
-        what it was, or has left the window."""
+        """By the index of each result that stands in a shorter form those of the results that it refers to; None where
+        one of them is not what it was, has left the window, or does not stand with nothing missing."""
         if self.frame is None or not self.frame.refers:
             return {}
+        shaped = self.shaped
         at = {each.message_id: index for index, each in enumerate(self.messages)}
         first, left = self.frozen_first, self.left
         standing = {
             (index, each.content_id)
             for each in self.placed
             if (index := each.place.message) is not None and index >= first and index not in left
+            if not self.stands_reduced(each)
         }
         found: dict[int, frozenset[int] | None] = {}
         for name, targets in self.frame.refers.items():
             index = at.get(name)
-            if index is not None and self.messages[index].rendered is not None:
+            if index is not None and index in shaped:
                 places = [(at.get(to, -1), what) for to, what in targets]
                 found[index] = frozenset(place for place, _ in places) if standing.issuperset(places) else None
         return found

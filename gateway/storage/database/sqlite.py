@@ -7,6 +7,7 @@ for each statement, and PostgreSQL runs the very same code under SQLAlchemy's gr
 """
 
 import asyncio
+import atexit
 import os
 import sqlite3
 import time
@@ -81,7 +82,8 @@ class _WaitingTransaction:
 
 
 class _WriterThread:
-    """Does one thing after the other. An executor's futures, with a lock each, cost as much as a small transaction."""
+    """Does one thing after the other, all that was begun before the process ends, whoever closes it or does not. An
+    executor's futures, with a lock each, cost as much as a small transaction."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -99,6 +101,7 @@ class _WriterThread:
         if self._thread is None:
             self._thread = Thread(target=self._work, name="sqlite_0", daemon=True)
             self._thread.start()
+            atexit.register(self.end)
         self._jobs.put(job)
 
     async def done(self, job: Callable[[], T], *, if_awaited: bool = False) -> T:
@@ -130,6 +133,7 @@ class _WriterThread:
         self._jobs.put(None)
         if self._thread is not None:
             self._thread.join()
+        atexit.unregister(self.end)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -189,8 +193,9 @@ class SqliteTransactions:
 
     def at_once(self, work: Work[None]) -> bool:
         """One small transaction on the caller's thread, not synced, unless somebody is in its way: then nothing is
-        written, and False comes back. Nothing in it waits: for no lock, no disk, and no checkpoint, which the next that
-        is synced makes."""
+        written, and False comes back. It waits for no lock and no checkpoint, which the next that is synced makes; and
+        for the disk only where it is the first behind a whole checkpoint: SQLite begins the log anew then, and syncs
+        its new header."""
         if self._connection is None or self._waiting or not self._in_use.acquire(blocking=False):
             return False
         try:
@@ -346,10 +351,12 @@ class SqliteTransactions:
 
     async def close(self) -> None:
         """Waits for what is under way, also for what waits for a lock."""
-        while self._waiting:
-            await self._thread.done(self._try_again)
-        await self._thread.done(self._close_connection)
-        self._thread.end()
+        try:
+            while self._waiting:
+                await self._thread.done(self._try_again)
+            await self._thread.done(self._close_connection)
+        finally:
+            self._thread.end()
 
     def _close_connection(self) -> None:
         with self._in_use:

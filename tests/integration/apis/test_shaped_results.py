@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.core.ids import artifact_id
 from tests.support.answers import Json
 from tests.support.edges import EDGES, PATHS, Edge
 from tests.support.factory import GatewayFactory
@@ -16,7 +17,7 @@ from tests.support.mock_upstream import MockUpstream
 TEXT = "\n".join(
     f"crane {number} carries {number * 13} crates to the quay of lamp {number * 7}" for number in range(60)
 )
-MARK = "[Unchanged: lines 1-60 are as in step_1:run "
+MARK = f"[Unchanged: lines 1-60 are as in {artifact_id(TEXT)}:run "
 TOOLS: dict[str, list[Json]] = {
     "chat": [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}],
     "responses": [
@@ -110,6 +111,34 @@ def test_s4_i8_what_was_shaped_is_whole_to_who_wants_nothing_left_out(
         assert told.status_code == 200, told.text
     results = [each["content"] for each in upstream.last.body["messages"] if each["role"] == "tool"]
     assert [MARK in json.dumps(each) for each in results] == [False, True, False]
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "unstored"])
+@pytest.mark.parametrize("since", [1, 2, 3])
+def test_s4_i8_what_the_client_has_cleared_to_the_letter_is_referred_to_by_nothing(
+    gateway: GatewayProcess, upstream: MockUpstream, store: bool, since: int
+) -> None:
+    """That is done once the window is made, from whatever request on a client asks for it."""
+    edit = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "tool_uses", "value": 2},
+        "keep": {"type": "tool_uses", "value": 2},
+    }
+    run_of_lines = "\n".join(["waiting for the tide to turn"] * 60)
+    contents = [TEXT, TEXT, run_of_lines]
+    for count in range(1, 4):
+        call = {"id": f"c{count}", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+        upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+        body = {"model": "gpt-4o", "tools": TOOLS["messages"], "store": store, "context": {"economy": "auto"}}
+        body |= said_to("messages", contents[:count])
+        body |= {"context_management": {"edits": [edit]}} if count >= since else {}
+        headers = {"authorization": f"Bearer sk-exact-{store}-{since}"}
+        told = httpx.post(f"{gateway.base_url}/messages", json=body, headers=headers, timeout=30, trust_env=False)
+        assert told.status_code == 200, told.text
+    results = [each["content"] for each in upstream.last.body["messages"] if each["role"] == "tool"]
+    assert results[0].startswith("[Cleared")
+    assert TEXT in json.dumps(results[1]).replace("\\n", "\n")
+    assert "Unchanged: the line above" in results[2]
 
 
 @pytest.mark.parametrize("edge", EDGES)

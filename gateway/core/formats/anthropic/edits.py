@@ -22,6 +22,8 @@ from gateway.core.types.items import ANTHROPIC_BLOCKS
 from gateway.core.types.tool_steps import turn_starts
 
 Json = dict[str, Any]
+EDITS = "context_management"
+"""The field that holds them."""
 CLEAR_TOOLS, CLEAR_THINKING, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"
 TRIGGERS = {CLEAR_TOOLS: 100_000, COMPACT: 150_000}
 """Input tokens above which Anthropic applies an edit that names none."""
@@ -59,6 +61,11 @@ def is_exact(edit: Json) -> bool:
     """Whether an edit says which tool uses are to go: then it is followed to the letter, and else by the window."""
     by_uses = (edit.get("trigger") or {}).get("type") == "tool_uses"
     return edit["type"] == CLEAR_TOOLS and (by_uses or any(edit.get(name) is not None for name in EXACT))
+
+
+def has_exact_edits(fields: Mapping[str, Any]) -> bool:
+    """Whether the edits among a request's own fields say which tool uses are to go, whatever the window holds."""
+    return any(is_exact(edit) for edit in edits_of(fields.get(EDITS)))
 
 
 def limit_of(edits: list[Json]) -> int | None:

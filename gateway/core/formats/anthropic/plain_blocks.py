@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
+from gateway.core.formats.anthropic.edits import EDITS
 from gateway.core.formats.anthropic.serializer import THOUGHTS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
 from gateway.core.types.chat import as_parts
@@ -130,7 +131,6 @@ def _text(text: str) -> dict[str, Any]:
 
 
 Json = dict[str, Any]
-EDITS = "context_management"
 THINKING_EDITS = "clear_thinking"
 DIGEST_CHARS = 32
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from gateway.billing.economy.kept_results import EDITED_WITHIN, READ_WITHIN, ToolUse, kept_results
+from gateway.billing.economy.kept_results import EDITED_WITHIN, PATH, READ_WITHIN, ToolUse, kept_results
+from tests.support.growth import is_linear
 
 
 def use(index: int, tool: str, age: int, size: int = 1000, **arguments: str) -> ToolUse:
@@ -33,6 +34,29 @@ def test_a_file_that_is_being_edited_stays_as_it_was_read(edit: ToolUse) -> None
     other = use(4, "read", 59, path="src/other.py")
     assert kept_results([read, other, edit]) == [2]
     assert kept_results([read, other]) == []
+
+
+@pytest.mark.parametrize("path", ["Makefile", "a/Dockerfile", ".gitignore", "src/.env", "README", "C:\\x\\Kconfig"])
+def test_a_file_needs_no_extension_to_be_known(path: str) -> None:
+    read, edit = use(2, "read", 60, path=path), use(9, "edit_file", 5, path=path)
+    assert kept_results([read, edit]) == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("make -C src/pier all", []),
+        ("cat ./a/b.tar.gz, c.py; cd ..", ["./a/b.tar.gz", "c.py"]),
+        ("cd .git/hooks/ && ls", []),
+        ("sort Makefile:3 Profiles", ["Makefile"]),
+    ],
+)
+def test_what_is_a_file(text: str, found: list[str]) -> None:
+    assert PATH.findall(text) == found
+
+
+def test_files_are_found_in_time_in_proportion() -> None:
+    assert is_linear(lambda size: PATH.findall("a" * size), 2_000)
 
 
 def test_the_latest_reading_and_the_latest_of_the_whole() -> None:

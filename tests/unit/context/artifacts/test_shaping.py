@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.billing.economy.bounces import newly_cut
 from gateway.context.artifacts.shaping import (
     FAILED_FAULTS,
     FAILED_HEAD,
@@ -17,6 +18,17 @@ from gateway.context.artifacts.shaping import (
     StandingText,
     of_failed_run,
     shaped,
+)
+from gateway.core.ids import artifact_id
+from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, ProcessingStrategy
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.frames import FrozenDecision, PromptFrame
+from gateway.core.types.window import (
+    ArtifactRendering,
+    ForwardedMessages,
+    PackedWindow,
+    WindowInputs,
+    WindowSelection,
 )
 from tests.support.growth import is_linear
 
@@ -159,11 +171,27 @@ def test_s4_i8_an_envelope_stays_what_it_is_but_for_the_text_in_it(ensure_ascii:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_cut"),
-    [("exit code: 1", True), ("Exit status 127", True), ("exit code 0", False), ("all is well", False)],
+    ("before", "text", "is_cut"),
+    [
+        ("", "exit code: 1", True),
+        ("", "Exit status 127", True),
+        ("", "[The command completed with exit code 1.]", True),
+        ("", "<returncode>2</returncode>", True),
+        ("Process exited with code 1", "all is well", True),
+        ('{"exit_code": 3,', "}", True),
+        ("Exit code: 1", "exit status 2", True),
+        ("", "exit code: 0\nexit code: 1", True),
+        ("", "exit code 0", False),
+        ("", "all is well", False),
+        ("", "    exit 1", False),
+        ("", "if it fails, its exit code 1 is given back", False),
+        ("Exit code: 0", "make: exit status 1\nexit status 1", False),
+        ("", "exit status 1\nExit code: 0", False),
+        ("Exit code: 1", "Exit code: 0", False),
+    ],
 )
-def test_s4_i8_of_a_failed_run_that_says_far_too_much_stays_what_says_why(text: str, is_cut: bool) -> None:
-    lines = [f"compiling part {number} of the harbour, nothing to say" for number in range(4000)]
+def test_s4_i8_of_a_failed_run_that_says_far_too_much_stays_what_says_why(before: str, text: str, is_cut: bool) -> None:
+    lines = [before, *(f"compiling part {number} of the harbour, nothing to say" for number in range(4000))]
     lines[2000] = "src/crane.c:14:2: error: use of undeclared identifier 'hook'"
     whole = "\n".join([*lines, text])
     spans = of_failed_run(whole)
@@ -177,9 +205,80 @@ def test_s4_i8_of_a_failed_run_that_says_far_too_much_stays_what_says_why(text: 
         assert len(shown) < FAILED_HEAD + FAILED_FAULTS + FAILED_TAIL + 2000
 
 
+@pytest.mark.parametrize("longest", [50, 3_000, 50_000])
+def test_s4_i8_what_looks_like_a_fault_takes_no_more_room_than_it_has(longest: int) -> None:
+    """Lines are shown whole; those that have no room are not."""
+    fault = "error: the hook of crane 7 is loose"
+    lines = [f"compiling part {number} of the harbour, nothing to say" for number in range(2000)]
+    for number in range(200, 1500, 20):
+        lines[number] = f"{fault} {'x' * longest}"
+    lines[1510] = fault
+    spans = of_failed_run(whole := "\n".join([*lines, "exit code: 1"]))
+    between = spans[1:-1]
+    assert sum(end - start for start, end in between) <= FAILED_FAULTS
+    assert any(whole[start:end].startswith(fault) or f"\n{fault}" in whole[start:end] for start, end in between)
+    assert all(whole[start - 1] == "\n" == whole[end] for start, end in between)
+
+
 def test_s4_i8_it_takes_time_in_proportion() -> None:
     def run(size: int) -> None:
         lines = ["the same line again and again", *source(0, 50)] * (size // 50)
         shaped("\n".join(lines), standing("\n".join(lines[::-1])))
 
     assert is_linear(run, 2_000)
+
+
+def window(first: str, second: str, in_full: bool = False) -> WindowInputs:
+    """Two results that were forwarded in other forms, the second of which referred to the first; `first` and `second`
+    are what is decided on them."""
+    texts = ["\n".join(source(0, 60)), "\n".join(source(0, 50))]
+    messages = [
+        ConversationMessage("tool", {"role": "tool", "content": text}, message_id=f"m{n}", rendered={"role": "tool"})
+        for n, text in enumerate(texts)
+    ]
+    results = [
+        Artifact(artifact_id(text), ArtifactType.TOOL_RESULT, text, len(text), "step", place=ArtifactPosition(n))
+        for n, text in enumerate(texts)
+    ]
+    decisions = {
+        f"m{n}": (FrozenDecision(results[n].artifact_id, strategy, 9),) for n, strategy in enumerate((first, second))
+    }
+    frame = PromptFrame(decisions=decisions, refers={"m1": (("m0", results[0].artifact_id),)})
+    made = WindowInputs((), tuple(messages), 0, tuple(results), frame=frame)
+    return made.in_full(made.shaped) if in_full else made
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "references"),
+    [
+        ("shape", "shape", {1: frozenset({0})}),
+        ("exclude", "shape", {1: None}),
+        ("shape", "exclude", {}),
+        ("exclude", "exclude", {}),
+        ("rag_extract", "shape", {1: None}),
+    ],
+)
+def test_s4_i8_only_what_stands_shaped_refers_and_only_to_what_stands_whole(
+    first: str, second: str, references: dict[int, Any]
+) -> None:
+    """What was cleared with its references does not come back once the client clears what they pointed to."""
+    assert window(first, second).references == references
+
+
+@pytest.mark.parametrize("in_full", [True, False])
+@pytest.mark.parametrize(
+    ("before", "now", "is_cut"),
+    [
+        ("shape", ProcessingStrategy.EXCLUDE, True),
+        ("shape", ProcessingStrategy.SHAPE, False),
+        ("include_full", ProcessingStrategy.INCLUDE_FULL, False),
+        ("exclude", ProcessingStrategy.EXCLUDE, False),
+    ],
+)
+def test_s6_12_what_is_shaped_is_not_cut_and_may_be_later(
+    before: str, now: ProcessingStrategy, is_cut: bool, in_full: bool
+) -> None:
+    material = window(before, before, in_full)
+    shown = {each.artifact_id: ArtifactRendering(each, now, each.content[:90]) for each in material.placed}
+    fitted = PackedWindow(WindowSelection(renderings=shown), ForwardedMessages([{}, {}], [0, 1]), 9, True, {})
+    assert newly_cut(material, fitted) == (list(material.placed) if is_cut else [])
