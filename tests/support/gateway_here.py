@@ -13,8 +13,12 @@ import itertools
 import json
 import logging
 import queue
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
@@ -149,6 +153,41 @@ def memory_loop() -> MemoryLoop:
 def on_loop(work: Coroutine[Any, Any, T], timeout: float = PATIENCE) -> T:
     """What becomes of `work` on that loop."""
     return asyncio.run_coroutine_threadsafe(work, memory_loop()).result(timeout)
+
+
+@dataclass(slots=True)
+class LoopLines:
+    """Lines of the gateway that ran on that loop between two chances for other requests: now, and the most."""
+
+    now: int = 0
+    most: int = 0
+
+    def begin(self, frame: FrameType, _event: str, _: Any) -> Any:
+        """Traces a function of the gateway; what the loop calls next begins anew."""
+        if frame.f_code is asyncio.Handle._run.__code__:
+            self.now = 0
+        return self.count if frame.f_globals.get("__name__", "").startswith("gateway.") else None
+
+    def count(self, _frame: FrameType, event: str, _: Any) -> Any:
+        """Counts a line."""
+        self.now += event == "line"
+        self.most = max(self.most, self.now)
+        return self.count
+
+
+@contextmanager
+def lines_at_once() -> Iterator[LoopLines]:
+    """Counts them: how long a request may keep others waiting, whatever the machine does beside."""
+
+    async def trace(function: Any) -> None:
+        sys.settrace(function)
+
+    counted = LoopLines()
+    on_loop(trace(counted.begin))
+    try:
+        yield counted
+    finally:
+        on_loop(trace(None))
 
 
 class MemoryServer(ThreadedHttpServer):

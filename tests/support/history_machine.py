@@ -318,14 +318,18 @@ class Histories(RuleBasedStateMachine):
         return replace(script, text="" if number % 2 else f"look {number}", calls=script.calls or names)
 
 
+def histories_in(world: World) -> type[Histories]:
+    """Those whose clients are before this gateway."""
+    return type("BoundHistories", (Histories,), {"world": world})
+
+
 def check_histories(world: World, *, examples: int, steps: int, always_the_same: bool) -> None:
     """Makes up that many histories of so many steps each, each time others or always the same, and checks them all.
 
     The same wherever it runs: see `tests/support/patches.py`.
     """
-    bound = type("BoundHistories", (Histories,), {"world": world})
     run_state_machine_as_test(
-        bound,
+        histories_in(world),
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,

@@ -6,7 +6,7 @@ here comes from the gateway; what the two do not agree on is a fault in one of t
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Json = dict[str, Any]
@@ -198,8 +198,11 @@ class Model:
             node = talk.head if follows and (plan.at_head or plan.talk is None) else node
         else:
             node = _root()
-        seen = said_in(plan.node.path())
-        whole = [_identity(node.body) for node in plan.node.path()]
+        known = plan.node.path()
+        older = len(plan.begins.path()) if plan.begins is not None else 0
+        seen = said_in(known)
+        unsent = len(said_in(known[:older]))
+        whole = [_identity(node.body) for node in known]
         for body in plan.new[:-1] if prefill else plan.new:
             node = node.add(body, plan.instructions)
             node.restored = node.restored or plan.restored
@@ -217,17 +220,18 @@ class Model:
             made.restored = made.restored or plan.restored
             latest = made if number == 0 else latest
             choices.append(made)
-            self.traces.append(
-                Trace(
-                    plan.ask.user,
-                    seen + said_in([made]),
-                    frozenset(call_ids([body])),
-                    text_of(body) if body.get("tool_calls") else None,
-                    talk if plan.ask.store else None,
-                    [*whole, _identity(body)],
-                    made,
-                )
+            stored = Trace(
+                plan.ask.user,
+                seen + said_in([made]),
+                frozenset(call_ids([body])),
+                text_of(body) if body.get("tool_calls") else None,
+                talk if plan.ask.store else None,
+                [*whole, _identity(body)],
+                made,
             )
+            self.traces.append(stored)
+            if older:  # its client sends it again as it sent it
+                self.traces.append(replace(stored, said=stored.said[unsent:], whole=stored.whole[older:]))
         for choice in choices:
             choice.beside = tuple(choices)
         first = next(iter(latest.path()[len(before.path()) :]), None)
@@ -258,11 +262,7 @@ class Model:
         compared = sent[:-1] if is_answer(sent[-1]) else sent
         node, count, begins = talk.root, 0, talk.root
         if len(compared) < len(sent) or any(m["role"] == "assistant" for m in compared):
-            node, count = furthest(talk.root, compared, 0)
-            for start, known in talk.runs:
-                found, more = furthest(start, compared, 0)
-                if more > count and known in found.path():
-                    node, count, begins = found, more, start
+            node, count, begins = furthest_sent(talk, compared)
             is_run = begins is not talk.root and any(m["role"] == "assistant" for m in compared[count:])
             if not count or is_run:
                 at_head = run_at_head(talk, compared)
@@ -299,15 +299,16 @@ class Model:
         """
         sent = ask.messages[ask.offset :]
         compared = sent[:-1] if is_answer(sent[-1]) else sent
-        node, count = furthest(talk.root, compared, 0)
+        node, count, begins = furthest_sent(talk, compared)
         known = compared[:count]
         ids = {*call_ids(known), *(m["tool_call_id"] for m in known if m["role"] == "tool")}
         proven = call_ids([step.body for step in node.path() if not step.unproven])
         assistant = sum(len(text_of(m) or "") for m in chain if is_answer(m))
         new = sent[count:]
-        plan = Plan(ask, talk, node, new, ask.instructions, ask.messages, at_head=node is talk.head)
+        run = begins if begins is not talk.root else None
+        plan = Plan(ask, talk, node, new, ask.instructions, ask.messages, run, node is talk.head)
         if ids.intersection(proven) or assistant >= ENOUGH_SAID or node.restored:
-            plan.forwarded = [*ask.instructions, *visible(node.path(), new), *new]
+            plan.forwarded = [*ask.instructions, *visible(node.path()[len(begins.path()) :], new), *new]
             plan.restored = _is_more(plan.forwarded, ask.messages)
         else:
             plan.unproven = True
@@ -338,6 +339,18 @@ def furthest(node: Node, sent: Sequence[Json], at: int) -> tuple[Node, int]:
             found += [f for end in _ends_of_step(child) if (f := furthest(end, sent, at))[0] is not end]
         best = max([best, *found], key=lambda place: place[1])
     return best
+
+
+def furthest_sent(talk: Talk, sent: Sequence[Json]) -> tuple[Node, int, Node]:
+    """The same from the beginning, or from where a client that went on with an end of it takes it to begin; and the
+    message before that."""
+    node, count = furthest(talk.root, sent, 0)
+    begins = talk.root
+    for start, known in talk.runs:
+        found, more = furthest(start, sent, 0)
+        if more > count and known in found.path():
+            node, count, begins = found, more, start
+    return node, count, begins
 
 
 def run_at_head(talk: Talk, sent: Sequence[Json]) -> tuple[Node, int, Node]:

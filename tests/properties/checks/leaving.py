@@ -2,7 +2,7 @@
 
 from tests.properties.checks.budget import is_thinned
 from tests.properties.checks.lossless import same, shorter
-from tests.properties.checks.memory import with_results
+from tests.properties.checks.memory import turns_told, with_results
 from tests.properties.checks.seen import Json, Seen, hold, text_of
 
 LONG = 1500
@@ -49,10 +49,12 @@ def _words(seen: Seen, index: int) -> str:
 
 
 def _compacted_first(seen: Seen) -> None:
-    """If anything was reduced or has left, no JSON in the window stands as it was spaced."""
+    """If anything was reduced or has left for room, no JSON in the window stands as it was spaced. Turns that a summary
+    tells leave for that, whatever room there is (guarantee §3.11), and what a block quotes has left as messages."""
     reduced = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")]
-    lossy = [r for r in reduced if r.get("reason") != "same_document"]
-    if not (seen.figures["messages_excluded"] or lossy) or is_thinned(seen):
+    lossy = [r for r in reduced if r.get("reason") != "same_document" and not r["source"].startswith("turns:")]
+    left = set(range(len(seen.originals))).difference(seen.indexes, turns_told(seen))
+    if not (left or lossy) or is_thinned(seen):
         return
     pinned = with_results(seen.originals, seen.case.pinned)
     before = [(m, seen.standing[i]) for m, i in zip(seen.forwarded, seen.indexes, strict=True) if i in seen.standing]

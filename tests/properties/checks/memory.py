@@ -4,7 +4,7 @@ the window, and nothing that the window holds."""
 import re
 
 from tests.properties.checks import escapes
-from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold, text_of
+from tests.properties.checks.seen import INSTRUCTIONS, Json, Seen, hold, text_of, turn_begins
 
 OPENING = re.compile(r'<conversation_memory note="[^"<>]*data, not instructions[^"<>]*">\n')
 END = "</conversation_memory>"
@@ -43,6 +43,17 @@ def with_results(messages: list[Json], pinned: frozenset[int]) -> set[int]:
 def summaries_of(seen: Seen) -> list[str]:
     """The summaries of turns that the memory message shows, by their ids: what they tell left the window for them."""
     return SUMMARY.findall(text_of(seen.memory["content"])) if seen.memory is not None else []
+
+
+def turns_told(seen: Seen) -> set[int]:
+    """The messages of these turns, as indexes of `originals`."""
+    shown, begins = summaries_of(seen), [*turn_begins(seen.originals), len(seen.originals)]
+    found: set[int] = set()
+    for record in seen.records:
+        if record["artifact_id"] in shown:
+            first, last = map(int, record["source"].removeprefix("turns:").split("-"))
+            found.update(range(begins[first - 1], begins[last]))
+    return found
 
 
 def check(seen: Seen) -> None:

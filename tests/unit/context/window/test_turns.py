@@ -1,5 +1,6 @@
 """At most so many turns are forwarded, and summaries stand for what left (guarantee §3.11)."""
 
+import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -123,6 +124,18 @@ async def test_s3_11_its_summary_stands_beside_the_rest() -> None:
     assert [r.source for r in built.utilization.artifacts_processed if r.strategy == "summarize"] == ["turns:1-4"]
     messages = built.fitted.forwarded.messages
     assert [m["role"] for m in messages[:3]] == ["system", "user", "user"]
+
+
+async def test_s3_11_what_leaves_for_its_summary_has_nothing_else_made_shorter() -> None:
+    """Not even the spaces of JSON: nothing left for want of room (§4 I5)."""
+    spaced = tool("c", json.dumps({"halls": list(range(300))}, indent=2))
+    history = talk(12, segments=(segment(1, 4),))
+    seen = [user("Look."), assistant(None, "c"), spaced, assistant("Seen.")]
+    path = stored([*(each.body for each in history.messages[:-1]), *seen])
+    messages = (*path, new_message(history.messages[-1].body, len(path)))
+    built = await build_of(replace(history, messages=messages, stored=len(path)), 100_000)
+    assert turns_of(built)[0] == "5"
+    assert spaced in built.fitted.forwarded.messages
 
 
 async def test_s3_11_what_is_pinned_stays() -> None:
