@@ -76,7 +76,7 @@ def without_secrets(value: Any) -> Any:
         }
     if isinstance(value, Mapping):
         return {
-            str(name): HIDDEN if is_credential(str(name)) and each not in (None, "") else without_secrets(each)
+            str(name): HIDDEN if _is_secret(str(name)) and each not in (None, "") else without_secrets(each)
             for name, each in value.items()
         }
     if isinstance(value, list | tuple):
@@ -100,5 +100,5 @@ def _without_credentials(rest: str) -> str:
     return f"…@{shown_part}" if at else hidden
 
 
-def _is_secret(parameter: str) -> bool:
-    return parameter.lower() in SECRET_PARAMETERS or is_credential(parameter)
+def _is_secret(name: str) -> bool:
+    return name.lower() in SECRET_PARAMETERS or is_credential(name)

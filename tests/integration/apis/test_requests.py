@@ -57,7 +57,7 @@ async def test_s13_15_a_failure_is_kept_with_each_try_and_the_upstreams_own_word
     answered = ask(gateway, "The ferry.")
     for _ in range(2):
         upstream.reply(status=500, body=QUOTED)
-    ask(gateway, "The harbour.", store=False)
+    ask(gateway, "The harbour.", None, store=False)
     assert (failed.status_code, answered.status_code) == (503, 200)
     entries = await stored(storage_url)
     first_id = entries[0].request_id
@@ -81,6 +81,8 @@ async def test_s13_15_a_failure_is_kept_with_each_try_and_the_upstreams_own_word
         shown = browser.page(f"/ui/requests/{first_id}").text
         assert f"HTTP 503: {WORDS}" in shown
         assert shown.count("openai/small") >= 2
+        overview = browser.get("/ui").text
+        assert '<th scope="row"><span class="muted">none</span>' in overview, "no filter finds requests without a key"
     told_by = gateway_command("show", "--config", str(gateway.config_path), first_id, directory=gateway.directory)
     assert f"HTTP 503: {WORDS}" in told_by.stdout
     assert told_by.stdout.count("openai/small, failed within") == 2

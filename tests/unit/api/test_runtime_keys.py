@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -60,6 +61,10 @@ class Store:
 
     async def get(self, _: str) -> StoredKey | None:
         return self.key
+
+    async def by_ids(self, key_ids: Sequence[str]) -> dict[str, StoredKey]:
+        self.asked += 1
+        return {"key_1": self.key} if self.key is not None and "key_1" in key_ids else {}
 
 
 def known(store: Any) -> tuple[RuntimeKeys, Hands]:
@@ -225,6 +230,19 @@ async def test_s12_2_an_expired_key_is_refused() -> None:
         with pytest.raises(Unauthorized, match="expired"):
             await auth.caller(request(token))
     assert await auth.holder_of("key_1") is None
+    assert await auth.holders_of(["key_1", *(await auth.configured())]) == {}
+
+
+async def test_several_keys_are_looked_up_at_once() -> None:
+    """Those of the configuration are asked of nobody, and what is no key is none."""
+    store = Store(name="made here")
+    auth = authenticator(store, keys=[{"key": "gw-configured", "tenant": "a", "name": "configured"}])
+    (configured,) = await auth.configured()
+    found = await auth.holders_of(["key_1", "key_none", configured])
+    assert {key_id: policy.name for key_id, policy in found.items()} == {"key_1": "made here", configured: "configured"}
+    assert store.asked == 1
+    assert await auth.holders_of([configured])
+    assert store.asked == 1
 
 
 async def test_only_an_admins_key_administers() -> None:
