@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.config.settings import Settings
 from gateway.core.ids import artifact_id
-from tests.integration.test_economy import PAUSE, Agent, World, labels, store, world
+from tests.integration.test_economy import PAUSE, READING, Agent, World, labels, store, world
 
 __all__ = ["store", "world"]
 Json = dict[str, Any]
@@ -273,6 +273,23 @@ async def test_s4_i8_nothing_is_shaped_where_nobody_will_know_it_again(world: Wo
     await ends(agent)
     assert agent.breaks == []
     assert references(agent.forwarded[-1]) == ([4] if tells_apart else [])
+
+
+async def test_s4_i8_what_is_not_stored_beside_what_is_stays_as_it_came(world: World) -> None:
+    """A request with `store: false` that goes on with a stored conversation leaves nothing that says what it sent."""
+    gateway = world.gateways[0]
+    world.provider.answer = {"role": "assistant", "content": "Which?"}
+    said: list[Json] = [{"role": "user", "content": "Look after the cranes."}]
+    body = {"model": "m", "tools": [READING], "context": {"economy": "auto"}}
+    named = (await gateway.ask({**body, "messages": said}))["response_metadata"]["conversation_id"]
+    said = [{"role": "user", "content": "All of them."}]
+    for number in range(2):
+        function = {"name": "run", "arguments": json.dumps({"command": f"cranes {number}"})}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": call["id"], "content": WHOLE})
+        await gateway.ask({**body, "messages": said, "conversation": named, "store": False})
+        assert json.loads(json.dumps(gateway.upstream.sent[-1]["messages"]))[-len(said) :] == said
 
 
 async def test_s4_i8_a_pass_that_only_compacts_decides_on_references_anew(world: World, store: bool) -> None:
