@@ -24,6 +24,7 @@ from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import count_unreduced
 from gateway.context.window.fit import fit as fit_window
 from gateway.context.window.fitting import FittingSteps, no_results
+from gateway.context.window.greedy_fit import SegmentRoom
 from gateway.context.window.prompt_budget import MIN_CACHED, SelectionLimits
 from gateway.context.window.turns import bounded
 from gateway.core.errors import ContextLengthExceeded
@@ -194,7 +195,8 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     limits = SelectionLimits(
         tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic
     )
-    material = bounded(material, inputs.budget.turns)
+    shown = SegmentRoom(material, counting).shown(limits.usable) if material.segments else 0
+    material = bounded(material, inputs.budget.turns, shown)
     # What the client clears behind the window takes what is referred to with it (guarantee §4 I8).
     material = material.in_full(material.references.keys() if clears_exactly(request) else material.dangling)
     if tokens is not None and (history.stored or history.unread):

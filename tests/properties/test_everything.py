@@ -16,13 +16,14 @@ REQUESTS = 8
 DOCUMENT_CHARS = 1200
 FOUND = (
     *(2_000_972, 2_000_677, 2_002_508, 2292, 100_993, 101_367, 105_352, 105_811, 702_048, 709_279, 721_222, 741_290),
-    140,
+    *(140, 178),
 )
 """Conversations that once showed a fault: a pinned document that had left the window was forwarded as a file; the
 context of an agent left no room for the label of a file, which was refused; tags in data were taken for marks, with
 one in the user's last paragraph or by themselves; the check of §1 forgot the room of blocks that stand, and
 that of what a question needs; a block repeated what a pinned message said; the check of §4 I5 took a turn that had
-left for its summary, with nothing else in the window that stood, for one that had left for room."""
+left for its summary, with nothing else in the window that stood, for one that had left for room; a turn left for a
+summary that had no room."""
 
 CHANGED_IN_KEPT = 1026
 """A conversation in which a message that kept its block was to keep what it said of its own files."""

@@ -155,8 +155,8 @@ def _frozen(material: WindowInputs, room: SegmentRoom, usable: int | None) -> Wi
     renderings = _in_full((*files, *_new_in_block(material)))
     first = material.frozen_first
     if material.moves:
-        told = len(material.segments) if usable is None else room.taken_within(first, room.share(usable))
-        return WindowSelection(first, frozenset(i for i in material.left if i >= first), renderings, segments=told)
+        left = frozenset(i for i in material.left if i >= first)
+        return WindowSelection(first, left, renderings, segments=room.shown(usable))
     if material.frame is None:
         return WindowSelection(renderings=renderings)
     return WindowSelection(first, material.left, renderings, keeps_memory=True)

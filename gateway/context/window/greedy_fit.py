@@ -229,9 +229,12 @@ class SegmentRoom:
             self.taken += 1
         return self.used
 
-    def taken_within(self, first: int, room: float) -> int:
-        """How many of those before message `first` are taken, with room for so many tokens."""
-        self.take(first, room)
+    def shown(self, usable: int | None) -> int:
+        """How many have room in a window of so many tokens, None: without a bound, from which the turns that they tell
+        leave for them."""
+        if usable is None:
+            return len(self._material.segments)
+        self.take(self._material.current, self.share(usable))
         return self.taken
 
     def give_up(self) -> int:

@@ -75,18 +75,24 @@ def tool_steps(material: WindowInputs) -> list[TurnSpan]:
     return steps
 
 
-def bounded(material: WindowInputs, turns: TurnBound | None) -> WindowInputs:
+def bounded(material: WindowInputs, turns: TurnBound | None, shown: int | None = None) -> WindowInputs:
     """The material with the first message that may be forwarded.
 
-    Turns that a summary tells leave as soon as a turn begins: what was paid for is shown. Within a turn the window
-    stays. Where the bound would be exceeded all the same, the oldest leave down to `TurnBound.kept`. What has left for
-    either does not come back as messages.
+    Turns that a summary tells leave as soon as a turn begins: what was paid for is shown. Where the summaries of all
+    that would leave have no room, nothing leaves for them. Within a turn the window stays. Where the bound would be
+    exceeded all the same, the oldest leave down to `TurnBound.kept`. What has left for either does not come back as
+    messages.
+
+    Args:
+        shown: how many of the latest summaries have room; None: all.
     """
     if not material.messages or (turns is None and not material.segments):
         return material
     starts, before = turn_starts(message.role for message in material.messages), material.frozen_first
     told = _told(material, starts)
-    if material.messages[material.current].message_id is not None:
+    waiting = len(material.segments_before(told)) - len(material.segments_before(before))
+    is_begun = material.messages[material.current].message_id is not None
+    if is_begun or (shown is not None and waiting > shown):
         told = min(told, before)
     first = max(before, told)
     inside = [start for start in starts if start >= first]

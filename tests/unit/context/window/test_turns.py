@@ -138,6 +138,15 @@ async def test_s3_11_what_leaves_for_its_summary_has_nothing_else_made_shorter()
     assert spaced in built.fitted.forwarded.messages
 
 
+@pytest.mark.parametrize(("times", "first"), [(5, 5), (60, 1)])
+async def test_s3_11_no_turn_leaves_for_a_summary_that_has_no_room(times: int, first: int) -> None:
+    """All would fit; the longer summary takes more than its share of the window."""
+    summary = replace(segment(1, 4), text="A lamp hangs. " * times)
+    built = await build_of(talk(12, segments=(summary,)), 1500, turns=FIFTEEN)
+    assert turns_of(built) == [str(n) for n in range(first, 13)]
+    assert (memory_of(built) is None) == (first == 1)
+
+
 async def test_s3_11_what_is_pinned_stays() -> None:
     history = talk(30)
     path = (replace(history.messages[0], pinned=True), *history.messages[1:])
