@@ -251,6 +251,6 @@ def test_s14_7_the_page_shows_any_part_of_it(indexing: GatewayProcess, upstream:
             part = page.get(f"{link}&find={wanted.replace(' ', '+')}")
             checked(part)
             assert held in html.unescape(part.text)
-        assert "Nothing was found" in page.get(f"{link}&find=zyxwvut").text
+        assert "Nothing found" in page.get(f"{link}&find=zyxwvut").text
         assert page.get(f"{path}/text?of=artifact&number={link.rpartition('=')[2]}").text == TEXT
         assert page.get(f"{path}/document?number=77").status_code == 404
