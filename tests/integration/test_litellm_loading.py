@@ -1,6 +1,7 @@
 """litellm loaded ahead of its first request: the rehearsed call goes nowhere, and what failed is tried again."""
 
 import importlib
+import subprocess
 import sys
 from types import ModuleType
 from typing import Any
@@ -46,6 +47,32 @@ async def test_what_could_not_be_loaded_is_tried_again_by_the_next_request(monke
     assert await wire.get() == "litellm"
     assert await wire.get() == "litellm"
     assert len(tries) == 2
+
+
+BROKEN_OFF = """
+import sys
+from gateway.upstream.litellm.wire import LitellmLibrary
+
+class BreaksOnce:
+    def find_spec(self, name, path=None, target=None):
+        if name == "litellm.llms.cohere.embed.handler":
+            sys.meta_path.remove(self)
+            raise ImportError("broken off")
+
+sys.meta_path.insert(0, BreaksOnce())
+library = LitellmLibrary()
+try:
+    library._load()
+except ImportError as error:
+    assert str(error) == "broken off", error
+print(library._load().__name__)
+"""
+
+
+def test_an_import_that_broke_off_leaves_no_half_of_the_package() -> None:
+    """In a process of its own, since others use the package in this one."""
+    done = subprocess.run([sys.executable, "-c", BROKEN_OFF], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines()[-1:] == ["litellm"], done.stderr[-2000:]
 
 
 async def test_modules_that_others_import_meanwhile_are_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:

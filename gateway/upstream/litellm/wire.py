@@ -304,8 +304,7 @@ class LitellmLibrary:
         for name, value in OFFLINE.items():
             os.environ[name] = value  # litellm reads these while it is imported
         with IMPORTING:
-            litellm: Any = importlib.import_module("litellm")
-            importlib.import_module("litellm.main")
+            litellm = _imported()
         litellm.suppress_debug_info = True
         litellm.disable_hf_tokenizer_download = True
         litellm.modify_params = self._modify_params
@@ -319,6 +318,19 @@ class LitellmLibrary:
         _forbid_fetching()
         log.info("litellm_loaded")
         return litellm
+
+
+def _imported() -> Any:
+    """Imports the package. Of an import that breaks off its modules stay behind, and each later one would fail by them;
+    so they go with it."""
+    try:
+        litellm = importlib.import_module("litellm")
+        importlib.import_module("litellm.main")
+    except BaseException:
+        for name in [name for name in sys.modules.copy() if name.partition(".")[0] == "litellm"]:
+            sys.modules.pop(name, None)
+        raise
+    return litellm
 
 
 def _silence() -> None:
