@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from gateway.billing.cost import ledger_figures
 from gateway.core.scheduler import Scheduler
-from gateway.core.types.bill import COSTS_FIGURES, CallCost, CostQuery, CostSums
+from gateway.core.types.bill import SUM_NAMES, CallCost, CostQuery, CostSums
 from gateway.core.types.turn import TurnCommit
 from gateway.operations.audit import CheckedSums, checked_sums
 from gateway.operations.storage_upkeep import schedule_older_bills
@@ -166,4 +166,4 @@ async def test_s13_1_what_is_in_no_sums_yet_is_told_and_added(
 
 async def test_s13_1_nothing_is_compared_where_nothing_was_asked() -> None:
     assert not list(CheckedSums().lines())
-    assert set(COSTS_FIGURES) == set(sums_of(dict.fromkeys(schema.ledger.c.keys(), 0)))
+    assert set(SUM_NAMES) == set(sums_of(dict.fromkeys(schema.ledger.c.keys(), 0)))

@@ -1,7 +1,8 @@
 """The page `/ui` as a browser without scripts has it: cookies, forms with their tokens, well-formed HTML."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Self
@@ -147,3 +148,19 @@ def checked(answer: httpx.Response) -> WebPage:
     assert not found.faults, found.faults
     assert found.text.count(answer.headers["x-request-id"]) >= 1
     return found
+
+
+Visits = Callable[[str], PageClient]
+
+
+@contextmanager
+def visits(url: str) -> Iterator[Visits]:
+    """What opens the pages for the holder of a key, logged in."""
+    with ExitStack() as ends:
+
+        def opened(key: str) -> PageClient:
+            client = ends.enter_context(PageClient(url))
+            assert client.log_in(key).status_code == 303
+            return client
+
+        yield opened

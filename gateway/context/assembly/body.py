@@ -416,11 +416,11 @@ def with_marks(messages: Sequence[Message], sent: Sequence[Message], marks: Sequ
         leads = all(each.get("role") in INSTRUCTION_ROLES for each in sent[: mark.message + 1])
         at = mark.message if leads else mark.message + len(messages) - len(sent)
         if 0 <= at < len(marked) and marked[at].get("role") == role:
-            marked[at] = _translated_marked(marked[at], mark)
+            marked[at] = _with_mark(marked[at], mark)
     return marked
 
 
-def _translated_marked(message: Message, mark: CacheMark) -> Message:
+def _with_mark(message: Message, mark: CacheMark) -> Message:
     content = message.get("content")
     if mark.part is None:
         return {**message, BREAKPOINT: mark.value}

@@ -484,7 +484,7 @@ class CostSums:
     """What these cost, a part of `cost`."""
 
     def __add__(self, other: "CostSums") -> "CostSums":
-        return CostSums(*(getattr(self, name) + getattr(other, name) for name in COSTS_FIGURES))
+        return CostSums(*(getattr(self, name) + getattr(other, name) for name in SUM_NAMES))
 
     @property
     def cost(self) -> Decimal:
@@ -546,7 +546,7 @@ def _average(picousd: int, requests: int) -> Decimal | None:
     return picousd // requests * PICO if requests else None
 
 
-COSTS_FIGURES = tuple(field.name for field in fields(CostSums))
+SUM_NAMES = tuple(field.name for field in fields(CostSums))
 
 
 @dataclass(frozen=True, slots=True)

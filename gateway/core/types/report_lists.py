@@ -23,15 +23,16 @@ Direction = Literal["older", "newer"]
 
 
 @dataclass(frozen=True, slots=True)
-class ListPosition:
-    """A place in a list: a time, and an id among those of the same time."""
+class RequestPosition:
+    """A place in an order of requests: microseconds since 1970, picodollars or milliseconds, and an id among those of
+    the same value."""
 
-    time: datetime
+    value: int
     id: str
 
     def __str__(self) -> str:
-        """As it stands in an address: microseconds since 1970 and the id, with a dot between them."""
-        return f"{(self.time - EPOCH) // timedelta(microseconds=1)}.{self.id}"
+        """As it stands in an address."""
+        return f"{self.value}.{self.id}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -40,14 +41,51 @@ class ListPosition:
             ValueError: the text is no position.
         """
         number, dot, name = text.partition(".")
-        if not (dot and name and name.isprintable() and len(name) <= MAX_ID_CHARS):
+        if not dot or len(name) > MAX_ID_CHARS or not name.isprintable():
             raise ValueError("no position in a list")
-        if not (number.isascii() and number.isdigit() and len(number) <= len("253402300799999999")):
+        digits = number.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_POSITION_DIGITS):
             raise ValueError("no position in a list")
+        return cls(int(number), name)
+
+    @staticmethod
+    def of_time(time: datetime) -> int:
+        """The value of a time."""
+        return (time - EPOCH) // timedelta(microseconds=1)
+
+    @property
+    def time(self) -> datetime:
+        """
+        Raises:
+            ValueError: the value is no time.
+        """
         try:
-            return cls(EPOCH + timedelta(microseconds=int(number)), name)
+            return EPOCH + timedelta(microseconds=self.value)
         except OverflowError:
             raise ValueError("no position in a list") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ListPosition:
+    """A place in a list: a time, and an id among those of the same time."""
+
+    time: datetime
+    id: str
+
+    def __str__(self) -> str:
+        """As it stands in an address: microseconds since 1970 and the id, with a dot between them."""
+        return str(RequestPosition(RequestPosition.of_time(self.time), self.id))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """
+        Raises:
+            ValueError: the text is no position.
+        """
+        at = RequestPosition.parse(text)
+        if text.startswith("-") or not at.id:
+            raise ValueError("no position in a list")
+        return cls(at.time, at.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,49 +255,6 @@ class RequestLine:
 RequestSort = Literal["time", "cost", "latency", "saved"]
 OK = 200
 """The HTTP status of each request that did not fail; an answer that broke off has begun with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestPosition:
-    """A place in an order of requests: microseconds since 1970, picodollars or milliseconds, and an id among those of
-    the same value."""
-
-    value: int
-    id: str
-
-    def __str__(self) -> str:
-        """As it stands in an address."""
-        return f"{self.value}.{self.id}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """
-        Raises:
-            ValueError: the text is no position.
-        """
-        number, dot, name = text.partition(".")
-        if not dot or len(name) > MAX_ID_CHARS or not name.isprintable():
-            raise ValueError("no position in a list")
-        digits = number.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_POSITION_DIGITS):
-            raise ValueError("no position in a list")
-        return cls(int(number), name)
-
-    @staticmethod
-    def of_time(time: datetime) -> int:
-        """The value of a time."""
-        return (time - EPOCH) // timedelta(microseconds=1)
-
-    @property
-    def time(self) -> datetime:
-        """
-        Raises:
-            ValueError: the value is no time.
-        """
-        try:
-            return EPOCH + timedelta(microseconds=self.value)
-        except OverflowError:
-            raise ValueError("no position in a list") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -395,7 +395,7 @@ class OutlineReader:
         """The bills of these requests, how these user messages begin, and what the messages `said` say."""
 
         def work(connection: sa.Connection) -> OutlinedPage:
-            bills = _outline_reader_bills(connection, outline.tenant, request_ids)
+            bills = _stored_bills(connection, outline.tenant, request_ids)
             return OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
 
         return await self._transactions.run(work)
@@ -516,7 +516,7 @@ def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> KeptS
     return KeptSums(requests, prompt, completion, *money, unpriced, estimated, metered, net * PICO)
 
 
-def _outline_reader_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, LedgerEntry]:
+def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, LedgerEntry]:
     """Bills as they are stored: without the artifacts that stand, which they only count."""
     found: dict[str, LedgerEntry] = {}
     for start in range(0, len(request_ids), BATCH):

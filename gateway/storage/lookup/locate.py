@@ -202,7 +202,7 @@ LIKELY = 8
 """Messages from the end that are tried first: a resend mostly differs near its end."""
 CHUNK = 200
 """Rows that one query reads upwards."""
-LOCATE_STEPS = 1000
+MAX_TURN_MESSAGES = 1000
 """Messages of one turn among which a step that its client still sends is searched."""
 
 
@@ -458,7 +458,7 @@ def _steps_query() -> sa.Select[tuple[Any, ...]]:
     where = (
         table.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
         table.c.sequence_number > from_there,
-        table.c.sequence_number <= from_there + LOCATE_STEPS,
+        table.c.sequence_number <= from_there + MAX_TURN_MESSAGES,
         table.c.said_digest == sa.bindparam("said", type_=sa.LargeBinary),
         table.c.digest.in_(sa.bindparam("digests", expanding=True)),
     )

@@ -22,7 +22,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import COSTS_FIGURES, CostQuery, CostReport, CostRow, CostSums, in_order, joined
+from gateway.core.types.bill import SUM_NAMES, CostQuery, CostReport, CostRow, CostSums, in_order, joined
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -73,13 +73,13 @@ def _of_ledger() -> dict[str, Expression]:
 
 
 OF_LEDGER: Mapping[str, Expression] = _of_ledger()
-OF_DAYS: Mapping[str, Expression] = {name: DAYS.c[name] for name in COSTS_FIGURES}
+OF_DAYS: Mapping[str, Expression] = {name: DAYS.c[name] for name in SUM_NAMES}
 
 
 def summed(dialect: sa.Dialect, figures: Mapping[str, Expression]) -> list[sa.Label[Any]]:
     """The columns of a query that adds these figures up, in the order of `FIGURES`; `whole_sums` reads them."""
     found = []
-    for name in (name for name in COSTS_FIGURES if name in figures):
+    for name in (name for name in SUM_NAMES if name in figures):
         figure = figures[name]
         if dialect.name == "sqlite" and name not in COUNTS:
             found.append(sa.func.sum(figure.op(">>")(sa.literal_column(str(HALF)))).label(f"{name}_high"))
@@ -89,7 +89,7 @@ def summed(dialect: sa.Dialect, figures: Mapping[str, Expression]) -> list[sa.La
     return found
 
 
-def whole_sums(row: Any, names: Any = COSTS_FIGURES) -> dict[str, int]:
+def whole_sums(row: Any, names: Any = SUM_NAMES) -> dict[str, int]:
     """The sums of a row that `summed` asked for."""
     found = row._mapping
     whole = {name: int(found[name] or 0) for name in names if name in found}
@@ -202,7 +202,7 @@ class CostReports:
         found: list[Found] = []
         while since < until:
             end = min(since + STRETCH, until)
-            found += await self._transactions.run(partial(_cost_reports_of_ledger, query, (since, end)))
+            found += await self._transactions.run(partial(_rolled_up_costs, query, (since, end)))
             since = end
         return found
 
@@ -230,11 +230,11 @@ def _by_days(query: CostQuery, connection: sa.Connection) -> list[Found]:
         where += [DAYS.c.day < last] if last is not None else []
         found += _added(connection, DAYS, query.by, where)
     for period in beside:
-        found += _cost_reports_of_ledger(query, period, connection)
+        found += _rolled_up_costs(query, period, connection)
     return found
 
 
-def _cost_reports_of_ledger(query: CostQuery, period: Period, connection: sa.Connection) -> list[Found]:
+def _rolled_up_costs(query: CostQuery, period: Period, connection: sa.Connection) -> list[Found]:
     """What is in the sums already, as it is with roll-ups."""
     since, until = period
     where = [LEDGER.c.rolled_up, *conditions(LEDGER, query)]
@@ -358,7 +358,7 @@ def _set_right(day: date, connection: sa.Connection) -> None:
     missing = {}
     for names, (kept, found) in _sides(day, connection).items():
         if differing := {each.figure: each.found - each.kept for each in _differences("", kept, found)}:
-            missing[day, *names] = dict.fromkeys(COSTS_FIGURES, 0) | differing
+            missing[day, *names] = dict.fromkeys(SUM_NAMES, 0) | differing
     if missing:
         add_sums(connection, missing)
 
@@ -379,7 +379,7 @@ def _sides(day: date, connection: sa.Connection) -> dict[Names, tuple[dict[str, 
     for row in connection.execute(sa.union_all(*halves)):
         sides[row[0]][tuple(row[1 : 1 + len(WHO)])] = whole_sums(row)
     kept, found = sides["kept"], sides["found"]
-    nothing = dict.fromkeys(COSTS_FIGURES, 0)
+    nothing = dict.fromkeys(SUM_NAMES, 0)
     return {names: (kept.get(names, nothing), found.get(names, nothing)) for names in kept.keys() | found.keys()}
 
 

@@ -144,7 +144,7 @@ WAITS = {"retry-after": 1, "retry-after-ms": 1000}
 """The headers, and how many of their units a second has."""
 LONGEST = timedelta(days=7)
 """Quotas of providers begin anew each day or week; a client that is told more would sleep for ever."""
-PROVIDER_FAULTS_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
+WAIT_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 HTTP_DATE = re.compile(
     r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d{4} "
     r"\d\d:\d\d:\d\d GMT",
@@ -191,7 +191,7 @@ def is_sane_wait(name: str, value: str, clock: Clock | None = None) -> bool:
     """Whether the value of one of `WAITS` is a number of at most `LONGEST`, or (`retry-after`) a date that is no
     farther away. A date in the past means at once."""
     value = value.strip()
-    if PROVIDER_FAULTS_NUMBER.fullmatch(value):
+    if WAIT_NUMBER.fullmatch(value):
         return float(value) / WAITS[name] <= LONGEST.total_seconds()
     if name != "retry-after" or not HTTP_DATE.fullmatch(value):
         return False
@@ -209,7 +209,7 @@ def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:
         value = headers.get(name, "").strip()
         if not value or not is_sane_wait(name, value):
             continue
-        if PROVIDER_FAULTS_NUMBER.fullmatch(value):
+        if WAIT_NUMBER.fullmatch(value):
             return float(value) / units
         return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
     return None

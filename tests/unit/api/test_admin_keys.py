@@ -1,8 +1,7 @@
 """`/ui/admin/keys`: who may change keys there, and that the API has what is changed (§12.1, §12.2, §13.16)."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +13,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
-from tests.support.web_page import PageClient, WebPage, checked
+from tests.support.web_page import PageClient, Visits, WebPage, checked, visits
 
 ROOT, VIEWER, USER = "sk-root-of-ops-1", "sk-looks-at-acme", "sk-user-of-acme1"
 KEYS = [
@@ -38,19 +37,13 @@ def gateway(module_keyed_gateway: GatewayProcess, upstream: MockUpstream) -> Gat
 
 
 @pytest.fixture
-def visit(gateway: GatewayProcess) -> Iterator[Callable[[str], PageClient]]:
-    with ExitStack() as ends:
-
-        def opened(key: str) -> PageClient:
-            client = ends.enter_context(PageClient(gateway.url))
-            assert client.log_in(key).status_code == 303
-            return client
-
+def visit(gateway: GatewayProcess) -> Iterator[Visits]:
+    with visits(gateway.url) as opened:
         yield opened
 
 
 @pytest.fixture
-def admin(visit: Callable[[str], PageClient]) -> PageClient:
+def admin(visit: Visits) -> PageClient:
     return visit(ROOT)
 
 
@@ -240,7 +233,7 @@ def test_s13_16_a_form_of_somebody_elses_changes_nothing(
 
 @pytest.mark.parametrize("key", [VIEWER, USER])
 def test_s13_16_who_is_no_administrator_sees_and_changes_nothing(
-    gateway: GatewayProcess, admin: PageClient, visit: Callable[[str], PageClient], key: str
+    gateway: GatewayProcess, admin: PageClient, visit: Visits, key: str
 ) -> None:
     key_id, secret = made(admin)
     one, client = f"/ui/admin/keys/{key_id}", visit(key)

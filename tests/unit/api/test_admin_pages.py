@@ -1,8 +1,7 @@
 """`/ui/admin/files`, `/ui/admin/models` and `/ui/admin/configuration` (guarantee §13.16)."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
-from tests.support.web_page import PageClient, checked
+from tests.support.web_page import PageClient, Visits, checked, visits
 
 ADMIN, BOTH, VIEWER, OTHER = "sk-sees-all-1234", "sk-both-of-ops-1", "sk-looks-at-acme", "sk-user-of-acme1"
 KEYS = [
@@ -74,18 +73,9 @@ def gateway(module_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayPr
     return module_gateway
 
 
-Visits = Callable[[str], PageClient]
-
-
 @pytest.fixture
 def visit(gateway: GatewayProcess) -> Iterator[Visits]:
-    with ExitStack() as ends:
-
-        def opened(key: str) -> PageClient:
-            client = ends.enter_context(PageClient(gateway.url))
-            assert client.log_in(key).status_code == 303
-            return client
-
+    with visits(gateway.url) as opened:
         yield opened
 
 

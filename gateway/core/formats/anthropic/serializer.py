@@ -387,12 +387,12 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
     usage = usage if isinstance(usage, dict) else {}
     read, made = cache_tokens(usage)
     found: Json = {
-        "input_tokens": max(0, _serializer_count(usage.get("prompt_tokens")) - read - made),
+        "input_tokens": max(0, _count(usage.get("prompt_tokens")) - read - made),
         "cache_creation_input_tokens": made,
         "cache_read_input_tokens": read,
-        "output_tokens": _serializer_count(usage.get("completion_tokens")),
+        "output_tokens": _count(usage.get("completion_tokens")),
     }
-    thought = _serializer_count(an_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
+    thought = _count(an_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
     if thought:
         found["output_tokens_details"] = {"thinking_tokens": thought}
     if tier in TIERS:
@@ -409,10 +409,6 @@ def an_object(value: Any) -> Json:
 def blocks_in(value: Any) -> list[Json]:
     """What of a value are blocks."""
     return [each for each in value if isinstance(an_object(each).get("type"), str)] if isinstance(value, list) else []
-
-
-def _serializer_count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 Block = dict[str, Any]
@@ -645,7 +641,7 @@ LEFT_OUT = frozenset(
 )
 """What a chat may say and Anthropic has no words for."""
 CHOICES = {"auto": "auto", "required": "any", "none": "none"}
-MESSAGE_REQUEST_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
+TIERS_OF_CHATS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
 """Tokens to think with, as LiteLLM has them for each effort."""
 
@@ -667,8 +663,8 @@ def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None =
         found["system"] = system
     if stop := body.get("stop"):
         found["stop_sequences"] = [stop] if isinstance(stop, str) else stop
-    if body.get("service_tier") in MESSAGE_REQUEST_TIERS:
-        found["service_tier"] = MESSAGE_REQUEST_TIERS[body["service_tier"]]
+    if body.get("service_tier") in TIERS_OF_CHATS:
+        found["service_tier"] = TIERS_OF_CHATS[body["service_tier"]]
     if isinstance(body.get("user"), str):
         found["metadata"] = {"user_id": body["user"]}
     _with_tools(found, body, own.pop("tools", None))

@@ -188,8 +188,8 @@ def thoughts_of(item: Json) -> str:
 
 def chat_token(token: Json) -> Json:
     """A token's log probability as a chat has it."""
-    others = [_with_bytes(each) for each in objects(token.get("top_logprobs"))]
-    return {**_with_bytes(token), "top_logprobs": others}
+    others = [_with_bytes(_bare(each)) for each in objects(token.get("top_logprobs"))]
+    return {**_with_bytes(_bare(token)), "top_logprobs": others}
 
 
 def nested(annotation: Any) -> Any:
@@ -229,10 +229,13 @@ def _text(item: Json) -> str:
     return "".join(str(part.get("text") or "") for part in _said([item]) if part.get("type") == "output_text")
 
 
+def _bare(token: Json) -> Json:
+    return {name: token.get(name) for name in ("token", "logprob", "bytes")}
+
+
 def _with_bytes(token: Json) -> Json:
     known = token.get("bytes")
-    found = {"token": token.get("token"), "logprob": token.get("logprob")}
-    return {**found, "bytes": known if known is not None else [*str(token.get("token")).encode("utf-8", "replace")]}
+    return {**token, "bytes": known if known is not None else [*str(token.get("token")).encode("utf-8", "replace")]}
 
 
 def _whole_number(value: Any) -> int:
@@ -387,14 +390,9 @@ def whole_logprobs(tokens: Any) -> list[Json]:
     """Log probabilities of a whole text: each with its bytes."""
     found = []
     for each in tokens or ():
-        others = [_serializer_with_bytes(other) for other in each.get("top_logprobs") or ()]
-        found.append({**_serializer_with_bytes(each), "top_logprobs": others})
+        others = [_with_bytes(other) for other in each.get("top_logprobs") or ()]
+        found.append({**_with_bytes(each), "top_logprobs": others})
     return found
-
-
-def _serializer_with_bytes(token: Json) -> Json:
-    known = token.get("bytes")
-    return {**token, "bytes": known if known is not None else list(str(token.get("token")).encode())}
 
 
 def usage_of(usage: Any) -> Json | None:
