@@ -13,6 +13,8 @@ from gateway.api.middleware.origin_check import OriginCheck
 from gateway.api.openapi.openapi_document import OpenApiEndpoint, RootEndpoint
 from gateway.api.operations import LiveEndpoint, MetricsPage, ReadyEndpoint
 from gateway.api.organization.endpoint import organization_routes
+from gateway.api.request_list_endpoint import PATH as REQUESTS_PATH
+from gateway.api.request_list_endpoint import RequestListEndpoint
 from gateway.api.responses.endpoint import StoredResponses, response_routes
 from gateway.api.server.fast_router import CHAT_PATH, App, EdgeMiddleware, FastRouter, ShutdownState
 from gateway.api.ui.app import UiApp
@@ -102,6 +104,8 @@ def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
     stored = StoredResponses(gateway.store, gateway.auth)
     found += response_routes(gateway.responses, gateway.compaction, stored, gateway.relay)
     found += organization_routes(gateway.transactions, gateway.auth, gateway.clock, gateway.trail)
+    listed = RequestListEndpoint(gateway.settings, gateway.transactions, gateway.auth, gateway.clock, gateway.trail)
+    found.append(Route(REQUESTS_PATH, listed, methods=["GET"]))
     found += trail_routes(gateway.transactions, gateway.auth, gateway.trail)
     found += key_routes(
         gateway.key_endpoints, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock)

@@ -23,6 +23,7 @@ from gateway.core.types.report_lists import (
     FoundRequests,
     ListPart,
     RequestChoice,
+    RequestLine,
     RequestPosition,
     RequestQuery,
     RequestSort,
@@ -48,12 +49,13 @@ MAX_USD = Decimal(9_000_000)
 """More than a column holds is no cost."""
 IN_CSV = 1000
 """Requests that one transaction reads for a file."""
-CSV_FIELDS = (
-    *("id", "created_at", "tenant", "status", "http_status", "error_code", "model", "endpoint", "user", "agent"),
-    *("key_id", "project", "conversation_id", "completion_id", "stream", "prompt_tokens", "completion_tokens"),
-    *("cached_tokens", "cache_write_tokens", "total_ms", "cost", "known_cost", "planning_cost", "direct_cost"),
-    *("net_saving", "estimated", "question"),
+LINE_FIELDS = (
+    *("created_at", "tenant", "status", "http_status", "error_code", "model", "endpoint", "user", "agent", "key_id"),
+    *("project", "conversation_id", "completion_id", "stream", "prompt_tokens", "completion_tokens", "cached_tokens"),
+    *("cache_write_tokens", "total_ms", "cost", "known_cost", "planning_cost", "direct_cost", "net_saving"),
+    "estimated",
 )
+CSV_FIELDS = ("id", *LINE_FIELDS, "question")
 ANSWER_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[\w-]{1,56}", re.ASCII)
 CONVERSATION, KEY = "conv_", "key_"
 
@@ -153,44 +155,26 @@ def _position(name: str, text: str, order: RequestSort) -> RequestPosition:
     return found
 
 
-def request_record(found: FoundRequest) -> dict[str, Any]:
-    """A request as a file or a program gets it; costs in USD, `created_at` in seconds since 1970."""
-    line = found.line
-    return {
-        "id": line.id,
-        "object": "request",
+def line_record(line: RequestLine) -> dict[str, Any]:
+    """A request for files and programs; costs in USD, `created_at` in seconds since 1970. `cost` is None as soon
+    as one call has no price; `known_cost` is of those that have one."""
+    told = {
         "created_at": int(line.created_at.timestamp()),
-        "tenant": line.tenant,
-        "status": line.status,
-        "http_status": http_status(found),
-        "error_code": line.error_code,
-        "model": line.model,
+        "http_status": http_status(line),
         "endpoint": line.endpoint or CHAT,
-        "user": line.user,
-        "agent": line.agent,
-        "key_id": line.key_id,
-        "project": line.project,
-        "conversation_id": line.conversation_id,
-        "completion_id": line.completion_id,
-        "stream": line.stream,
-        "prompt_tokens": line.prompt_tokens,
-        "completion_tokens": line.completion_tokens,
-        "cached_tokens": line.cached_tokens,
-        "cache_write_tokens": line.cache_write_tokens,
-        "total_ms": line.total_ms,
-        "cost": line.cost,
-        "known_cost": line.known_cost,
-        "planning_cost": line.planning_cost,
-        "direct_cost": line.direct_cost,
-        "net_saving": line.net_saving,
-        "estimated": line.estimated,
-        "question": found.question,
     }
+    named = {name: told[name] if name in told else getattr(line, name) for name in LINE_FIELDS}
+    return {"id": line.id, "object": "request", **named}
 
 
-def http_status(found: FoundRequest) -> int | None:
+def request_record(found: FoundRequest) -> dict[str, Any]:
+    """The same with the beginning of its question."""
+    return {**line_record(found.line), "question": found.question}
+
+
+def http_status(line: RequestLine) -> int | None:
     """What a request's client got; None of a failure where nobody knows, as its client had left."""
-    return found.line.http_status if found.line.status == "failed" else OK
+    return line.http_status if line.status == "failed" else OK
 
 
 class RequestSearch:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.core.printing import cost_text, usd_text
-from gateway.core.types.report_lists import CHAT, ConversationLine, KeptSums, RequestLine
+from gateway.core.types.report_lists import ConversationLine, KeptSums, RequestLine
 
 Json = dict[str, Any]
 STATUS_STYLES = {"complete": "green", "partial": "yellow", "failed": "red"}
@@ -26,35 +26,6 @@ def conversation_json(line: ConversationLine) -> Json:
         "created_at": int(line.created_at.timestamp()),
         "updated_at": int(line.updated_at.timestamp()),
         **asdict(line.sums),
-    }
-
-
-def request_json(line: RequestLine) -> Json:
-    """A request; `cost` is null as soon as one call has no price, `known_cost` is of those that have one."""
-    return {
-        "id": line.id,
-        "object": "request",
-        "completion_id": line.completion_id,
-        "conversation": {"id": line.conversation_id} if line.conversation_id else None,
-        "tenant": line.tenant,
-        "endpoint": line.endpoint or CHAT,
-        "model": line.model,
-        "user": line.user,
-        "agent": line.agent,
-        "status": line.status,
-        "error_code": line.error_code,
-        "stream": line.stream,
-        "created_at": int(line.created_at.timestamp()),
-        "prompt_tokens": line.prompt_tokens,
-        "completion_tokens": line.completion_tokens,
-        "cached_tokens": line.cached_tokens,
-        "cache_write_tokens": line.cache_write_tokens,
-        "cost": line.cost,
-        "known_cost": line.known_cost,
-        "planning_cost": line.planning_cost,
-        "direct_cost": line.direct_cost,
-        "net_saving": line.net_saving,
-        "estimated": line.estimated,
     }
 
 

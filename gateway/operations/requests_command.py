@@ -89,7 +89,7 @@ async def _all(search: RequestSearch, query: RequestQuery) -> tuple[list[FoundRe
 
 def _row(found: FoundRequest) -> list[Piece]:
     line = found.line
-    status, told = http_status(found), line.error_code or ""
+    status, told = http_status(line), line.error_code or ""
     cause = f"{status} {told}".strip() if line.status == "failed" and status is not None else told
     took = f"{line.total_ms / 1000:.1f}s" if line.total_ms is not None else ""
     saved = usd_text(line.net_saving) if line.net_saving is not None else ""

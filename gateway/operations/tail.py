@@ -20,6 +20,7 @@ from gateway.core.ports import Clock
 from gateway.core.printing import usd_text
 from gateway.core.types.report_lists import ListPart, ListPosition, RequestChoice, RequestLine
 from gateway.core.types.turn import LARGEST_KEPT
+from gateway.inspection.request_search import line_record
 from gateway.operations.listed import (
     COST_STYLE,
     FAINT,
@@ -28,7 +29,6 @@ from gateway.operations.listed import (
     STATUS_STYLES,
     WHO_STYLE,
     request_cost,
-    request_json,
     when_text,
 )
 from gateway.operations.screen import CommandScreen, Piece
@@ -133,7 +133,7 @@ def tail(
     def write(found: Sequence[Told]) -> None:
         for line, metadata in found:
             if options.json:
-                screen.json({**request_json(line), **_more(metadata)})
+                screen.json({**line_record(line), **_more(metadata)})
             else:
                 screen.fitted(_pieces(line, metadata, of_all=options.tenant is None))
         screen.flush()

@@ -9,12 +9,13 @@ import secrets
 import secrets as random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, Protocol, TypeVar
 
 import sqlalchemy as sa
 from pydantic import ValidationError
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.setting_sections import KeyFields
 from gateway.core.errors import KeyChanged, StorageUnavailable
 from gateway.core.ids import new_id
@@ -24,7 +25,7 @@ from gateway.core.types.keys import KEY_PREFIX, KeyPage, StoredKey, policy_of
 from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
-from gateway.storage.reports.key_use import KeyUse, read_key_use
+from gateway.storage.reports.key_use import KeyUse, read_key_use, read_spent_before
 from gateway.storage.rows import utc
 
 T = TypeVar("T")
@@ -32,6 +33,11 @@ RANDOM_BYTES = 32
 WELL_FORMED = re.compile(KEY_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 HINT_CHARS = 4
 PURPOSE = b"api-key\0"
+KEYS_AT_ONCE = 100
+"""Whose use one transaction reads."""
+KEPT_SECONDS, MAX_KEPT = 3600.0, 10_000
+"""For how long, and for how many keys, what was spent on earlier days is kept: bills of these days change no more, but
+where one is amended."""
 MAX_GRACE = timedelta(days=7)
 """For which a key may go on to count after its rotation."""
 Record = Callable[[sa.Connection, str, str, str, dict[str, Any]], None]
@@ -74,6 +80,9 @@ class KeyStore:
         self._transactions = transactions
         self._clock = clock
         self._secret = secret
+        self._before: BoundedCache[tuple[str, date], int] = BoundedCache(
+            MAX_KEPT, now=clock.monotonic, ttl=KEPT_SECONDS
+        )
 
     async def digest(self, key: str) -> bytes:
         """What stands for a key: keyed, of all of it."""
@@ -127,9 +136,28 @@ class KeyStore:
         rows = await self._transactions.run(lambda connection: connection.execute(query).all())
         return {row.id: _key(row) for row in rows}
 
-    async def use(self, key_ids: Sequence[str], starts: Mapping[str, date]) -> dict[str, KeyUse]:
-        """What was spent with each of these keys since the days of `starts`; none where it was not used at all."""
-        return await self._transactions.run(lambda connection: read_key_use(connection, key_ids, starts))
+    async def use(self, key_ids: Sequence[str], starts: Mapping[str, date], *, in_all: bool) -> dict[str, KeyUse]:
+        """What was spent with each of these keys since the days of `starts`, and `in_all`, too; none where it was not
+        used at all. The sum of earlier days is kept for `KEPT_SECONDS`, and is not read anew meanwhile."""
+        found: dict[str, KeyUse] = {}
+        for at in range(0, len(key_ids), KEYS_AT_ONCE):
+            found |= await self._use(key_ids[at : at + KEYS_AT_ONCE], starts, in_all=in_all)
+        return found
+
+    async def _use(self, key_ids: Sequence[str], starts: Mapping[str, date], *, in_all: bool) -> dict[str, KeyUse]:
+        yesterday = self._clock.now().astimezone(UTC).date() - timedelta(days=1)  # its bills may still come
+        first = min(yesterday, *starts.values())
+        kept = {each: spent for each in key_ids if (spent := self._before.peek((each, first))) is not None}
+        unknown = [each for each in key_ids if in_all and each not in kept]
+
+        def work(connection: sa.Connection) -> tuple[dict[str, int], dict[str, KeyUse]]:
+            read = read_spent_before(connection, unknown, first) if unknown else {}
+            return read, read_key_use(connection, key_ids, starts, first, kept | read if in_all else None)
+
+        read, found = await self._transactions.run(work)
+        for key_id, spent in read.items():
+            self._before.put((key_id, first), spent)
+        return found
 
     async def page(self, query: KeyQuery) -> KeyPage | None:
         """A page of a list, the latest in front; None if `query.after` is no key."""

@@ -1,7 +1,7 @@
 """What every store of keys promises, on each kind of storage (guarantee §12.1, §12.2)."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,9 @@ from gateway.core.config.setting_sections import KeyFields
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
-from gateway.storage.stored_keys import KeyQuery, KeyStore, is_well_formed
+from gateway.storage.stored_keys import KEPT_SECONDS, KeyQuery, KeyStore, is_well_formed
+from gateway.storage.turns.roll_ups import SUMS, add_sums
+from tests.support.hand_clock import DayClock
 
 ZERO, HOUR = timedelta(0), timedelta(hours=1)
 FIELDS = {
@@ -176,3 +178,36 @@ async def test_changes_at_once_are_all_there(keys: KeyStore, tenant: str) -> Non
     after = await keys.get(made.key_id)
     assert after is not None
     assert set(after.policy.models) == {f"m-{number}" for number in range(8)}
+
+
+async def test_s12_1_what_was_spent_in_all_is_read_anew_for_new_days_alone(
+    transactions: DatabaseTransactions, store: ConversationStore, tenant: str
+) -> None:
+    """Of more keys than one query takes, too; a bill of yesterday may still come."""
+    clock = DayClock(datetime(2026, 6, 1, 12, tzinfo=UTC))  # a Monday: day, week and month begin together
+    keys = KeyStore(transactions, clock, store)
+    ids = [f"key_{tenant}_{number}" for number in range(600)]
+    starts = dict.fromkeys(("day", "week", "month"), date(2026, 6, 1))
+
+    async def spend(day: date, picousd: int) -> None:
+        sums = {**dict.fromkeys(SUMS, 0), "requests": 1, "cost_picousd": picousd}
+        groups = {(day, tenant, "small", each, None, None, None, None): sums for each in (ids[0], ids[-1])}
+        await transactions.run(lambda connection: add_sums(connection, groups), write=True)
+
+    async def told(*, in_all: bool = True) -> list[tuple[int, int | None]]:
+        found = await keys.use(ids, starts, in_all=in_all)
+        assert set(found) == {ids[0], ids[-1]}
+        return [
+            (int(use.spent["day"] * 10**12), int(use.spent["total"] * 10**12) if "total" in use.spent else None)
+            for use in found.values()
+        ]
+
+    await spend(date(2025, 1, 1), 1000)
+    assert await told() == [(0, 1000)] * 2
+    await spend(date(2026, 5, 31), 100)
+    await spend(date(2026, 6, 1), 10)
+    await spend(date(2025, 1, 2), 1)
+    assert await told() == [(10, 1110)] * 2, "earlier days are not read again"
+    assert await told(in_all=False) == [(10, None)] * 2
+    clock.at += timedelta(seconds=KEPT_SECONDS)
+    assert await told() == [(10, 1111)] * 2

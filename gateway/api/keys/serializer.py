@@ -34,15 +34,14 @@ async def as_keys(
     Raises:
         StorageUnavailable: the storage cannot be reached.
     """
-    starts: dict[str, date] = {period: period_of(period, now)[0] for period in PERIODS}
-    bounded = {period: start for period, start in starts.items() if period != TOTAL}
+    starts: dict[str, date] = {period: period_of(period, now)[0] for period in PERIODS if period != TOTAL}
     ids: dict[bool, list[str]] = {True: [], False: []}
     for policy, _ in keys:
         if policy.key_id is not None:
             ids[is_brief and all(each.period != TOTAL for each in policy.budgets)].append(policy.key_id)
     uses: dict[str, KeyUse] = {}
     for is_bounded, some in ids.items():
-        uses |= await store.use(some, bounded if is_bounded else starts) if some else {}
+        uses |= await store.use(some, starts, in_all=not is_bounded) if some else {}
     return [_as_key(policy, stored, uses.get(policy.key_id or "", UNUSED), now) for policy, stored in keys]
 
 

@@ -272,6 +272,33 @@ def trail_schemas() -> dict[str, Schema]:
     return {"TrailEvent": event, "TrailEvents": events}
 
 
+# Schemas of the list of requests (guarantee §13.18).
+
+
+def request_schemas() -> dict[str, Schema]:
+    """A request, and a page of them."""
+    request = obj(
+        "A request that asked a model. `cost` is null as soon as one call has no price, `known_cost` is of those that "
+        "have one; `net_saving` is below 0 where it is a loss.",
+        "id object created_at:whole tenant status http_status:whole? error_code? model endpoint user? agent? key_id? "
+        "project? conversation_id? completion_id? stream:flag prompt_tokens:whole completion_tokens:whole "
+        "cached_tokens:whole? cache_write_tokens:whole? total_ms:whole? cost:usd? known_cost:usd? planning_cost:usd? "
+        "direct_cost:usd? net_saving:usd? estimated:flag question?",
+        object={"const": "request"},
+        status={"enum": ["complete", "partial", "failed"]},
+    )
+    place = or_null({**TEXT, "description": "Where the list goes on, as `older` or `newer` of the next request."})
+    requests = obj(
+        "Requests in their order. One look reads a bounded number of them: a page may be short, and go on.",
+        "object data has_more:flag older newer",
+        object={"const": "list"},
+        data=many(ref("ListedRequest")),
+        older=place,
+        newer=place,
+    )
+    return {"ListedRequest": request, "Requests": requests}
+
+
 # Schemas of keys made at runtime (guarantee §12.1).
 
 TIME: Schema = {"type": "string", "format": "date-time"}

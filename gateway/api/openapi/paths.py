@@ -6,6 +6,7 @@ from typing import Any
 from gateway.api.openapi.message_schemas import message_paths
 from gateway.api.openapi.schemas import FLAG, TEXT, UNIX, WHOLE, Schema, ref
 from gateway.api.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, LISTS, SAVINGS, ReportParameters
+from gateway.inspection.request_search import AMOUNTS, FILTERS, SORTS, STATUSES
 
 ID = "{completion_id}"
 CHATS = "/v1/chat/completions"
@@ -44,6 +45,7 @@ def paths() -> dict[str, Any]:
         **_classic(),
         **_memory(),
         **_organization(),
+        "/v1/gateway/requests": {"get": _requests()},
         **_trail(),
         **_keys(),
     }
@@ -177,6 +179,26 @@ def _organization() -> dict[str, Any]:
         f"/v1/organization/{path}": {"get": _get(summary, schema, *_usage_parameters(kind))}
         for path, summary, schema, kind in told
     }
+
+
+def _requests() -> dict[str, Any]:
+    whole, amounts = ("http_status", "min_ms", "max_ms"), {"type": "number"}
+    kinds: dict[str, Schema] = {**dict.fromkeys(whole, WHOLE), **dict.fromkeys(AMOUNTS, amounts)}
+    kinds["status"] = {"enum": ["ok", *STATUSES]}
+    said = {
+        "since": "Arrived from then on: `24h`, `7d`, `yesterday`, a date.",
+        "until": "Arrived before then.",
+        "endpoint": "Which API, `chat` for chat completions.",
+        "text": "A part of a user message, in any case.",
+        "min_saved": "Net saving in USD; losses are below 0.",
+    }
+    found = [_query(name, kinds.get(name, TEXT), said.get(name, "")) for name in FILTERS]
+    found.append(_query("tenant", TEXT, "For keys of role `admin`; else one's own."))
+    orders: Schema = {"enum": [f"{sign}{name}" for name in SORTS for sign in ("", "-")], "default": "time"}
+    found.append(_query("sort", orders, "The largest first; with `-` the smallest."))
+    places = {"older": "further on in the order", "newer": "before it"}
+    found += [_query(name, TEXT, f"A place that a page told: what is {text}.") for name, text in places.items()]
+    return _get("List requests (viewer, admin)", "Requests", *found, _paging("desc")[0])
 
 
 def _trail() -> dict[str, Any]:

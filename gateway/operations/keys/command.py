@@ -73,7 +73,8 @@ class _KeyCommand:
             if not page.has_more:
                 break
             query = KeyQuery(options.tenant, options.owner, options.revoked, page.keys[-1].key_id, PAGE)
-        told = await as_keys(self.store, [(each.policy, each) for each in found], self.now)
+        is_brief = not (options.csv or options.json)
+        told = await as_keys(self.store, [(each.policy, each) for each in found], self.now, is_brief=is_brief)
         if options.csv:
             self.screen.csv(CSV, told)
         elif options.json:

@@ -26,6 +26,7 @@ from gateway.inspection.line_diff import text_of_message
 from gateway.inspection.message_changes import MessageChange
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.reader import ExplanationReader, TurnChoice
+from gateway.inspection.request_search import line_record
 from gateway.inspection.window_bar import PARTS, WindowBar
 from gateway.operations.listed import (
     COST_STYLE,
@@ -38,7 +39,6 @@ from gateway.operations.listed import (
     sums_text,
     when_text,
 )
-from gateway.operations.listed import request_json as line_json
 from gateway.operations.screen import CommandScreen, Piece, TableColumn, one_line
 from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.conversations.reading import OutlineReader
@@ -616,7 +616,7 @@ class ShowCommand:
         if not found.found:
             raise ConversationNotFound("No such conversation.", param="conversation_id")
         if self.options.json:
-            bills = [line_json(line) for line in found.found]
+            bills = [line_record(line) for line in found.found]
             told = {"object": "conversation.deleted", "conversation": {"id": name}, "bills": bills}
             self.screen.json({**told, "has_more": found.older is not None})
         else:

@@ -19,6 +19,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.web_page import PageClient, checked
+from tests.unit.api.test_openapi import check, closed
 
 WORDS = "The server had an error with 'heliotrope'."
 ERROR: Json = {"error": {"message": WORDS, "type": "server_error", "param": None, "code": "server_error"}}
@@ -197,3 +198,64 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
         "requests", "--config", str(team.config_path), "--min-cost", "much", directory=team.directory
     )
     assert (unusable.returncode, "min_cost: must be an amount" in unusable.stderr) == (2, True)
+
+
+def test_s13_18_the_api_lists_what_the_page_does_for_whom_the_page_would(
+    team: GatewayProcess, upstream: MockUpstream
+) -> None:
+    for text in ("The lamp.", "The ferry.", "The harbour."):
+        ask(team, text, USER, user="ann")
+    upstream.reply(status=429, body=QUOTED)
+    ask(team, "The quay.", USER)
+    ask(team, "What ops asks.", ADMIN)
+
+    def got(search: str = "", key: str | None = VIEWER, expected: int = 200) -> Json:
+        with http(team, key) as client:
+            answer = client.get(f"/gateway/requests{search}")
+        assert answer.status_code == expected, answer.text
+        found: Json = answer.json()
+        return found
+
+    with http(team, None) as client:
+        described = closed(client.get(f"{team.url}/openapi.json").json())
+    everything = got()
+    check(described, "Requests", everything)
+    assert [each["question"] for each in everything["data"]] == ["The quay.", "The harbour.", "The ferry.", "The lamp."]
+    by_shell = gateway_command(
+        *("requests", "--config", str(team.config_path), "--json", "--tenant", "acme"), directory=team.directory
+    )
+    assert json.loads(by_shell.stdout)["data"] == everything["data"]
+    assert [each["http_status"] for each in got("?status=failed")["data"]] == [429]
+    assert [each["question"] for each in got("?user=ann&text=FERRY&since=1h")["data"]] == ["The ferry."]
+    pages, place = [], ""
+    while len(pages) < 9:
+        page = got(f"?limit=2&sort=-latency{place}")
+        pages.append([each["id"] for each in page["data"]])
+        if not page["has_more"]:
+            break
+        place = f"&older={page['older']}"
+    assert sorted(each for page in pages for each in page) == sorted(each["id"] for each in everything["data"])
+    assert [each["id"] for each in got(f"?limit=2&sort=-latency&newer={page['newer']}")["data"]] == pages[0]
+    assert len(got(key=ADMIN)["data"]) == 5
+    assert [each["question"] for each in got("?tenant=ops", key=ADMIN)["data"]] == ["What ops asks."]
+    assert got("?tenant=ops") == {"object": "list", "data": [], "has_more": False, "older": None, "newer": None}
+    for bad in ("min_cost=much", "status=odd", "older=x", "sort=name", "colour=red", "limit=0", "limit=101"):
+        assert got(f"?{bad}", expected=400)["error"]["param"] == bad.partition("=")[0]
+    got(key=USER, expected=403)
+    got(key=None, expected=401)
+    with http(team, ADMIN) as client:
+        seen = client.get("/gateway/trail?action=requests.seen&order=desc").json()["data"]
+    assert {"parameters": ["since", "text", "user"]} in [each["details"] for each in seen], "and not what they say"
+
+
+def test_s13_18_without_keys_the_api_lists_requests_where_the_page_would(gateway: GatewayProcess) -> None:
+    ask(gateway, "The lamp.")
+    for headers, expected in (
+        ({}, 200),
+        ({"host": "evil.example"}, 403),
+        ({"x-forwarded-for": "10.0.0.9"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+    ):
+        with http(gateway) as client:
+            answer = client.get("/gateway/requests", headers=headers)
+        assert answer.status_code == expected, headers

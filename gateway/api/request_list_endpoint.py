@@ -1,0 +1,79 @@
+"""`GET /v1/gateway/requests`: all requests, by the filters and with the rights of the page (guarantee §13.18)."""
+
+from typing import Any
+
+from gateway.api.api_call import received
+from gateway.api.auth import KeyAuthenticator
+from gateway.api.fields import invalid
+from gateway.api.middleware.origin_check import is_foreign, is_local
+from gateway.api.pagination import limit_of, parameters
+from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.core.config.exposure import has_page
+from gateway.core.config.setting_sections import ADMIN, LOOKS
+from gateway.core.config.settings import Settings
+from gateway.core.errors import Forbidden
+from gateway.core.ports import Clock
+from gateway.core.types.audit_log import NewEvent, actor_of
+from gateway.core.types.chat import RequestCaller
+from gateway.inspection.request_search import FILTERS, FilterRefused, RequestSearch, request_query, request_record
+from gateway.storage.audit_events import AuditLog
+from gateway.storage.database.sqlite import DatabaseTransactions
+
+PATH = "/v1/gateway/requests"
+PLACES = ("older", "newer")
+PARAMETERS = (*FILTERS, "tenant", "sort", "limit", *PLACES)
+
+
+class RequestListEndpoint:
+    """A page of the list; the next ones begin at its `older` and `newer`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transactions: DatabaseTransactions,
+        auth: KeyAuthenticator,
+        clock: Clock,
+        trail: AuditLog,
+    ) -> None:
+        self._settings = settings
+        self._search = RequestSearch(transactions)
+        self._auth = auth
+        self._clock = clock
+        self._trail = trail
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = (await received(scope, receive, self._auth, None)).caller
+        own = self._own_tenant(scope, caller)
+        given = parameters(scope["query_string"].decode("latin-1"))
+        for name in given:
+            if name not in PARAMETERS:
+                raise invalid(name, f"is not known; known are {', '.join(PARAMETERS)}")
+        limit, tenant = limit_of(given), given.get("tenant") or own
+        try:
+            query = request_query(given, tenant, self._clock.now(), limit)
+        except FilterRefused as error:
+            raise invalid(error.field, error.text) from None
+        if query.having.text and await self._search.is_sealed():
+            raise invalid("text", "cannot be used: messages are encrypted")
+        body: dict[str, Any] = {"object": "list", "data": [], "has_more": False, "older": None, "newer": None}
+        if own is None or tenant == own:  # another tenant's requests are as none
+            found = await self._search.find(query)
+            body["data"] = [request_record(each) for each in found.found]
+            body["has_more"] = found.older is not None
+            body |= {name: str(place) if (place := getattr(found, name)) else None for name in PLACES}
+        filters = sorted(name for name in given if name in FILTERS)
+        await self._trail.saw(NewEvent(actor_of(caller), "requests.seen", None, own, {"parameters": filters}))
+        await send_json(send, 200, body, {"cache-control": "no-store"})
+
+    def _own_tenant(self, scope: Scope, caller: RequestCaller) -> str | None:
+        """The only tenant whose requests may be seen; None: all.
+
+        Raises:
+            Forbidden: no page would show them to whoever asks.
+        """
+        if caller.key is not None and caller.roles & LOOKS:
+            return None if ADMIN in caller.roles else caller.tenant
+        is_open = not self._settings.auth.wants_keys and has_page(self._settings)
+        if caller.key is None and is_open and is_local(scope) and not is_foreign(scope):
+            return None
+        raise Forbidden("The list of requests is for keys of role 'viewer' or 'admin'.")
