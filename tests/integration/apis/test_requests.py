@@ -227,7 +227,8 @@ def test_s13_18_the_api_lists_what_the_page_does_for_whom_the_page_would(
     assert json.loads(by_shell.stdout)["data"] == everything["data"]
     assert [each["http_status"] for each in got("?status=failed")["data"]] == [429]
     assert [each["question"] for each in got("?user=ann&text=FERRY&since=1h")["data"]] == ["The ferry."]
-    pages, place = [], ""
+    pages: list[list[str]] = []
+    place = ""
     while len(pages) < 9:
         page = got(f"?limit=2&sort=-latency{place}")
         pages.append([each["id"] for each in page["data"]])
