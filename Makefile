@@ -7,7 +7,7 @@ COMPAT_PYTHON := $(patsubst requirements/compat/%.txt,$(COMPAT)/%/.installed,$(w
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv --no-input --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo unit test check format compat browser chromium chaos bench house same eval clean
+.PHONY: help setup run demo unit test check format docs compat browser chromium chaos bench house same eval clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -72,6 +72,9 @@ check: $(VENV)/.dev ## ruff, mypy --strict, import rules
 format: $(VENV)/.dev ## format and fix what ruff can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev ## write what the pages of docs/ have from the code: settings, commands, errors, LiteLLM's settings
+	@$(BIN)/python -m tests.reference
 
 # Each set of clients has an environment of its own: their packages disagree with each other and with ours.
 $(COMPAT)/%/.installed: requirements/compat/%.txt | $(VENV)/.dev

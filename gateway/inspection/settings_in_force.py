@@ -20,6 +20,8 @@ KEPT_ELSEWHERE = ("prompt_profiles",)
 """Sections that are texts, and shown as such."""
 ADDRESS = re.compile(r"(?<=://)\S+")
 PARAMETER = re.compile(r"(?<=[?&;])([^=&#\s]+)=([^&\s]*)")
+LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+"""In a description, which is Markdown of docs/configuration.md."""
 FROM_OUTSIDE = re.compile(r", (?!os\.environ/)[a-z][a-z0-9+.-]*://")
 """In an origin: the value was read from a file of secrets, or by a package that asks a vault."""
 
@@ -53,7 +55,7 @@ def _of_section(settings: Settings, section: str) -> Iterator[SettingInForce]:
         value = getattr(values, name)
         is_secret = value is not None and (is_credential(name) or FROM_OUTSIDE.search(origin) is not None)
         text = HIDDEN if is_secret and value not in ((), {}) else _text(section, name, value)
-        yield SettingInForce(path, text, origin, field.description or "")
+        yield SettingInForce(path, text, origin, LINK.sub(r"\1", field.description or ""))
 
 
 def _text(section: str, name: str, value: Any) -> str:

@@ -46,7 +46,7 @@ LONGEST_TTL = 600.0
 @dataclass(frozen=True, slots=True)
 class ClassicName:
     """A name, the setting that it gives, and how its text is read; `Read` may raise `ValueError` with a rule. Without a
-    setting `text` says what holds instead, in the group `group`."""
+    setting `text` says what holds instead, in the group `group`; with one what it sets, where that is not the value."""
 
     name: str
     setting: Place | None
@@ -105,15 +105,27 @@ def _file_in(folder: str) -> str:
 
 NAMES = (
     ClassicName("CONTEXT_WINDOW_WARNING_THRESHOLD", ("context", "warning_threshold"), a_number),
-    ClassicName("CONTEXT_CACHE_TTL", ("cache", "conversation_ttl"), _seconds_kept),
-    ClassicName("CONVERSATION_PERSISTENCE_ENABLED", ("conversation", "store"), _stored),
-    ClassicName("CONVERSATION_STORAGE_DIR", ("storage", "url"), _file_in),
-    ClassicName("TELEMETRY_ENABLED", ("server", "metrics"), _metrics),
+    ClassicName("CONTEXT_CACHE_TTL", ("cache", "conversation_ttl"), _seconds_kept, f"at most {LONGEST_TTL:.0f}"),
+    ClassicName(
+        "CONVERSATION_PERSISTENCE_ENABLED",
+        ("conversation", "store"),
+        _stored,
+        "`false` sets `false`: no message is remembered unless its request says so",
+    ),
+    ClassicName(
+        "CONVERSATION_STORAGE_DIR", ("storage", "url"), _file_in, f"the SQLite file `{DATABASE_FILE}` in that folder"
+    ),
+    ClassicName("TELEMETRY_ENABLED", ("server", "metrics"), _metrics, "`false` sets `off`"),
     ClassicName(
         "CONVERSATION_AUTO_SAVE", None, a_flag, "each turn is stored with its answer, or with `store: false` not at all"
     ),
     ClassicName("MAX_CONVERSATION_LENGTH", ("conversation", "max_turns"), _turns),
-    ClassicName("SUMMARIZATION_ENABLED", ("context", "memory"), _summaries),
+    ClassicName(
+        "SUMMARIZATION_ENABLED",
+        ("context", "memory"),
+        _summaries,
+        "`true` sets `both`: [old turns are summarized](rolling-summary.md)",
+    ),
     ClassicName("SUMMARIZATION_THRESHOLD", ("memory", "threshold"), a_number),
 )
 """One row each; a name without a setting gets one as soon as there is one."""

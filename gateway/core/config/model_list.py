@@ -51,20 +51,26 @@ class LitellmParams(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
-    model: str = Field(min_length=1)
-    api_base: str | None = None
-    api_key: SecretStr | None = None
-    organization: Annotated[str | None, BeforeValidator(_first_of)] = None
-    extra_headers: Annotated[dict[str, str], BeforeValidator(_as_texts)] = {}
-    timeout: UpstreamTimeouts | Seconds | None = None
-    stream_timeout: Seconds | None = None
-    custom_llm_provider: str | None = None
-    api_version: Annotated[str | None, BeforeValidator(_as_text)] = None
-    order: float | None = Field(None, allow_inf_nan=False)
-    weight: float | None = Field(None, ge=0)
-    rpm: float | None = Field(None, ge=0)
-    tpm: float | None = Field(None, ge=0)
-    max_parallel_requests: float | None = Field(None, ge=0)
+    model: str = Field(min_length=1, description="`provider/model` ([providers](providers.md)).")
+    api_base: str | None = Field(None, description="The provider's address.")
+    api_key: SecretStr | None = Field(None, description="The operator's key; without one the client's own goes there.")
+    organization: Annotated[str | None, BeforeValidator(_first_of)] = Field(None, description="Sent along.")
+    extra_headers: Annotated[dict[str, str], BeforeValidator(_as_texts)] = Field({}, description="Sent along.")
+    timeout: UpstreamTimeouts | Seconds | None = Field(
+        None, description="Seconds of `first_byte`; or `{connect, first_byte, idle}`."
+    )
+    stream_timeout: Seconds | None = Field(None, description="Seconds of `idle`.")
+    custom_llm_provider: str | None = Field(None, description="The provider, where `model` does not begin with it.")
+    api_version: Annotated[str | None, BeforeValidator(_as_text)] = Field(
+        None, description="The version of Azure's API."
+    )
+    order: float | None = Field(
+        None, allow_inf_nan=False, description="Of several entries of one name those of the lowest are asked first."
+    )
+    weight: float | None = Field(None, ge=0, description="Its share of requests among those; else by `rpm` or `tpm`.")
+    rpm: float | None = Field(None, ge=0, description="Most requests within a minute that it gets.")
+    tpm: float | None = Field(None, ge=0, description="Most tokens within a minute that it gets.")
+    max_parallel_requests: float | None = Field(None, ge=0, description="Most requests at once that it gets.")
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 
@@ -100,14 +106,22 @@ class ModelInfo(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
-    max_input_tokens: int | None = Field(None, gt=0)
-    max_output_tokens: int | None = Field(None, gt=0)
-    context_window: int | None = Field(None, gt=0)
-    input_cost_per_token: Price | None = None
-    output_cost_per_token: Price | None = None
-    base_model: str | None = None
-    tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = None
-    token_margin: float = Field(1.0, ge=0.5, le=4)
+    max_input_tokens: int | None = Field(None, gt=0, description="Most tokens of a prompt.")
+    max_output_tokens: int | None = Field(None, gt=0, description="Most tokens of an answer.")
+    context_window: int | None = Field(
+        None, gt=0, description="Tokens of prompt and answer together, if they share another window."
+    )
+    input_cost_per_token: Price | None = Field(
+        None, description="USD. Any price here, other `…_cost…` too, replaces all of the map's."
+    )
+    output_cost_per_token: Price | None = Field(None, description="USD.")
+    base_model: str | None = Field(None, description="The name in LiteLLM's map to go by.")
+    tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = Field(
+        None, description="tiktoken's encoding to count with."
+    )
+    token_margin: float = Field(
+        1.0, ge=0.5, le=4, description="The model's tokens per token of that encoding; learned if unset."
+    )
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 

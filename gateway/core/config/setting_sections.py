@@ -170,10 +170,16 @@ class MaskingSettings(SettingsSection):
     """Secrets and personal data, replaced before anything goes to a model and put back in its answer."""
 
     enabled: bool = Field(False, description="Whether anything is masked.")
-    rules: tuple[RuleName, ...] = Field(RULES, description="The rules that are used of those that are built in.")
-    custom: tuple[MaskRule, ...] = Field((), description="Further rules, each with `name` and `pattern`.")
+    rules: tuple[RuleName, ...] = Field(
+        RULES, description="The [rules](guards.md#masking) that are used of those that are built in."
+    )
+    custom: tuple[MaskRule, ...] = Field(
+        (), description="Further rules, each with `name` and `pattern`; they need the extra `masking`."
+    )
     on_unreadable: Literal["pass", "refuse"] = Field(
-        "pass", description="What becomes of images, sounds and files, in which nothing can be masked."
+        "pass",
+        description="What becomes of images, sounds and files, in which nothing can be masked: `pass`, or "
+        "`refuse` with a 400 `content_refused`.",
     )
 
 
@@ -243,17 +249,18 @@ class StorageSettings(SettingsSection):
 
     url: str = Field(
         "sqlite:///context-gateway.db",
-        description="SQLite file or `postgresql+asyncpg://` URL (`DATABASE_URL`).",
+        description="SQLite file (`sqlite:///FILE`) or `postgresql://` URL.",
     )
     pool_size: int = Field(10, ge=1, le=500, description="Most connections to PostgreSQL.")
     timeout: Seconds = Field(5.0, description="Seconds to wait for a connection or a lock before a 503.")
     auto_migrate: bool = Field(True, description="Bring the schema up to date at start.")
     migration_timeout: Seconds = Field(
-        600.0, description="Seconds that a migration waits for another process's, or for tables in use."
+        600.0, description="Seconds that a migration waits for other processes and busy tables."
     )
     encryption_key: SecretStr | None = Field(
         None,
-        description="Key under which stored content is encrypted: 32 random bytes in base64 or hex; null: none is.",
+        description="Key under which stored content is [encrypted](operations.md#encryption): 32 random bytes in "
+        "base64 or hex; without one, none is.",
     )
     encryption_keys_before: tuple[SecretStr, ...] = Field(
         (), description="Further keys that stored content may be under: it is read with them, never written."
@@ -298,7 +305,9 @@ class DocumentSettings(SettingsSection):
     """How documents are read (guarantee §14.2 to §14.4)."""
 
     ocr: Literal["auto", "off"] = Field(
-        "auto", description="Recognize the text of scanned pages where `tesseract` is installed; or `off`."
+        "auto",
+        description="Recognize the text of [scanned pages and attached pictures](context.md#pdfs) where "
+        "`tesseract` is installed; or `off`.",
     )
     ocr_languages: str = Field(
         "eng",
@@ -307,13 +316,16 @@ class DocumentSettings(SettingsSection):
         pattern=r"^[A-Za-z_]+(\+[A-Za-z_]+)*$",
         description="Languages that `tesseract` looks for, such as `eng+deu`; those not installed are left out.",
     )
-    seconds: Seconds = Field(60.0, description="Seconds that reading one document may take.")
-    memory_bytes: int = Field(2**30, ge=2**28, description="Memory that reading one document may take.")
+    seconds: Seconds = Field(
+        60.0, description="Seconds that reading one document may take, in [a process of its own](operations.md#sizes)."
+    )
+    memory_bytes: int = Field(2**30, ge=2**28, description="Memory that this process may take.")
     native_pages: int = Field(
         8,
         ge=0,
         le=100,
-        description="Pages at most that a question brings as PDF pages, where the whole PDF does not fit; 0: none.",
+        description="[Pages](context.md#pages-of-a-pdf) at most that a question brings as PDF pages, where the "
+        "whole PDF does not fit; 0: none.",
     )
     index_chars: int = Field(
         4_000_000,
@@ -341,17 +353,28 @@ class FileSettings(SettingsSection):
 
     serve: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="`auto`: served here for clients with a key of the gateway's, and where there is no default "
-        "upstream; `on`: for all; `off`: for none.",
+        description="Whose files are kept here: `auto` those of clients with a key of the gateway's, and of all "
+        "whose default upstream keeps none ([the others' are there](files.md#who-keeps-them)); `on` "
+        "all, `off` none.",
     )
     store: Literal["auto", "database", "disk", "s3"] = Field(
-        "auto", description="Where contents are kept; `auto`: a folder beside SQLite's file, else the database."
+        "auto",
+        description="Where contents are: `disk`, `database`, `s3`; `auto`: a folder beside SQLite's file, else "
+        "the database.",
     )
-    path: str | None = Field(None, description="Folder of `disk`; without one, `files` beside SQLite's file.")
+    path: str | None = Field(
+        None, description="Folder of `disk`; without one, `files` beside SQLite's file, else in the working directory."
+    )
     max_bytes: int = Field(512 * 2**20, gt=0, description="Larger uploads get a 413.")
-    quota_bytes: int | None = Field(None, gt=0, description="Bytes that one tenant may keep; a key may have its own.")
-    expires_after: Seconds | None = Field(None, description="Seconds that files are kept which say nothing of it.")
-    s3: S3Settings = Field(NO_BUCKET, description="The bucket of `s3`.")
+    quota_bytes: int | None = Field(
+        None, gt=0, description="Bytes that one tenant may keep; a key may have `file_bytes` of its own."
+    )
+    expires_after: Seconds | None = Field(
+        None, description="Seconds that files are kept whose upload says nothing of it."
+    )
+    s3: S3Settings = Field(
+        NO_BUCKET, description="The bucket: `bucket`, `prefix`, `endpoint`, `region`, `access_key`, `secret_key`."
+    )
 
     @model_validator(mode="after")
     def _has_a_place(self) -> "FileSettings":
@@ -409,7 +432,11 @@ class TelemetrySettings(SettingsSection):
     otlp_endpoint: Collector | None = Field(
         None, description="Base address of an OTLP receiver over HTTP; `/v1/traces` and `/v1/metrics` are added."
     )
-    headers: SecretHeaders = Field(None, description="Headers of every export, such as a key; names and values.")
+    headers: SecretHeaders = Field(
+        None,
+        description="Headers of every export, such as a key: a mapping, or `name=value,name=value` with "
+        "percent-encoding.",
+    )
     service_name: str = Field("context-gateway", min_length=1, description="The resource's `service.name`.")
     traces: bool = Field(True, description="Export traces.")
     metrics: bool = Field(True, description="Export metrics.")
@@ -595,17 +622,20 @@ NO_ALLOWANCE = HolderAllowance()
 class LimitSettings(SettingsSection):
     """Budgets and limits beside those of keys (guarantee §12.3)."""
 
-    all: HolderAllowance = Field(NO_ALLOWANCE, description="Of everything that is asked here, together.")
-    keys: HolderAllowance = Field(NO_ALLOWANCE, description="Of each key that has none of its own.")
+    all: HolderAllowance = Field(NO_ALLOWANCE, description="Allowance of everything that is asked here, together.")
+    keys: HolderAllowance = Field(NO_ALLOWANCE, description="Allowance of each key that has none of its own.")
     each_user: HolderAllowance = Field(
-        NO_ALLOWANCE, description="Of each `user` of a tenant that `users` does not name."
+        NO_ALLOWANCE, description="Allowance of each `user` of a tenant that `limits.users` does not name."
     )
-    users: dict[str, HolderAllowance] = Field({}, description="Of some users, by the `user` field of requests.")
-    models: dict[str, HolderAllowance] = Field({}, description="Of some models, by the names that clients ask for.")
-    projects: dict[str, HolderAllowance] = Field({}, description="Of some projects of keys.")
+    users: dict[str, HolderAllowance] = Field({}, description="Allowances by the `user` field of requests.")
+    models: dict[str, HolderAllowance] = Field(
+        {}, description="Allowances by the name of a model that clients ask for."
+    )
+    projects: dict[str, HolderAllowance] = Field({}, description="Allowances by the project of a key.")
     when_down: Literal["open", "closed"] = Field(
         "open",
-        description="While nobody can tell what is left: requests are answered (`open`) or get a 503 (`closed`).",
+        description="While nobody can tell what is left: `open` answers requests with a warning, `closed` with a "
+        "503 `limits_unavailable`.",
     )
 
     @property
@@ -656,19 +686,32 @@ ModelPattern = Annotated[str, Field(min_length=1, max_length=256, pattern=LABEL)
 class KeyFields(SettingsSection):
     """What may be said of a key, in the configuration and when one is made (guarantee §12.1)."""
 
-    name: str | None = Field(None, min_length=1, max_length=MAX_NAME, pattern=LABEL, description="What people call it.")
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_NAME,
+        pattern=LABEL,
+        description="What people call it; shown to who may look.",
+    )
     owner: str | None = Field(None, min_length=1, max_length=256, pattern=LABEL, description="Who answers for it.")
-    tenant: str = Field(min_length=1, max_length=MAX_NAME, pattern=NAME)
+    tenant: str = Field(
+        min_length=1, max_length=MAX_NAME, pattern=NAME, description="Whose it is: tenants see nothing of each other."
+    )
     project: str | None = Field(
         None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="What it is for; costs are told by it."
     )
-    roles: tuple[Role, ...] = Field((USER,), description="What it may do.")
+    roles: tuple[Role, ...] = Field(
+        (USER,),
+        description="`user` asks models and changes what is stored; `viewer` looks at its tenant on [the page](ui.md); "
+        "`admin` looks at all tenants, there and in `/v1/organization/`, and makes [keys at runtime](keys.md). A key "
+        "without `user` only reads beside that: anything else is a 403.",
+    )
     models: tuple[ModelPattern, ...] = Field(
         (), description="Names of models that it may ask, `*` for any run of characters."
     )
-    expires_at: Expiry | None = Field(None, description="From when on it is refused.")
-    budgets: tuple[SpendBudget, ...] = Field((), description="What may be spent with it.")
-    limits: RateLimits = Field(NO_LIMITS, description="How much may be asked with it.")
+    expires_at: Expiry | None = Field(None, description="From when on it is refused; without a zone it is UTC.")
+    budgets: tuple[SpendBudget, ...] = Field((), description="What may be [spent with it](keys.md#make-one).")
+    limits: RateLimits = Field(NO_LIMITS, description="How much may be asked with it: `rpm`, `tpm`, `concurrent`.")
     context: ContextDefaults = Field(NO_DEFAULTS, description="Defaults of `context` for its requests.")
     retention_days: float | None = Field(
         None,
@@ -690,7 +733,7 @@ class KeyFields(SettingsSection):
 class ApiKey(KeyFields):
     """A key that clients may use and whose it is."""
 
-    key: SecretStr = Field(min_length=8)
+    key: SecretStr = Field(min_length=8, description="The secret, of 8 characters or more.")
 
 
 class AuthSettings(SettingsSection):
@@ -698,12 +741,20 @@ class AuthSettings(SettingsSection):
 
     mode: Literal["auto", "keys", "open"] = Field(
         "auto",
-        description="`keys`: only the gateway's keys are accepted, also without any in `auth.keys`; `open` lets a "
-        "server with an operator's key listen beyond loopback without keys.",
+        description="`keys`: only [keys of the gateway](keys.md) are accepted, also where `auth.keys` names "
+        "none; `open`: listen beyond loopback with an operator's key and without keys.",
     )
-    keys: tuple[ApiKey, ...] = Field((), description="Keys accepted; without any, the client's own goes upstream.")
-    jwt: JwtSettings | None = Field(None, description="Whose signed tokens are accepted beside keys.")
-    oidc: OidcSettings | None = Field(None, description="Who vouches for people at the page `/ui` beside keys.")
+    keys: tuple[ApiKey, ...] = Field(
+        (), description="[Keys](#authkeys) accepted; without any, the client's own goes upstream."
+    )
+    jwt: JwtSettings | None = Field(
+        None, description="[Whose signed tokens](identity.md#programs-at-the-api) are accepted beside keys."
+    )
+    oidc: OidcSettings | None = Field(
+        None,
+        description="[Who vouches for people](identity.md#people-at-the-page) at the page `/ui` beside keys "
+        "(OpenID Connect).",
+    )
 
     @model_validator(mode="after")
     def _whose_is_plain(self) -> Self:

@@ -2,6 +2,8 @@
 
 Sections of `config.yaml` are ours, but for `model_list` and the three `*_settings` that LiteLLM proxy users already
 have (guarantee §9). Each setting `section.key` also has the environment name `GATEWAY_SECTION_KEY`.
+
+Descriptions are Markdown, with links as from docs/: docs/configuration.md is made of them (`make docs`).
 """
 
 from collections.abc import Callable
@@ -60,65 +62,72 @@ class ServerSettings(SettingsSection):
     )
     receive_timeout: Seconds = Field(60.0, description="Seconds within which a request must have arrived.")
     send_timeout: Seconds = Field(
-        60.0, description="Seconds after which a client that takes nothing of its answer is cut off."
+        60.0, description="Seconds until a client that takes nothing of its answer is cut off."
     )
     keepalive: float = Field(
         10.0,
         ge=0,
-        description="Seconds without a byte of a streamed answer after which a sign of life is sent; 0: never.",
+        description="Seconds without a byte of a streamed answer after which [a sign of "
+        "life](api.md#signs-of-life) is sent; `0`: never.",
     )
     shutdown_grace: Seconds = Field(30.0, description="Seconds that running requests get after SIGTERM.")
     relay: tuple[RelayPattern, ...] = Field(
-        (), description="Further paths that are relayed with an operator's key, such as `POST /v1/batches`."
+        (),
+        description="[Further paths](#serverrelay) that are relayed with an operator's key, such as `POST "
+        "/v1/batches`.",
     )
     cors_origins: tuple[Origin, ...] = Field(
         (), description="Origins whose pages may be clients, such as `https://app.example.org`; `*`: any."
     )
     metrics: Literal["open", "key", "off"] = Field(
-        "open", description="Who may read `/metrics`: anyone who reaches the port, whoever has a key, or nobody."
+        "open", description="Who may read `/metrics`: `open` everybody, `key` holders of `auth.keys`, `off` nobody."
     )
     ui: Literal["auto", "off"] = Field(
         "auto",
-        description="The page `/ui`: for keys of role `viewer` or `admin`, without `auth.keys` on loopback; or `off`.",
+        description="[The page `/ui`](ui.md): `auto` for keys of role `viewer` or `admin`, without `auth.keys` "
+        "on loopback; `off` nowhere.",
     )
     mcp: Literal["on", "off"] = Field(
-        "on", description="Serve `/mcp`, the memory as an MCP server, where the extra `mcp` is installed."
+        "on",
+        description="[The memory as an MCP server](mcp.md) at `/mcp`, where the extra `mcp` is installed; `off` "
+        "nowhere.",
     )
     ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login at the page lasts.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_format: Literal["auto", "text", "json"] = Field(
-        "auto", description="Log lines for people (`text`) or machines (`json`); `auto`: text on a terminal."
+        "auto", description="`text`: lines for people; `json`: for machines; `auto`: text on a terminal."
     )
 
 
 class CacheSettings(SettingsSection):
     """What may be forgotten at any time."""
 
-    url: str | None = Field(None, description="`redis://` URL (`REDIS_URL`); in-process memory without one.")
+    url: str | None = Field(None, description="`redis://` URL; without one, memory of the process.")
     timeout: Seconds = Field(0.05, description="Seconds after which a cache answer counts as a miss.")
     max_bytes: int = Field(32 * 2**20, gt=0, description="Most bytes the in-process cache keeps.")
-    index_bytes: int = Field(64 * 2**20, gt=0, description="Most bytes of the search indexes that the process keeps.")
+    index_bytes: int = Field(64 * 2**20, gt=0, description="Most bytes of search indexes in the process.")
     conversation_bytes: int = Field(
         128 * 2**20,
         gt=0,
-        description="Most bytes of conversations that the process keeps, half of them as sent.",
+        description="Most bytes of conversations in the process, half of them as sent.",
     )
     conversation_ttl: float = Field(
         600.0,
         gt=0,
         le=600,
-        description="Seconds that a conversation is kept there which nobody goes on with.",
+        description="Seconds that a conversation is kept there after its last request.",
     )
     frame_bytes: int = Field(
         16 * 2**20,
         gt=0,
-        description="Most bytes of frames in the process, of requests with `store: false`; they hold no content.",
+        description="Most bytes of [frames](adr/0012-frames.md) in the process, of requests with `store: false`; "
+        "they hold no content.",
     )
     frame_ttl: float = Field(
         3600.0,
         gt=0,
         le=3600,
-        description="Seconds that such a frame is kept, there and in the cache: the life of a provider's prompt cache.",
+        description="Seconds that such a frame is kept, there and in Redis: the life of a provider's prompt cache.",
     )
     document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
     vector_ttl: Seconds = Field(604800.0, description="Seconds that the vectors of an embedding model are kept.")
@@ -134,79 +143,83 @@ class ContextSettings(SettingsSection):
     reserved_output_tokens: int = Field(
         4096,
         ge=0,
-        description="Kept free for the answer when a request names no limit (at most a quarter of the window).",
+        description="Room for the answer if a request names no limit; at most a quarter of the window.",
     )
     history_share: float = Field(
         0.1,
         ge=0,
         le=1,
-        description="Share of the room above the minimum for the latest old turns, while passages compete for it.",
+        description="Share of the room above the minimum kept for the latest old turns when passages compete.",
     )
     low_water: float = Field(
         0.4,
         gt=0,
         le=1,
-        description="Share of the budget down to which a request frees the window when something has to leave, so that "
-        "several turns find room again (I7); of a request that nobody goes on with just enough leaves.",
+        description="Share of the budget that a pass fills when something has to leave, in a conversation that "
+        "is seen to go on (§4 I7). With `context.economy: auto` [prices decide](economy.md).",
     )
     economy: Literal["auto", "observe", "off"] = Field(
         "observe",
-        description="Default of `context.economy`: old tool results leave where that pays (`auto`), or bills estimate "
-        "what that would have saved (`observe`).",
+        description="Default of a request's `context.economy`: old tool results leave [where that "
+        "pays](economy.md) (`auto`), or bills estimate what that would have saved (`observe`), or "
+        "neither (`off`).",
     )
     untouched_tools: tuple[ToolPattern, ...] = Field(
         (),
-        description="Patterns of names of tools, such as `get_*`, whose results are never forwarded in a shorter form "
-        "(I8). Requests may name more.",
+        description="Patterns of names of tools, such as `get_*`, whose results are never [shaped on "
+        "arrival](economy.md#shaped-on-arrival) (§4 I8). Requests add to them.",
     )
     economy_holdout: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share of conversations that go direct where `context.economy` is `auto`, so that what is saved is "
-        "measured beside them.",
+        description="Share of conversations that go direct where `context.economy` is `auto`: what is saved is "
+        "[measured](economy.md#measured) beside them (§13.14).",
     )
     recall_bytes: int = Field(
         2**20,
         ge=0,
-        description="Bytes of stored messages, older than what could fit the window, in which a new question's answer "
-        "is sought, latest first (I6).",
+        description="Bytes of older stored messages that each question searches, the latest first (§4 I6).",
     )
     recall: RecallMode = Field(
         False,
-        description="Default of `context.recall`: the model has a tool to read what is left out; `auto`: once "
-        "something is (§10.11).",
+        description="Default of a request's `context.recall`: the model has [the tool "
+        "`recall`](context.md#the-tool-recall) to read what is left out; `auto`: once something is "
+        "(§10.11).",
     )
-    recall_rounds: int = Field(3, ge=1, le=20, description="Most rounds of one request in which it reads.")
+    recall_rounds: int = Field(3, ge=1, le=20, description="Most rounds of one request in which the model reads.")
     recall_max_tokens: int = Field(
         4000,
         gt=0,
-        description="Most tokens that they add to a prompt, kept free for them (at most a quarter of the budget).",
+        description="Most tokens that they add to a prompt, kept free for them; at most a quarter of the budget.",
     )
     recall_max_cost: Price | None = Field(
         None,
-        description="USD from which on the next round is the last; a model without a known price has no tool, then.",
+        description="USD that rounds may cost before the next is the last; models without a known price have no "
+        "tool, then.",
     )
     cite: bool = Field(
-        False, description="Default of `context.cite`: the model names what each statement rests on (§14.8)."
+        False,
+        description="Default of a request's `context.cite`: the model [names what each statement rests "
+        "on](context.md#citations) (§14.8).",
     )
-    warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a warning is given.")
+    warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a bill carries a warning.")
     document_min_chars: int = Field(
         8000,
         ge=500,
-        description="Text inside a user message longer than this may be treated as a document (I4).",
+        description="Minimum length of a document inside a user message (§4 I4).",
     )
-    small_total_chars: int = Field(5000, ge=0, description="Artifacts below this in total need no plan.")
-    large_artifact_chars: int = Field(10000, ge=0, description="An artifact above this is worth a plan.")
-    fits_share: float = Field(0.7, gt=0, le=1, description="Share of the budget below which nothing needs a plan.")
-    near_limit_share: float = Field(0.9, gt=0, le=1, description="Share of the budget from which a plan is needed.")
+    small_total_chars: int = Field(5000, ge=0, description="Fewer characters of artifacts need no plan.")
+    large_artifact_chars: int = Field(10000, ge=0, description="A larger artifact is worth a plan.")
+    fits_share: float = Field(0.7, gt=0, le=1, description="Up to this share of the budget no plan is needed.")
+    near_limit_share: float = Field(0.9, gt=0, le=1, description="From this share of the budget on a plan is needed.")
     expensive_input_cost_per_token: Price = Field(
         Decimal("0.000003"), description="Input price in USD above which a primary model counts as expensive."
     )
     embedding_model: str | None = Field(
         None,
-        description="Ranks passages by meaning beside their words: `local` (the extra `embeddings`), or a model of "
-        "`model_list` that serves `/embeddings`.",
+        description="Ranks passages [by meaning](context.md#relevance-by-meaning) beside their words: `local` "
+        "(the extra `embeddings`), or a model of `model_list` that serves `/embeddings`.",
     )
     embedding_timeout: Seconds = Field(0.25, description="Seconds within which a request gets its vectors.")
     planner_model: str | None = Field(None, description="Model that plans contexts; `gpt-4o-mini` without one.")
@@ -215,9 +228,11 @@ class ContextSettings(SettingsSection):
     )
     planner_timeout: Seconds = Field(8.0, description="Seconds that a planner may take.")
     summarizer_timeout: Seconds = Field(20.0, description="Seconds that one call of a summarizer may take.")
-    planner_prompt_chars: int = Field(24_000, ge=2000, description="Most characters that a planner is shown.")
+    planner_prompt_chars: int = Field(24_000, ge=2000, description="Most characters shown to a planner.")
     planning_max_tokens: int | None = Field(
-        200_000, gt=0, description="Most tokens, prompts and answers, of the internal models that plan one request."
+        200_000,
+        gt=0,
+        description="Most tokens, prompts and answers, of the internal models that plan one request; null: no limit.",
     )
     planning_max_cost: Price | None = Field(
         None,
@@ -230,16 +245,17 @@ class ContextSettings(SettingsSection):
     historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
     memory: Literal["extracts", "summary", "both"] = Field(
         "extracts",
-        description="Default of `context.memory`: what stands for old turns, extracts that a question calls for alone, "
-        "or a rolling summary, too (§11.13).",
+        description="Default of a request's `context.memory`: [what stands for old turns](rolling-summary.md), "
+        "extracts that a question calls for, a rolling summary, or both (§11.13).",
     )
     agent_window: int = Field(
-        5, ge=0, le=1000, description="Messages before the current one that an agent with an assembler reads (§11)."
+        5, ge=0, le=1000, description="Messages before the current one that an [agent with sections](agents.md) reads."
     )
     agent_max_bytes: int = Field(
         768 * 1024,
         gt=0,
-        description="Most bytes of all its sections; the oldest context leaves first, then the current message is cut.",
+        description="Most bytes of all sections of such an agent; the oldest context leaves first, then the "
+        "current message is cut.",
     )
 
 
@@ -258,7 +274,7 @@ class PromptProfiles(SettingsSection):
 
     core: str | None = Field(None, description="Who the assistant is; always included.")
     modes: PromptModes = Field(
-        PromptModes(), description="Guidance for `general`, `creation`, `search`, `modification` and `analysis`."
+        PromptModes(), description="Guidance for `general`, `creation`, `search`, `modification`, `analysis`."
     )
     tools: str | None = Field(None, description="What its tools are for; always included.")
     error_handling: str | None = Field(None, description="What to do when something fails; always included.")
@@ -278,19 +294,17 @@ class ConversationSettings(SettingsSection):
     store: bool = Field(True, description="Default of a request's `store`.")
     match: Literal["user", "tenant", "off"] = Field(
         "tenant",
-        description="Whose earlier requests a resend without an id may continue: those of the same tenant and the same "
-        "`user` field, or none if the request names no `user` (`user`); those with the same field or both without "
-        "(`tenant`); nobody's (`off`).",
+        description="Which requests without an id may continue a conversation: of the tenant and the same `user` "
+        "or none (`tenant`), only with `user` (`user`), none (`off`).",
     )
     max_turns: int | None = Field(
         None,
         ge=2,
         le=100_000,
-        description="Most turns, the current one counted, that are forwarded (§3.11); null: as many as fit.",
+        description="Most turns, the current one counted, that are [forwarded as "
+        "messages](context.md#a-bound-of-turns); null: as many as fit.",
     )
-    idempotency_hours: float = Field(
-        24.0, gt=0, le=8760, description="Hours that an `Idempotency-Key` is kept after its request was answered."
-    )
+    idempotency_hours: float = Field(24.0, gt=0, le=8760, description="Hours that an `Idempotency-Key` is kept.")
     retention_days: float | None = Field(
         None, gt=0, description="Conversations that nothing was added to for so long are deleted; null keeps them."
     )
@@ -317,7 +331,8 @@ class MemorySettings(SettingsSection):
     )
     things: bool = Field(
         False,
-        description="Remember the things that conversations are about, also where a request has no `memory`.",
+        description="Remember [the things](things.md) that conversations are about, also where a request has no "
+        "`memory`.",
     )
     things_days: float | None = Field(
         None,
@@ -331,32 +346,33 @@ class AccountingSettings(SettingsSection):
 
     users: Literal["plain", "hashed", "off"] = Field(
         "plain",
-        description="How a request's `user` or `safety_identifier` stands in the ledger and in reports: as it is, as a "
-        "keyed digest (`hashed`), or not at all (`off`).",
+        description="How a request's `user`, else its `safety_identifier`, stands in [bills and "
+        "reports](operations.md#who-asked): as it is (`plain`), as a keyed digest (`hashed`), not at "
+        "all (`off`).",
     )
 
 
 class UpstreamSettings(UpstreamTimeouts):
     """The default upstream, for models that `model_list` does not name, and what holds for all."""
 
-    api_base: str = Field("https://api.openai.com/v1", description="Default upstream (`OPENAI_API_BASE`).")
-    api_key: SecretStr | None = Field(None, description="Operator's key for it (`OPENAI_API_KEY`).")
+    api_base: str = Field("https://api.openai.com/v1", description="Default upstream.")
+    api_key: SecretStr | None = Field(None, description="Operator's key for it.")
     anthropic_api_base: str = Field(
         "https://api.anthropic.com",
-        description="Where requests for `claude-…` go that come by `/v1/messages` with a client's own key of "
-        "Anthropic's, and that no entry serves.",
+        description="Where requests for `claude-…` by `/v1/messages` go [with a client's own key of "
+        "Anthropic's](messages.md#keys), if no entry serves it.",
     )
     max_connections: int = Field(1000, ge=1, description="Most connections to upstreams.")
     forward_store: bool = Field(False, description="Send `store` and `metadata` upstream.")
     hosted_tools: Literal["drop", "refuse"] = Field(
         "drop",
-        description="What becomes of tools that an upstream should run and has not, such as `web_search`: they are "
-        "left out with a warning, or the request is a 400. One that `tool_choice` forces is always a 400.",
+        description="Tools that an upstream should run and has not, such as `web_search`: `drop` with a warning "
+        "on the bill, or `refuse` with a 400. One that `tool_choice` forces is always a 400.",
     )
     unlisted: Literal["refuse", "relay"] = Field(
         "refuse",
-        description="What becomes of models that `model_list` does not have, if it has any: a 404, or the default "
-        "upstream.",
+        description="Models that `model_list` does not have, if it has any: `refuse` with a 404, or `relay` to "
+        "the default upstream.",
     )
 
     @field_validator("api_key")

@@ -1,0 +1,93 @@
+"""Tables of pages, each made from what the code declares. Each returns Markdown without a line break at its end."""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from gateway.core.config import model_list, setting_sections
+from gateway.core.config.loading import NAMES, environment_names
+from gateway.core.config.settings import Settings
+
+SIZES = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
+ENDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+KINDS = {
+    "boolean": "`true`, `false`",
+    "array": "list",
+    "object": "mapping",
+    "string": "text",
+    "number": "number",
+    "integer": "whole number",
+}
+
+
+def settings(section: str) -> str:
+    """The settings of a section: names in the file and the environment, defaults, what they may be, meanings."""
+    names: dict[str, list[str]] = {}
+    for name, (part, key) in environment_names().items():
+        names.setdefault(f"{part}.{key}", []).append(f"`{name}`")
+    model = Settings.model_fields[section].annotation
+    assert model is not None
+    rows = (
+        (f"`{section}.{name}`", ", ".join(names[f"{section}.{name}"]), default, values, meaning)
+        for name, default, values, meaning in _fields(model)
+    )
+    return _table(("setting", "environment", "default", "values", "meaning"), rows)
+
+
+def fields(name: str) -> str:
+    """The fields of a class that stands within a section or in `model_list`."""
+    model = getattr(setting_sections, name, None) or getattr(model_list, name)
+    rows = ((f"`{field}`", default, values, meaning) for field, default, values, meaning in _fields(model))
+    return _table(("field", "default", "values", "meaning"), rows)
+
+
+def classic_names() -> str:
+    """Names that services like the classic API read from the environment."""
+    rows = (
+        (f"`{each.name}`", f"`{'.'.join(each.setting)}`" if each.setting else "nothing", each.text) for each in NAMES
+    )
+    return _table(("environment", "sets", "how"), rows)
+
+
+def _fields(model: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
+    for name, field in model.model_fields.items():
+        if not field.exclude:
+            assert field.description, f"{model.__name__}.{name} says nothing of itself"
+            yield name, _default(name, field), _values(field), field.description
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if value is None or value in ((), {}) or isinstance(value, BaseModel):
+        return "–"
+    if isinstance(value, tuple):
+        return ", ".join(f"`{each}`" for each in value)
+    sizes = (f" ({value >> bits} {unit})" for bits, unit in SIZES if "bytes" in name and not value % (1 << bits))
+    return f"`{value}`{next(sizes, '')}"
+
+
+def _values(field: FieldInfo) -> str:
+    """What a setting may be: words, a range, or else its kind."""
+    annotated: Any = field.annotation
+    for each in field.metadata:
+        annotated = Annotated[annotated, each]
+    schema = TypeAdapter(annotated).json_schema()
+    while "anyOf" in schema:
+        schema = next(each for each in schema["anyOf"] if each.get("type") != "null")
+    if "enum" in schema:
+        return ", ".join(f"`{each if isinstance(each, str) else str(each).lower()}`" for each in schema["enum"])
+    if {"minimum", "maximum"} <= {*schema}:
+        return f"{schema['minimum']} to {schema['maximum']}"
+    ends = [f"{words} {schema[name]}" for name, words in ENDS.items() if name in schema]
+    return ", ".join(ends) or KINDS[schema.get("type", "object")]
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
