@@ -27,11 +27,9 @@ def settings(section: str) -> str:
     names: dict[str, list[str]] = {}
     for name, (part, key) in environment_names().items():
         names.setdefault(f"{part}.{key}", []).append(f"`{name}`")
-    model = Settings.model_fields[section].annotation
-    assert model is not None
     rows = (
         (f"`{section}.{name}`", ", ".join(names[f"{section}.{name}"]), default, values, meaning)
-        for name, default, values, meaning in _fields(model)
+        for name, default, values, meaning in _fields(Settings.model_fields[section].annotation)
     )
     return _table(("setting", "environment", "default", "values", "meaning"), rows)
 
@@ -51,7 +49,7 @@ def classic_names() -> str:
     return _table(("environment", "sets", "how"), rows)
 
 
-def _fields(model: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
+def _fields(model: Any) -> Iterator[tuple[str, str, str, str]]:
     for name, field in model.model_fields.items():
         if not field.exclude:
             assert field.description, f"{model.__name__}.{name} says nothing of itself"
