@@ -122,18 +122,6 @@ def test_s12_11_nothing_of_a_whole_conversation_is_kept_in_clear(
     assert all(CANARY in text and "\\u001aenc" not in text for text in (items, exported, things))
 
 
-def test_the_same_without_a_key_is_found_in_clear(
-    start: Callable[..., GatewayProcess], upstream: MockUpstream, storage_url: str, valkey: Valkey
-) -> None:
-    """What the test before looks for is there to be found."""
-    lived_in(start(), upstream)
-    found = in_clear(storage_url)
-    tables = {name.partition(".")[0] for name in found}
-    assert {"conversations", "messages", "reasoning_events", "attachments", "completions", "instructions"} <= tables
-    assert {"things", "thing_aliases", "replays", "ledger", "summaries"} <= tables
-    assert cached_in_clear(valkey)[0]
-
-
 def test_s12_11_a_process_without_the_key_does_not_start(
     start: Callable[..., GatewayProcess], upstream: MockUpstream
 ) -> None:
@@ -153,10 +141,15 @@ def test_s12_11_a_process_without_the_key_does_not_start(
 
 
 def test_s12_11_the_command_seals_what_was_stored_before(
-    start: Callable[..., GatewayProcess], upstream: MockUpstream, storage_url: str
+    start: Callable[..., GatewayProcess], upstream: MockUpstream, storage_url: str, valkey: Valkey
 ) -> None:
-    """Plain rows first; then a second key takes the place of the first, beside a running server."""
+    """Plain rows first, in which the canary is found; then a second key takes the place of the first, beside a running
+    server."""
     conversation = lived_in(start(), upstream)
+    tables = {name.partition(".")[0] for name in in_clear(storage_url)}
+    assert {"conversations", "messages", "reasoning_events", "attachments", "completions", "instructions"} <= tables
+    assert {"things", "thing_aliases", "replays", "ledger", "summaries"} <= tables
+    assert cached_in_clear(valkey)[0]
 
     def command(gateway: GatewayProcess, *words: str) -> str:
         done = gateway_command(

@@ -1,14 +1,11 @@
 """Guards of third parties, as installed packages have them (guarantee §12.9)."""
 
-import os
 import textwrap
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-import gateway as package_of_ours
 from tests.support.answers import Json, exact, http, read_stream, user, wait_for_bill
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
@@ -16,7 +13,6 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream, Reply
 
-CODE = Path(package_of_ours.__file__).parents[1]
 PACKAGE = """
     import asyncio
     from decimal import Decimal
@@ -81,23 +77,12 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (package / "third_party_guards.py").write_text(textwrap.dedent(PACKAGE))
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party-guards\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(textwrap.dedent(ENTRY_POINTS))
-    return {"PYTHONPATH": f"{package}{os.pathsep}{CODE}"}
+    return {"PYTHONPATH": str(package)}
 
 
 @pytest.fixture(scope="module")
-def module_guarded(
-    module_upstream: MockUpstream, tmp_path_factory: pytest.TempPathFactory, packages: dict[str, str]
-) -> Iterator[GatewayProcess]:
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("guarded"))
-    try:
-        yield factory({**GUARDS, "context": {"planning": "auto"}}, packages)
-    finally:
-        factory.close()
-
-
-@pytest.fixture
-def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_guarded
+def module_guarded(module_start_gateway: GatewayFactory, packages: dict[str, str]) -> GatewayProcess:
+    return module_start_gateway({**GUARDS, "context": {"planning": "auto"}}, packages)
 
 
 def post(gateway: GatewayProcess, text: str, **more: object) -> tuple[int, Json]:

@@ -1,21 +1,17 @@
 """Hooks and assemblers of third parties, as installed packages have them (guarantee §11)."""
 
 import json
-import os
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import gateway as package_of_ours
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 
-CODE = Path(package_of_ours.__file__).parents[1]
 PACKAGE = """
     import json, os, time
     from gateway.models.agents import AssemblerOutput  # as packages for 0.1 do
@@ -61,7 +57,7 @@ def hooked(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gateway(upstream: MockUpstream, tmp_path: Path, hooked: Path) -> Iterator[GatewayProcess]:
+def gateway(start_gateway: GatewayFactory, tmp_path: Path, hooked: Path) -> GatewayProcess:
     """A process of its own, with a package of a third party on its path."""
     package = tmp_path / "packages"
     info = package / "third_party-1.0.dist-info"
@@ -69,11 +65,7 @@ def gateway(upstream: MockUpstream, tmp_path: Path, hooked: Path) -> Iterator[Ga
     (package / "third_party.py").write_text(textwrap.dedent(PACKAGE))
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(textwrap.dedent(ENTRY_POINTS))
-    factory = GatewayFactory(upstream, tmp_path)
-    try:
-        yield factory(BUDGETS, {"PYTHONPATH": f"{package}{os.pathsep}{CODE}", "HOOKED": str(hooked)})
-    finally:
-        factory.close()
+    return start_gateway(BUDGETS, {"PYTHONPATH": str(package), "HOOKED": str(hooked)})
 
 
 def events(hooked: Path, name: str) -> list[Json]:

@@ -68,9 +68,13 @@ class ForkServer:
         self._starting = threading.Lock()
 
     def can(self, environment: Mapping[str, str]) -> bool:
-        """Whether an interpreter with `environment` would have become what this one is."""
-        differing = environment.items() ^ self._environment.items()
-        return not any(name.startswith(_FIXED_AT_START) for name, _ in differing)
+        """Whether an interpreter with `environment` would have become what this one is. Folders that it looks for
+        packages in may be more (`forking` adds them), unless a gateway is in them."""
+        differing = {name for name, _ in environment.items() ^ self._environment.items()} - {"PYTHONPATH"}
+        ours, theirs = (each.get("PYTHONPATH", "").split(os.pathsep) for each in (self._environment, environment))
+        return not any(name.startswith(_FIXED_AT_START) for name in differing) and not any(
+            Path(folder, "gateway").exists() for folder in theirs if folder not in ours
+        )
 
     def fork(self, args: Sequence[str], environment: Mapping[str, str], cwd: Path, output: IO[bytes]) -> Forked:
         """`gateway` with `args`, in a session of its own."""

@@ -131,6 +131,7 @@ def _become(start: dict[str, Any], output: int, errors: int) -> None:
         os.close(source)
     os.environ.clear()
     os.environ.update(start["env"])
+    sys.path[1:1] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each not in sys.path]
     sys.argv = list(start["args"])
     if not stat.S_ISREG(os.fstat(1).st_mode):  # this process's own streams may have been made for a file
         streams = (open(n, how, 1, encoding="utf-8", closefd=False) for n, how in enumerate("rww"))  # noqa: SIM115
