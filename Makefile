@@ -107,6 +107,7 @@ chromium: $(VENV)/.browser
 chaos: $(VENV)/.dev ## kill loops, whole gateways on each of SQLite and PostgreSQL, 500 examples of each property, a million random requests, a thousand long histories, a thousand broken files of each format
 	@STORAGES=each $(BIN)/python -m pytest -n 2 -m chaos
 	@EXAMPLES=500 $(BIN)/python -m pytest -n 2 -m property tests/unit tests/integration tests/properties
+	@PROPERTY_CASES=900 EDGE_CASES=80 EDGE_CONVERSATIONS=50 $(BIN)/python -m pytest -n 2 -m "not chaos and not property" tests/properties
 	@STORAGES=each $(BIN)/python -m pytest -n 2 --dist loadfile -m "not chaos" tests/acceptance tests/integration/apis tests/integration/context
 
 bench: $(VENV)/.dev ## cost per request, per chunk, by each API and per turn of a long conversation, prompt caches, what memory is worth, start time

@@ -1,6 +1,7 @@
 """Sizes and names of the package, read from its source."""
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def one_reader(package: Path = PACKAGE) -> list[str]:
     lines = {name: len(path.read_text().splitlines()) for name, path in paths.items()}
     readers: dict[str, set[str]] = {name: set() for name in paths}
     for name, path in paths.items():
-        for each in _imported(ast.parse(path.read_text()), paths.keys()) - {name}:
+        for each in _imported(path, paths.keys()) - {name}:
             readers[each].add(name)
     return sorted(
         name
@@ -108,8 +109,8 @@ def _twice(names: Counter[str]) -> dict[str, int]:
 def circle(package: Path = PACKAGE) -> list[str]:
     """Modules that import each other, the first one again at the end: one circle, wherever its imports stand (in
     functions, for types alone); empty where there is none."""
-    names = {_module(path, package): ast.parse(path.read_text()) for path in package.rglob("*.py")}
-    imports = {name: _imported(tree, names.keys()) - {name} for name, tree in names.items()}
+    paths = {_module(path, package): path for path in package.rglob("*.py")}
+    imports = {name: _imported(path, paths.keys()) - {name} for name, path in paths.items()}
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as found:
@@ -134,10 +135,16 @@ def _module(path: Path, package: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _imported(tree: ast.AST, names: Collection[str]) -> set[str]:
+def _imported(path: Path, names: Collection[str]) -> set[str]:
     found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            inner = {f"{node.module}.{each.name}" for each in node.names}
-            found |= {each if each in names else node.module for each in inner} & set(names)
+    for module, each in _imports(path):
+        found |= {f"{module}.{each}" if f"{module}.{each}" in names else module} & set(names)
     return found
+
+
+@functools.cache
+def _imports(path: Path) -> frozenset[tuple[str, str]]:
+    """Modules, with the names that it imports of each."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return frozenset((node.module, each.name) for node in froms if node.module is not None for each in node.names)

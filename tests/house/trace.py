@@ -20,8 +20,9 @@ import httpx
 from gateway.core.config.settings import Settings
 from gateway.operations.warm_up import WarmUp
 from gateway.routes import create_app
-from tests.support.factory import default_config, sqlite_url
+from tests.support.factory import default_config
 from tests.support.mock_upstream import MockUpstream
+from tests.support.schemas import sqlite_url
 
 Json = dict[str, Any]
 SETTLED = 0.05

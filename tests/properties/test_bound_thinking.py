@@ -137,7 +137,7 @@ TURNS = st.lists(st.lists(st.sampled_from([5, 60, 300, 900, 2500]), max_size=6),
     enabled=st.booleans(),
     store=st.booleans(),
 )
-@settings(max_examples=settings().max_examples // 4)  # each is a conversation
+@settings(max_examples=settings().max_examples // 6)  # each is a conversation
 def test_s10_10_no_thought_stands_where_it_was_not_made(
     native: bool, turns: list[list[int]], window: int, resends: bool, keeps: bool, enabled: bool, store: bool
 ) -> None:

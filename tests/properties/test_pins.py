@@ -21,12 +21,12 @@ def test_s11_12_what_is_pinned_is_in_every_window_and_the_invariants_hold(flavou
     assert tally.outcomes["refused"] > CASES / 400
 
 
-@few_or_many(15, 800)
+@few_or_many(6, 800)
 def test_s11_12_what_is_pinned_stays_from_turn_to_turn(number: int) -> None:
     assert check_talks(range(number), pins=True) >= 3 * number
 
 
-@few_or_many(6, 300)
+@few_or_many(4, 300)
 def test_s11_12_a_plan_takes_nothing_of_what_is_pinned(number: int) -> None:
     assert check_talks(range(number), "trusted", pins=True) >= 3 * number
 

@@ -27,7 +27,7 @@ from tests.support.in_process import InProcess
 from tests.support.marks import few_or_many
 
 Json = dict[str, Any]
-TALKS = CASES // 15
+TALKS = CASES // 10
 ROOMY = {"max_input_tokens": 40_000}
 NARROW = {"max_input_tokens": 700, "recall_bytes": 30_000}
 REQUESTS = 12

@@ -1,10 +1,10 @@
 """Conversations of several turns: resent and by id, with tool loops, attachments, edits, at random (guarantee §4)."""
 
-from tests.properties.running import check_talks
+from tests.properties.running import CASES, check_talks
 from tests.support.edges import EDGES
 
-CONVERSATIONS = 15
-REQUESTS = 60
+CONVERSATIONS = CASES // 4
+REQUESTS = 4 * CONVERSATIONS
 BRANCH_WITH_A_FROZEN_EXTRACT = 10_028_115
 FOUND = (10_108_015, 10_218_212, 10_228_031, 10_018_309, 10_128_440, 10_978_115, 10_738_469, 10_068_438)
 """Conversations that once showed a fault: the block said what another artifact in the window says; room was made for

@@ -15,8 +15,8 @@ TRIES = 3
 def is_linear(work: Callable[[int], object], size: int) -> bool:
     """Whether work on `size` takes about eight times the processor time of work on an eighth of it, not far more."""
     for _ in range(TRIES):
-        small, large = (_seconds(work, each) for each in (size // TIMES_AS_MUCH, size))
-        if large < MOST * max(small, SECONDS_OF_NOISE):
+        large = _seconds(work, size)
+        if large < MOST * SECONDS_OF_NOISE or large < MOST * _seconds(work, size // TIMES_AS_MUCH):
             return True
     return False
 
