@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.factory import ClientFactory, GatewayFactory, sqlite_url
+from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess, shared_fork_server
 from tests.support.mock_upstream import MockUpstream
 from tests.support.patches import leave_out_local_constants, read_certificates_once
 from tests.support.postgres import Postgres, PostgresProcess
+from tests.support.schemas import sqlite_url
 from tests.support.services import own_postgres, own_valkey, postgres_server, valkey_server
 from tests.support.valkey import Valkey, ValkeyProcess
 
@@ -178,8 +179,17 @@ def _new_storage(kind: str, request: pytest.FixtureRequest, directory: Path) -> 
 
 @pytest.fixture(params=STORAGES)
 def storage_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The URL of an empty database for this test, once on each kind of storage."""
+    """The URL of a database on the current schema for this test, once on each kind of storage."""
     return _new_storage(request.param, request, tmp_path_factory.mktemp("storage"))
+
+
+@pytest.fixture(params=STORAGES)
+def empty_storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of one that has nothing in it, for tests of migrations."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/empty.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.empty_database()
 
 
 @pytest.fixture(scope="module", params=STORAGES)

@@ -13,12 +13,13 @@ import pytest
 from tests.chaos.audit import rows
 from tests.support.answers import Json, as_told, chat, http, raw_request, stored, used, user
 from tests.support.documents import lamps, prose
-from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory, sqlite_url
+from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, role_of
 from tests.support.mock_upstream import MockUpstream, count_prompt
 from tests.support.process import wait_until
 from tests.support.reply import Reply, count_usage
+from tests.support.schemas import sqlite_url
 
 LONG = {"title": "Lamps", "content": lamps(60)}
 ASKED: Json = {"model": "small", "messages": [user("Who is the keeper of lamp 41?")], "attachments": [LONG]}

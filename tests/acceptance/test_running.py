@@ -14,7 +14,6 @@ from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.postgres import Postgres
 from tests.support.process import PATIENCE, wait_until
 
 ASK: Any = [user("hello")]
@@ -208,16 +207,9 @@ def test_s9_no_command_shows_a_secret_of_an_address(upstream: MockUpstream, tmp_
     assert "secret" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_s9_migrate(
-    request: pytest.FixtureRequest, tmp_path: Path, upstream: MockUpstream, start_gateway: GatewayFactory, kind: str
-) -> None:
+def test_s9_migrate(empty_storage_url: str, tmp_path: Path, start_gateway: GatewayFactory) -> None:
     """It makes the schema once and says so; a second run changes nothing; without it the server is not ready."""
-    if kind == "sqlite":
-        url = f"sqlite:///{tmp_path / 'g.db'}"
-    else:
-        server: Postgres = request.getfixturevalue("postgres")
-        url = server.new_database()
+    url = empty_storage_url
     env = {"DATABASE_URL": url, "GATEWAY_STORAGE_AUTO_MIGRATE": "false"}
     gateway = start_gateway({"storage": {"url": url, "auto_migrate": False}}, start=False)
     gateway.spawn_only()

@@ -12,13 +12,14 @@ import httpx
 from tests.support.answers import user
 from tests.support.command import config_file, gateway_command
 from tests.support.documents import lamps
-from tests.support.factory import GatewayFactory, default_config, sqlite_url
+from tests.support.factory import GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess, scrubbed_environment
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.otlp import SOON, Collector
 from tests.support.postgres import Postgres
 from tests.support.process import free_port, wait_until
+from tests.support.schemas import sqlite_url
 
 ASK: dict[str, Any] = {"model": "small", "messages": [user("the question-of-somebody")]}
 NEVER: dict[str, Any] = {"metric_interval": 3600}

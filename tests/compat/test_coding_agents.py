@@ -19,11 +19,12 @@ from tests.compat.coding_models import Chats, Messages, Responses
 from tests.compat.coding_task import DONE, TASK, Job, Scratch, ScriptedModel
 from tests.compat.running import KEY
 from tests.support.command import gateway_command
-from tests.support.factory import GatewayFactory, sqlite_url
+from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.provider_account import PICO
+from tests.support.schemas import sqlite_url
 
 pytestmark = pytest.mark.compat
 

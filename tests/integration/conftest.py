@@ -8,7 +8,6 @@ import pytest
 
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
@@ -28,7 +27,6 @@ def tenant() -> str:
 async def transactions(module_storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """The module's database, on the current schema."""
     opened = open_transactions(StorageSettings(url=module_storage_url))
-    await migrate(opened)
     yield opened
     await opened.close()
 

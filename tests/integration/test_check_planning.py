@@ -7,8 +7,8 @@ import pytest
 
 from gateway.core.config.settings import Settings
 from gateway.operations.check import check
-from tests.support.factory import sqlite_url
 from tests.support.mock_upstream import MockUpstream
+from tests.support.schemas import sqlite_url
 
 PRICED = {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}
 BOTH = "planner and summarizer"

@@ -11,12 +11,12 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn
 from tests.support.postgres import Postgres
 from tests.support.proxies import CuttingProxy, Moment
+from tests.support.schemas import bring_up
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def database(postgres: Postgres) -> str:
 
     async def prepare() -> None:
         transactions = open_transactions(StorageSettings(url=url))
-        await migrate(transactions)
+        await bring_up(transactions)
         await transactions.close()
 
     asyncio.run(prepare())

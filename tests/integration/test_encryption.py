@@ -17,7 +17,7 @@ from gateway.core.types.turn import CompletionQuery
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
-from gateway.storage.database.migrate import migrate, require_current
+from gateway.storage.database.migrate import require_current
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.encryption.columns import OF_COLUMN, PREFIX, key_id
 from gateway.storage.encryption.rewrite import (
@@ -31,6 +31,7 @@ from gateway.storage.encryption.rewrite import (
 )
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import message, turn
+from tests.support.schemas import bring_up
 
 FIRST, SECOND = "11" * 32, "22" * 32
 CANARY = "canary-7f3a"
@@ -47,7 +48,7 @@ async def open_with(storage_url: str) -> AsyncIterator[Opened]:
             StorageSettings(url=storage_url, encryption_key=current, encryption_keys_before=before)
         )
         opened.append(found)
-        await migrate(found)
+        await bring_up(found)
         await note_key(found)
         return found
 
@@ -197,7 +198,7 @@ async def test_s12_11_a_sealed_file_holds_no_plain_bytes(tmp_path: Path) -> None
     """Also in the write-ahead log."""
     path = tmp_path / "sealed.db"
     transactions = open_transactions(StorageSettings(url=f"sqlite:///{path}", encryption_key=FIRST))
-    await migrate(transactions)
+    await bring_up(transactions)
     await say(transactions, "conv_1")
     assert CANARY.encode() not in files_of(tmp_path)
     await transactions.close()

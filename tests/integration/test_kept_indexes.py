@@ -6,8 +6,8 @@ from typing import Any
 from gateway.core.config.settings import Settings
 from gateway.core.ids import content_digest
 from gateway.core.types.chat import ModelFacts
-from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess
+from tests.support.schemas import sqlite_url
 
 DOCUMENT = "\n\n".join(f"The keeper of lamp {n} is called Name{n}, and lives by it." for n in range(2000))
 FACTS = {"m": ModelFacts("m", context_window=8000, max_input_tokens=8000)}

@@ -13,12 +13,12 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.large import LargeIndex
 from gateway.pipeline.indexing import DocumentIndexing
 from gateway.storage.database import schema
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.encryption.rewrite import find_others, seal_all
 from gateway.storage.large_documents import HELD, KEPT, TRIES, ArrivingTexts, LargeDocuments
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
+from tests.support.schemas import bring_up
 
 TEXT = "\n".join(f"Lamp {number} is kept by Name{number * 7}x." for number in range(2_000))
 DIGEST = content_digest(TEXT)
@@ -251,7 +251,7 @@ async def test_s14_7_text_and_index_are_sealed(
     settings = {"url": module_storage_url, "encryption_key": "11" * 32}
     sealed = open_transactions(StorageSettings.model_validate(settings))
     try:
-        await migrate(sealed)
+        await bring_up(sealed)
         store = ConversationStore(sealed, SystemClock(), index_chars=1_000)
         texts = LargeDocuments(sealed, SystemClock())
         conversation = await begun(store, tenant)

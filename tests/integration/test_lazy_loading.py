@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import anthropic_wire
-from tests.support.factory import default_config, sqlite_url
+from tests.support.factory import default_config
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 from tests.support.mock_upstream import MockUpstream
+from tests.support.schemas import sqlite_url
 
 SCRIPT = """
 import asyncio, json, sys

@@ -25,8 +25,8 @@ from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.limited import LimitedPipeline, open_limited
 from gateway.pipeline.stages import not_paused
 from gateway.storage.quota.local import LocalRates
-from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess
+from tests.support.schemas import sqlite_url
 
 PRICES = {"input_cost_per_token": Decimal("0.001"), "output_cost_per_token": Decimal("0.001")}
 FACTS = {name: ModelFacts(name, most, 1000, most, prices=PRICES) for name, most in (("m", 8000), ("small", 1100))}

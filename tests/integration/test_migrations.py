@@ -23,9 +23,9 @@ from tests.support.gateway_process import scrubbed_environment
 
 
 @pytest.fixture
-async def empty(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
+async def empty(empty_storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database with nothing in it."""
-    opened = open_transactions(StorageSettings(url=storage_url))
+    opened = open_transactions(StorageSettings(url=empty_storage_url))
     yield opened
     await opened.close()
 
@@ -81,8 +81,8 @@ def test_the_revision_that_the_code_needs_is_the_only_head() -> None:
     assert ScriptDirectory(str(migrations_folder())).get_heads() == [schema.REVISION]
 
 
-async def test_ten_migrations_at_once_are_one(storage_url: str) -> None:
-    opened = [open_transactions(StorageSettings(url=storage_url, timeout=20)) for _ in range(10)]
+async def test_ten_migrations_at_once_are_one(empty_storage_url: str) -> None:
+    opened = [open_transactions(StorageSettings(url=empty_storage_url, timeout=20)) for _ in range(10)]
     try:
         await asyncio.gather(*(migrate(each) for each in opened))
         assert await opened[0].run(revision_of) == schema.REVISION
@@ -119,14 +119,14 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty: DatabaseTrans
     assert await empty.run(tables) <= {"completions", "alembic_version"}
 
 
-def gateway_migrate(storage_url: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    environment = scrubbed_environment() | {"DATABASE_URL": storage_url}
+def gateway_migrate(empty_storage_url: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    environment = scrubbed_environment() | {"DATABASE_URL": empty_storage_url}
     command = [sys.executable, "-m", "gateway", "migrate"]
     return subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=60)
 
 
-def test_the_command_migrates_once_and_says_so_the_second_time(storage_url: str, tmp_path: Path) -> None:
-    first, second = gateway_migrate(storage_url, tmp_path), gateway_migrate(storage_url, tmp_path)
+def test_the_command_migrates_once_and_says_so_the_second_time(empty_storage_url: str, tmp_path: Path) -> None:
+    first, second = gateway_migrate(empty_storage_url, tmp_path), gateway_migrate(empty_storage_url, tmp_path)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert f"empty -> {schema.REVISION}" in first.stdout
     assert f"already at {schema.REVISION}" in second.stdout

@@ -16,11 +16,12 @@ from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import ProtocolUpstream
 from gateway.upstream.routing.freeform_upstream import FreeformUpstream
 from tests.support.answers import Json, user
-from tests.support.factory import SMALL_MODEL_INFO, sqlite_url
+from tests.support.factory import SMALL_MODEL_INFO
 from tests.support.in_process import InProcess
 from tests.support.mock_responses import TYPED, MockResponses, call, thought, typed_call, web_search, words
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
+from tests.support.schemas import sqlite_url
 
 PLAIN = NativeRequest("responses", {"include": ["reasoning.encrypted_content"], "max_tool_calls": 3})
 SEARCH = {"type": "web_search", "search_context_size": "low"}

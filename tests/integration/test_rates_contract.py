@@ -13,14 +13,13 @@ from gateway.core.errors import LimitsUnavailable
 from gateway.core.ids import new_id
 from gateway.core.ports import RateStore
 from gateway.core.types.keys import RateWindow
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.quota import library_rates
 from gateway.storage.quota.library_rates import TableRates, ValkeyRates
 from gateway.storage.quota.local import LocalRates, open_rates
-from tests.support.factory import sqlite_url
 from tests.support.postgres import Postgres
 from tests.support.process import free_port
+from tests.support.schemas import bring_up, sqlite_url
 from tests.support.valkey import Valkey, ValkeyProcess
 
 KINDS = ["memory", "sqlite", "postgres", "valkey"]
@@ -44,7 +43,7 @@ async def rates(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     else:
         url = sqlite_url(tmp_path) if request.param == "sqlite" else request.getfixturevalue("postgres_url")
         transactions = open_transactions(StorageSettings(url=url))
-        await migrate(transactions)
+        await bring_up(transactions)
         found = TableRates(transactions)
     yield found
     await found.close()

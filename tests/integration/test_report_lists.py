@@ -29,7 +29,6 @@ from gateway.core.types.report_lists import (
 from gateway.core.types.turn import TurnCommit
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.reports import found_requests
 from gateway.storage.reports.conversations import list_conversations, read_conversation
@@ -37,6 +36,7 @@ from gateway.storage.reports.request_list import list_requests, read_arrivals, r
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, message, turn
 from tests.integration.test_roll_ups import UNPRICED, paid
+from tests.support.schemas import bring_up
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUESTIONS = ("100% of it", "50_ways", "back\\slash", "ÄPFEL and pears", "äpfel", "Straße", "", None)
@@ -52,7 +52,7 @@ T = TypeVar("T")
 async def transactions(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database of the test's own: these lists are over all tenants."""
     opened = open_transactions(StorageSettings(url=storage_url))
-    await migrate(opened)
+    await bring_up(opened)
     yield opened
     await opened.close()
 

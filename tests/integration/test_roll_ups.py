@@ -21,7 +21,6 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
 from gateway.storage.database.finish import finish
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.reports.costs import compare_sums
@@ -29,6 +28,7 @@ from gateway.storage.store import ConversationStore
 from gateway.storage.turns.bills import add_older, count_older
 from gateway.storage.turns.roll_ups import SUMS
 from tests.integration.commits import message, turn
+from tests.support.schemas import bring_up
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
 PRICES = dict.fromkeys(("input_cost_per_token", "output_cost_per_token"), PICO)
@@ -41,7 +41,7 @@ DAY = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
 @pytest.fixture
 async def store(transactions: DatabaseTransactions) -> ConversationStore:
     """A store on an empty database."""
-    await migrate(transactions)
+    await bring_up(transactions)
     return ConversationStore(transactions, SystemClock())
 
 
@@ -217,7 +217,7 @@ async def test_s13_1_a_question_is_one_line_and_found_whatever_its_case(
 async def test_s13_1_a_conversation_made_or_imported_by_hand_has_its_question(
     transactions: DatabaseTransactions,
 ) -> None:
-    await migrate(transactions)
+    await bring_up(transactions)
     clock = SystemClock()
     records = ConversationRecords(transactions, clock, MemoryCache(2**20, clock))
     asked = (message("system", "be brief"), message("user", "why?"))

@@ -14,11 +14,11 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, listed, turn
 from tests.support.process import free_port
+from tests.support.schemas import bring_up
 
 
 @contextmanager
@@ -122,7 +122,7 @@ async def test_a_writer_of_sqlites_file_is_in_no_readers_way(tmp_path: Path) -> 
     """§3.6: a request that only reads does not wait for whoever else writes to the file, a new process included."""
     url = f"sqlite:///{tmp_path / 'gateway.db'}"
     first = ConversationStore(open_transactions(StorageSettings(url=url)), SystemClock())
-    await migrate(first._transactions)
+    await bring_up(first._transactions)
     secret = await first.secret()
     await first.commit(turn("t", "conv_t", created=True))
     locker = sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)

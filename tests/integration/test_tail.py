@@ -14,11 +14,11 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.report_lists import RequestChoice
 from gateway.core.types.turn import TurnCommit
 from gateway.operations.tail import REACH, LedgerTail
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import open_ledger
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill
+from tests.support.schemas import bring_up
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 async def transactions(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database of the test's own."""
     opened = open_transactions(StorageSettings(url=storage_url))
-    await migrate(opened)
+    await bring_up(opened)
     yield opened
     await opened.close()
 

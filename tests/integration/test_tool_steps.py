@@ -18,11 +18,11 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
 from gateway.storage.database.finish import finish
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns import steps
 from tests.integration.commits import NOW, contents, message, turn
+from tests.support.schemas import bring_up
 
 STEPS, MESSAGES = schema.reasoning_events, schema.messages
 CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
@@ -184,7 +184,7 @@ async def test_finishing_looks_at_each_message_once(monkeypatch: pytest.MonkeyPa
 async def _steps_to_finish(count: int) -> int:
     """What SQLite's machine does, in hundreds of its steps, for so many messages that the version before noted."""
     transactions = open_transactions(StorageSettings(url="sqlite:///:memory:"))
-    await migrate(transactions)
+    await bring_up(transactions)
     said = [message("user", f"question {number}") for number in range(count - 1)]
     made = brought("t", "conv_noted", said, created=True)
     await ConversationStore(transactions, SystemClock()).commit(made)

@@ -26,10 +26,10 @@ from gateway.storage.audit_events import (
     recorder,
     verify,
 )
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
+from tests.support.schemas import bring_up
 
 ANN = AuditActor("key_ann", "Ann")
 NUMBER = EVENTS.c.number
@@ -39,7 +39,7 @@ NUMBER = EVENTS.c.number
 async def own(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database of the test's own, as the trail belongs to nobody alone."""
     opened = open_transactions(StorageSettings(url=storage_url))
-    await migrate(opened)
+    await bring_up(opened)
     yield opened
     await opened.close()
 
@@ -142,7 +142,7 @@ async def test_s12_12_events_of_another_secret_do_not_hold(own: DatabaseTransact
     """A chain that was made anew elsewhere, row by row."""
     await five_events(own)
     forged = open_transactions(StorageSettings(url=f"sqlite:///{tmp_path}/forged.db"))
-    await migrate(forged)
+    await bring_up(forged)
     await five_events(forged)
     rows = await forged.run(lambda c: [row._asdict() for row in c.execute(sa.select(EVENTS).order_by(NUMBER))])
     await forged.close()

@@ -20,13 +20,13 @@ from gateway.core.types.turn import TurnCommit
 from gateway.storage.conversations import transfers
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, turn
 from tests.integration.exports import Json, bare, documents, user_message, without_ids
 from tests.integration.test_deletion import full_turn, rows
 from tests.integration.traces import traces
+from tests.support.schemas import bring_up
 
 ANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
@@ -41,7 +41,7 @@ def transfer(transactions: DatabaseTransactions) -> ConversationTransfer:
 async def elsewhere(tmp_path: Path) -> AsyncIterator[ConversationTransfer]:
     """The same of another storage, on SQLite."""
     opened = open_transactions(StorageSettings(url=f"sqlite:///{tmp_path}/elsewhere.db"))
-    await migrate(opened)
+    await bring_up(opened)
     yield ConversationTransfer(opened, SystemClock())
     await opened.close()
 

@@ -37,9 +37,9 @@ THIS = schema.REVISION
 
 
 @pytest.fixture
-async def transactions(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
+async def transactions(empty_storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """An empty database of the test's own."""
-    opened = open_transactions(StorageSettings(url=storage_url))
+    opened = open_transactions(StorageSettings(url=empty_storage_url))
     yield opened
     await opened.close()
 
@@ -171,9 +171,9 @@ async def test_finishing_deletes_failures_that_quote_what_an_older_version_delet
     assert await transactions.run(lambda connection: list(connection.execute(left).scalars())) == ["conv_kept"]
 
 
-def test_a_check_says_that_an_upgrade_is_not_finished(storage_url: str) -> None:
+def test_a_check_says_that_an_upgrade_is_not_finished(empty_storage_url: str) -> None:
     """§9, ADR 19: until `gateway migrate --finish`, which says what it did."""
-    settings = Settings(storage=StorageSettings(url=storage_url))
+    settings = Settings(storage=StorageSettings(url=empty_storage_url))
 
     async def used_before() -> None:
         transactions = open_transactions(settings.storage)
@@ -193,10 +193,10 @@ def test_a_check_says_that_an_upgrade_is_not_finished(storage_url: str) -> None:
 
 
 def test_the_commands_say_beside_whom_they_run(
-    storage_url: str, next_version: Path, monkeypatch: pytest.MonkeyPatch
+    empty_storage_url: str, next_version: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """§9: `gateway check` and `gateway migrate` agree with readiness."""
-    settings = Settings(storage=StorageSettings(url=storage_url))
+    settings = Settings(storage=StorageSettings(url=empty_storage_url))
 
     def schema_line() -> tuple[bool, str]:
         (result,) = [each for each in check(settings) if each.name.startswith("storage")]
@@ -231,19 +231,19 @@ def assert_ten_migrate(server: ForkServer, environment: Mapping[str, str], folde
 
 
 async def test_ten_replicas_migrate_an_empty_database_at_once(
-    transactions: DatabaseTransactions, tmp_path: Path, storage_url: str, fork_server: ForkServer
+    transactions: DatabaseTransactions, tmp_path: Path, empty_storage_url: str, fork_server: ForkServer
 ) -> None:
     """§9: ten real processes; all succeed."""
-    assert_ten_migrate(fork_server, scrubbed_environment() | {"DATABASE_URL": storage_url}, tmp_path)
+    assert_ten_migrate(fork_server, scrubbed_environment() | {"DATABASE_URL": empty_storage_url}, tmp_path)
     assert await ConversationStore(transactions, SystemClock()).ready()
 
 
 async def test_ten_replicas_of_the_next_version_migrate_at_once(
-    transactions: DatabaseTransactions, tmp_path: Path, storage_url: str
+    transactions: DatabaseTransactions, tmp_path: Path, empty_storage_url: str
 ) -> None:
     """§9: ten real processes on a database with data: all succeed, the data is whole."""
     store = await begun(transactions)
-    environment = scrubbed_environment() | {"DATABASE_URL": storage_url, "PYTHONSAFEPATH": "1"}
+    environment = scrubbed_environment() | {"DATABASE_URL": empty_storage_url, "PYTHONSAFEPATH": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(next_sources(tmp_path / "next")), environment["PYTHONPATH"]])
     with contextlib.closing(ForkServer(environment)) as next_server:
         assert_ten_migrate(next_server, environment, tmp_path)
@@ -258,7 +258,7 @@ class TestPostgres:
     @pytest.fixture
     async def opened(self, postgres: Postgres) -> AsyncIterator[DatabaseTransactions]:
         """An empty database."""
-        opened = open_transactions(StorageSettings(url=postgres.new_database()))
+        opened = open_transactions(StorageSettings(url=postgres.empty_database()))
         yield opened
         await opened.close()
 

@@ -9,6 +9,7 @@ from openai import OpenAI
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.schemas import sqlite_url
 
 SMALL_MODEL_INFO = {
     "max_input_tokens": 4096,
@@ -116,8 +117,3 @@ class ClientFactory:
         """Close all clients made."""
         for client in self._clients:
             client.close()
-
-
-def sqlite_url(directory: Path) -> str:
-    """The URL of an SQLite file in `directory`."""
-    return f"sqlite:///{directory / 'gateway.db'}"

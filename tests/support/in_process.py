@@ -50,13 +50,13 @@ from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import MemoryCache
-from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter, SingleDeployment
+from tests.support.schemas import bring_up
 
 Json = dict[str, Any]
 Answers = Callable[[Json], Json]
@@ -222,7 +222,7 @@ class InProcess:
 
     async def prepare(self) -> "InProcess":
         """Makes the schema."""
-        await migrate(self.transactions, 10.0)
+        await bring_up(self.transactions)
         return self
 
     async def ask(self, body: Json, tenant: str = "tenant", native: NativeRequest | None = None) -> Json:

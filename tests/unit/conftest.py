@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import Kinds
-from tests.support.factory import sqlite_url
+from tests.support.schemas import sqlite_url
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,8 +15,8 @@ from gateway.core.types.chat import ChunkStream, JsonAnswer
 from gateway.core.types.conversation import ConversationHistory
 from gateway.pipeline.hooks import FeatureHooks, ReadAs, RequestFeature
 from gateway.pipeline.stages import PreparedRequest, RequestRun, SettledRequest
-from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess
+from tests.support.schemas import sqlite_url
 from tests.unit.pipeline.test_pipeline import FACTS, Client, Script, World
 
 MADE = ["on_request", "on_history", "on_inputs", "on_context", "on_payload"]

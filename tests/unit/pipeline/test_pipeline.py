@@ -38,8 +38,8 @@ from gateway.pipeline.guards.guard_chain import GuardChain, RunningGuard
 from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedUpstream
 from gateway.pipeline.pipeline import WholeCompletion
 from gateway.pipeline.stages import PausedRequest, SettledRequest, not_paused
-from tests.support.factory import sqlite_url
 from tests.support.in_process import InProcess, OneProvider
+from tests.support.schemas import sqlite_url
 
 Json = dict[str, Any]
 PRICES = {"input_cost_per_token": Decimal("0.01"), "output_cost_per_token": Decimal("0.1")}
