@@ -10,7 +10,7 @@ from functools import partial
 from gateway.core.clock import SystemClock
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.exposure import refusal
-from gateway.core.config.litellm_advice import GROUPS
+from gateway.core.config.litellm_draft import GROUPS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
 from gateway.core.printing import in_short

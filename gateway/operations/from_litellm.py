@@ -16,7 +16,7 @@ import yaml
 from gateway.core.config.config_file import REFERENCE, ConfigurationError, read_file
 from gateway.core.config.exposure import SHORT
 from gateway.core.config.litellm import DATABASE, MASTER, ImportedConfig, move_in
-from gateway.core.config.litellm_advice import is_reference
+from gateway.core.config.litellm_draft import is_reference
 from gateway.core.config.loading import NAMES as CLASSIC_NAMES
 from gateway.core.config.loading import environment_names
 from gateway.core.config.setting_sections import ApiKey

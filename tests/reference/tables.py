@@ -7,6 +7,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from gateway.core.config import model_list, setting_sections
+from gateway.core.config.litellm_table import RULES
 from gateway.core.config.loading import NAMES, environment_names
 from gateway.core.config.settings import Settings
 
@@ -47,6 +48,16 @@ def classic_names() -> str:
         (f"`{each.name}`", f"`{'.'.join(each.setting)}`" if each.setting else "nothing", each.text) for each in NAMES
     )
     return _table(("environment", "sets", "how"), rows)
+
+
+def litellm(*words: str) -> str:
+    """LiteLLM's settings of one group, and what stands for them here."""
+    rows = (
+        (", ".join(f"`{name}`" for name in rule.names.split()), rule.advice)
+        for rule in RULES
+        if rule.group == " ".join(words)
+    )
+    return _table(("setting", "here"), rows)
 
 
 def _fields(model: Any) -> Iterator[tuple[str, str, str, str]]:

@@ -12,21 +12,11 @@ from typing import Any
 from pydantic import SecretStr
 
 from gateway.core.config.config_file import REFERENCE, ConfigurationError, resolve, section
-from gateway.core.config.litellm_advice import (
-    ON_HERE,
-    ROUTER_PARAMETERS,
-    SILENT,
-    LitellmDraft,
-    SettingFate,
-    UnreadableValue,
-    fate_of,
-    is_reference,
-)
-from gateway.core.config.litellm_advice import SECTIONS as LITELLM_SECTIONS
-from gateway.core.config.litellm_limits import READERS as LIMITS
+from gateway.core.config.litellm_draft import LitellmDraft, SettingFate, SettingReader, UnreadableValue, is_reference
 from gateway.core.config.litellm_limits import finish_limits
-from gateway.core.config.litellm_routing import READERS as ROUTING
 from gateway.core.config.litellm_routing import finish_routing
+from gateway.core.config.litellm_table import ON_HERE, ROUTER_PARAMETERS, SILENT, fate_of, rule_of
+from gateway.core.config.litellm_table import SECTIONS as LITELLM_SECTIONS
 from gateway.core.config.model_list import STAR
 from gateway.core.config.setting_sections import ADMIN, USER, ApiKey
 from gateway.core.config.settings import SECTIONS
@@ -35,7 +25,6 @@ FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
 """Parameters that LiteLLM sets for all models; here they are added to each."""
 MAPPINGS = ("litellm_settings", "general_settings", "router_settings")
 """In the order in which they count: of a setting that stands in several the last one does."""
-READERS = {**ROUTING, **LIMITS}
 DATABASE = "DATABASE_URL"
 MASTER = "LITELLM_MASTER_KEY"
 NEAR = 0.7
@@ -67,9 +56,13 @@ class ImportedConfig:
     fates: list[SettingFate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def kept(self, path: str, text: str) -> None:
-        """Notes that a setting means here what it means to LiteLLM."""
-        self.fates.append(SettingFate(path, "kept", text))
+    def tell(self, path: str) -> None:
+        """Notes what becomes of a setting, as the table has it."""
+        self.fates.append(fate_of(path))
+
+    def tell_off(self, path: str) -> None:
+        """Notes that a setting is off, as it is here."""
+        self.fates.append(SettingFate(path, "kept", "off, as here"))
 
 
 def move_in(raw: dict[str, Any], environ: Mapping[str, str], origin: str, *, referring: bool = False) -> ImportedConfig:
@@ -99,8 +92,8 @@ def move_in(raw: dict[str, Any], environ: Mapping[str, str], origin: str, *, ref
             path = f"{name}.{key}"
             if key in ("model_group_alias", "model_alias_map") and isinstance(value, dict):
                 aliases.append((path, value))
-            elif key in READERS:
-                _read(moved, draft, path, value)
+            elif read := rule_of(path).read:
+                _read(moved, draft, path, value, read)
             else:
                 _move(moved, path, str(key), value)
     _finish(moved, draft)
@@ -151,7 +144,7 @@ def _set_environment(moved: ImportedConfig, values: Any) -> None:
     texts = {name: _text(value) for name, value in known.items() if value is not None}
     texts = {name: text for name, text in texts.items() if name != DATABASE}
     moved.environ = type(moved.environ)({**texts, **moved.environ})
-    moved.kept("environment_variables", f"for `{REFERENCE}NAME` in this file, and for the gateway's own settings")
+    moved.tell("environment_variables")
 
 
 def _text(value: Any) -> str:
@@ -200,7 +193,7 @@ def _credentials(moved: ImportedConfig, values: Any) -> dict[str, Any]:
     """LiteLLM's `credential_list`: parameters by the name that entries give as `litellm_credential_name`."""
     if values is None:
         return {}
-    moved.kept("credential_list", "for `litellm_credential_name`")
+    moved.tell("credential_list")
     listed = values if isinstance(values, list) else []
     return {
         str(each.get("credential_name")): dict(each.get("credential_values") or {})
@@ -209,17 +202,19 @@ def _credentials(moved: ImportedConfig, values: Any) -> dict[str, Any]:
     }
 
 
-def _read(moved: ImportedConfig, draft: LitellmDraft, path: str, value: Any) -> None:
+def _read(moved: ImportedConfig, draft: LitellmDraft, path: str, value: Any, read: SettingReader) -> None:
     """One setting that our `routing` or `limits` has an equivalent of."""
     missing: list[str] = []
     value = resolve(value, moved.environ, path, lambda _, name: missing.append(name))
     if value is None or value is False or value in ("", [], {}):
-        text = f"the environment has no {missing[0]}" if missing else "off, as here"
-        moved.fates.append(SettingFate(path, "not supported" if missing else "kept", text))
+        if missing:
+            moved.fates.append(SettingFate(path, "not supported", f"the environment has no {missing[0]}"))
+        else:
+            moved.tell_off(path)
         return
     try:
-        READERS[path.rpartition(".")[2]](draft, path, value)
-        moved.fates.append(fate_of(path))
+        read(draft, path, value)
+        moved.tell(path)
     except UnreadableValue as error:
         moved.fates.append(SettingFate(path, "not supported", f"ignored: {error}"))
 
@@ -245,17 +240,17 @@ def _move(moved: ImportedConfig, path: str, key: str, value: Any) -> None:
     if key == "default_litellm_params" and isinstance(value, dict):
         for name, each in value.items():
             _set_for_all(moved.raw, name, each)
-        moved.kept(path, "added to each model")
+        moved.tell(path)
     elif key in FOR_ALL_MODELS:
         if _set_for_all(moved.raw, key, value):
-            moved.kept(path, "for models that are called through litellm")
+            moved.tell(path)
         else:
             text = "no model here is called through litellm, and others get requests unchanged"
             moved.fates.append(SettingFate(path, "not supported", text))
     elif value in (None, False, "", [], {}) and not named and key not in ON_HERE:
-        moved.kept(path, "off, as here")
+        moved.tell_off(path)
     else:
-        moved.fates.append(fate_of(path))
+        moved.tell(path)
 
 
 def _master(moved: ImportedConfig, path: str, value: Any) -> None:
@@ -276,7 +271,7 @@ def _add_master(moved: ImportedConfig, path: str, key: str) -> None:
         raise ConfigurationError(f"{moved.origin}: auth.keys: must be a list")
     # Made here, not validated: LiteLLM's documents teach `sk-1234`, which is shorter than a key of ours may be.
     auth["keys"] = [*keys, ApiKey.model_construct(key=SecretStr(key), tenant="master", roles=(USER, ADMIN))]
-    moved.kept(path, "a key of tenant `master`")
+    moved.tell(path)
 
 
 def _has_master(moved: ImportedConfig) -> bool:
@@ -301,7 +296,7 @@ def _add_aliases(moved: ImportedConfig, path: str, aliases: dict[str, Any]) -> N
                 moved.warnings.append(f"{path}: {alias} has limits of its own, the same as {name}")
     if lost:
         moved.warnings.append(f"{path}: {', '.join(lost)} stand for models that model_list does not have")
-    moved.fates.append(fate_of(path))
+    moved.tell(path)
 
 
 def _limit_alike(raw: dict[str, Any], name: str, alias: str) -> bool:

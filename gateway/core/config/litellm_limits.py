@@ -1,11 +1,10 @@
 """LiteLLM's budgets and limits, as `limits` (guarantee §12.14)."""
 
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from gateway.core.config.litellm_advice import (
+from gateway.core.config.litellm_draft import (
     LitellmDraft,
     UnreadableValue,
     is_reference,
@@ -45,7 +44,7 @@ def budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str,
     the sum: never more than was meant.
 
     Raises:
-        Unreadable: the sum is no number, or the duration none.
+        UnreadableValue: the sum is no number, or the duration none.
     """
     amount = number(usd)
     if not amount:
@@ -70,28 +69,32 @@ def budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str,
     return {"usd": amount, "period": period}
 
 
-def _noted(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Reads it when all the others are there."""
+def note_spending(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Note a budget or its duration: `finish_limits` reads it when all the others are there."""
     draft.spent[path.rpartition(".")[2]] = (path, value)
 
 
-def _concurrent(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_concurrent(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `concurrent` of `limits.all`."""
     del path
     draft.limits.setdefault("all", {})["limits"] = {"concurrent": whole(value, 1)}
 
 
-def _each_user(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_each_user(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set the budget of `limits.each_user`."""
     if found := budget(draft, path, value, None):
         draft.limits["each_user"] = {"budgets": [found]}
 
 
-def _closed(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_closed(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `limits.when_down`."""
     del path
     if looked_up(value):
         draft.limits["when_down"] = "closed"
 
 
-def _each_entry(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_each_entry(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `max_parallel_requests` of the entries that have none."""
     del path
     most = whole(value, 1)
     for entry in draft.models:
@@ -100,7 +103,8 @@ def _each_entry(draft: LitellmDraft, path: str, value: Any) -> None:
             entry["litellm_params"] = {"max_parallel_requests": most, **params}
 
 
-def _of_providers(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_provider_budgets(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set budgets in `limits.models`, where a provider serves one name alone."""
     for provider, said in mapping(value).items():
         names = {str(each.get("model_name")) for each in draft.models if _provider(each) == provider}
         if len(names) != 1:
@@ -123,17 +127,6 @@ def _add(draft: LitellmDraft, path: str, model: str, fields: dict[str, Any]) -> 
     """A budget of a model, unless it has one already."""
     if found := budget(draft, path, fields.get(BUDGET[0]) or 0, fields.get(BUDGET[1])):
         draft.limits.setdefault("models", {}).setdefault(model, {"budgets": [found]})
-
-
-READERS: dict[str, Callable[[LitellmDraft, str, Any], None]] = {
-    **dict.fromkeys((*BUDGET, *KEYS, "internal_user_budget_duration"), _noted),
-    "global_max_parallel_requests": _concurrent,
-    "default_max_parallel_requests": _each_entry,
-    "max_end_user_budget": _each_user,
-    "fail_closed_budget_enforcement": _closed,
-    "fail_closed_rate_limit_enforcement": _closed,
-    "provider_budget_config": _of_providers,
-}
 
 
 def finish_limits(draft: LitellmDraft) -> list[tuple[str, str]]:

@@ -1,10 +1,19 @@
 """LiteLLM's settings of fallbacks, tries, rests, timeouts and the choice among deployments (guarantee §12.14)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from gateway.core.config.litellm_advice import LitellmDraft, UnreadableValue, looked_up, mapping, number, unused, whole
+from gateway.core.config.litellm_draft import (
+    LitellmDraft,
+    SettingReader,
+    UnreadableValue,
+    looked_up,
+    mapping,
+    number,
+    unused,
+    whole,
+)
 from gateway.core.config.setting_sections import RoutingSettings
 
 MAX_RETRIES = 10
@@ -38,7 +47,8 @@ FAILS = ("Timeout", "InternalServer", "ServiceUnavailable", "BadGateway", "RateL
 """Kinds of errors that count against a deployment here."""
 
 
-def _retries(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_retries(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.retries`."""
     found = whole(value)
     if isinstance(found, int) and found > MAX_RETRIES:
         draft.differs(path, f"{MAX_RETRIES} tries are the most")
@@ -46,7 +56,8 @@ def _retries(draft: LitellmDraft, path: str, value: Any) -> None:
     draft.routing["retries"] = found
 
 
-def _retry_policy(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_retry_policy(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.retry_statuses`, and note how many tries there are."""
     counts = {name: whole(looked_up(each)) for name, each in mapping(value).items() if each is not None}
     unused(draft, path, [name for name in counts if name not in STATUSES])
     counts = {name: each for name, each in counts.items() if name in STATUSES}
@@ -62,7 +73,8 @@ def _retry_policy(draft: LitellmDraft, path: str, value: Any) -> None:
     draft.spent["retries"] = most
 
 
-def _backoff(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_backoff(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.backoff`, and `routing.backoff_max` where it is longer."""
     if found := number(value):
         draft.routing["backoff"] = found
         most = RoutingSettings().backoff_max
@@ -71,12 +83,14 @@ def _backoff(draft: LitellmDraft, path: str, value: Any) -> None:
             draft.differs(path, f"a `Retry-After` of as long is waited for, too, in place of {most:g} seconds")
 
 
-def _allowed_fails(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_allowed_fails(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.allowed_fails`: LiteLLM counts those that do no harm yet."""
     del path
     draft.routing["allowed_fails"] = whole(looked_up(value)) + 1
 
 
-def _allowed_fails_policy(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_allowed_fails_policy(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Note the least of the counts, for all kinds alike."""
     given = {name.removesuffix("ErrorAllowedFails"): each for name, each in mapping(value).items() if each is not None}
     unused(draft, path, [f"{name}ErrorAllowedFails" for name in given if name not in FAILS])
     counts = [whole(looked_up(each)) for name, each in given.items() if name in FAILS]
@@ -84,7 +98,8 @@ def _allowed_fails_policy(draft: LitellmDraft, path: str, value: Any) -> None:
         draft.spent["allowed_fails"] = min(counts) + 1
 
 
-def _cooldown(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_cooldown(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.cooldown`, and `routing.cooldown_max` where it is longer; 0: nothing rests."""
     del path
     if found := number(value):
         draft.routing["cooldown"] = found
@@ -94,13 +109,15 @@ def _cooldown(draft: LitellmDraft, path: str, value: Any) -> None:
         draft.routing["allowed_fails"] = NEVER
 
 
-def _no_cooldowns(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_no_cooldowns(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Note that nothing rests."""
     del path
     if looked_up(value):
         draft.spent["never"] = NEVER
 
 
-def _strategy(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_strategy(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.strategy`."""
     name = str(looked_up(value)).strip().lower()
     if name not in STRATEGIES:
         raise UnreadableValue(f"known: {', '.join(STRATEGIES)}")
@@ -109,7 +126,8 @@ def _strategy(draft: LitellmDraft, path: str, value: Any) -> None:
         draft.differs(path, f"{name} becomes weighted: by weight, else by rpm or tpm of the entries, else evenly")
 
 
-def _checks(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_checks(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.sticky`."""
     if not isinstance(looked_up(value), list):
         raise UnreadableValue("is no list")
     names = [str(each) for each in value]
@@ -119,7 +137,9 @@ def _checks(draft: LitellmDraft, path: str, value: Any) -> None:
     unused(draft, path, [name for name in names if name not in STICKY and name not in ALWAYS_ON])
 
 
-def _timeout(setting: str) -> Callable[[LitellmDraft, str, Any], None]:
+def timeout_reader(setting: str) -> SettingReader:
+    """Make what sets a time of `upstream`."""
+
     def read(draft: LitellmDraft, path: str, value: Any) -> None:
         del path
         if found := number(value):
@@ -128,24 +148,27 @@ def _timeout(setting: str) -> Callable[[LitellmDraft, str, Any], None]:
     return read
 
 
-def _max_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_max_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.max_fallbacks`."""
     del path
     draft.routing["max_fallbacks"] = whole(value)
 
 
-def _default_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_default_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.default_fallbacks`."""
     draft.routing["default_fallbacks"] = _targets(draft, path, value)
 
 
-def _fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
+def read_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
+    """Set `routing.fallbacks`, and `routing.default_fallbacks` of `*` and plain names."""
     table, rest = _table(draft, path, value)
     draft.routing["fallbacks"] = table
     if rest:
         draft.routing.setdefault("default_fallbacks", rest)
 
 
-def _of_kind(setting: str) -> Callable[[LitellmDraft, str, Any], None]:
-    """Fallbacks for one kind of failure. Ours have no `*`: it becomes each name that has none of its own."""
+def fallback_reader(setting: str) -> SettingReader:
+    """Make what sets fallbacks for one kind of failure. Ours have no `*`: it is each name without its own."""
 
     def read(draft: LitellmDraft, path: str, value: Any) -> None:
         table, rest = _table(draft, path, value)
@@ -182,7 +205,7 @@ def _table(draft: LitellmDraft, path: str, value: Any) -> tuple[dict[str, list[s
 def _targets(draft: LitellmDraft, path: str, value: Any) -> list[str]:
     """
     Raises:
-        Unreadable: it is neither a name nor a list of names.
+        UnreadableValue: it is neither a name nor a list of names.
     """
     listed = [value] if isinstance(value, str | dict) else value
     if not isinstance(listed, list):
@@ -207,29 +230,6 @@ def _unserved(draft: LitellmDraft, names: Iterable[str]) -> list[str]:
 
 def _serves(pattern: str, name: str) -> bool:
     return pattern == name or (ANY in pattern and fnmatchcase(name, pattern.replace("[", "[[]")))
-
-
-READERS: dict[str, Callable[[LitellmDraft, str, Any], None]] = {
-    "request_timeout": _timeout("first_byte"),
-    "timeout": _timeout("first_byte"),
-    "stream_timeout": _timeout("idle"),
-    "num_retries": _retries,
-    "max_retries": _retries,
-    "retry_policy": _retry_policy,
-    "retry_after": _backoff,
-    "allowed_fails": _allowed_fails,
-    "allowed_fails_policy": _allowed_fails_policy,
-    "cooldown_time": _cooldown,
-    "disable_cooldowns": _no_cooldowns,
-    "routing_strategy": _strategy,
-    "optional_pre_call_checks": _checks,
-    "max_fallbacks": _max_fallbacks,
-    "default_fallbacks": _default_fallbacks,
-    "fallbacks": _fallbacks,
-    "context_window_fallbacks": _of_kind("context_window_fallbacks"),
-    "content_policy_fallbacks": _of_kind("content_policy_fallbacks"),
-}
-"""By the names of `litellm_settings`, `general_settings` and `router_settings`, of which the last counts."""
 
 
 def finish_routing(draft: LitellmDraft) -> None:

@@ -26,7 +26,7 @@ from gateway.core.config.config_file import REFERENCE as OF_ENVIRONMENT
 from gateway.core.config.config_file import ConfigurationError, fault, read_file, resolve, section
 from gateway.core.config.exposure import is_own, weak_keys
 from gateway.core.config.litellm import DATABASE, ImportedConfig, move_in
-from gateway.core.config.litellm_advice import Group, SettingFate
+from gateway.core.config.litellm_draft import Group, SettingFate
 from gateway.core.config.setting_sections import ApiKey, words
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.core.names import CREDENTIAL, has_nul

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.core.config.litellm_advice import SettingFate
+from gateway.core.config.litellm_draft import SettingFate
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.setting_sections import (
     AuthSettings,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.litellm_advice import ROUTER_PARAMETERS
+from gateway.core.config.litellm_table import ROUTER_PARAMETERS
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.setting_sections import UpstreamTimeouts
 from gateway.core.ids import content_digest

@@ -1,19 +1,15 @@
-"""docs/litellm.md has every setting of the LiteLLM proxy, with what the code says of it (guarantee §12.14)."""
+"""The table of LiteLLM's settings has every one of the proxy's (guarantee §12.14)."""
 
 import ast
 import importlib.util
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from gateway.core.config.litellm_advice import ADVICE, ROUTER_PARAMETERS, SECTIONS, fate_of
-from gateway.core.config.litellm_limits import READERS as LIMITS
-from gateway.core.config.litellm_routing import READERS as ROUTING
+from gateway.core.config.litellm_table import ROUTER_PARAMETERS, RULES, SECTIONS, UNKNOWN, rule_of
 
-PAGE = (Path(__file__).parents[4] / "docs/litellm.md").read_text()
 NO_SETTING = re.compile(
     r"_(?:models|llms|list_set|by_provider)$|^(?:initialized_|_)|client_session$|^(?:model_list|adapters|"
     r"argilla_transformation_object|self)$"
@@ -82,51 +78,32 @@ def theirs() -> dict[str, set[str]]:
     return {part: {name for name in names if not NO_SETTING.search(name)} for part, names in named.items()}
 
 
-def rows() -> Iterator[tuple[str, str, str, str]]:
-    """Section, name, group and text of each setting in the table."""
-    for heading, body in re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE):
-        for names, group, text in re.findall(r"^\| (`.+?) \| ([a-z ]+) \| (.+) \|$", body, re.MULTILINE):
-            for name in re.findall(r"`([^`]+)`", names):
-                yield heading, name, group, text
+MAPPINGS = ("general_settings", "router_settings", "litellm_settings")
 
 
-TABLE = {(section, name): (group, text) for section, name, group, text in rows()}
+def paths(part: str) -> set[str]:
+    """Where the settings of a part stand in a file."""
+    return {f"model_list[].{part}.{name}" if part == "litellm_params" else f"{part}.{name}" for name in theirs()[part]}
 
 
-def path_of(section: str, name: str) -> str:
-    if section == "litellm_params":
-        return f"model_list[].litellm_params.{name}"
-    return name if section == "sections" else f"{section}.{name}"
+@pytest.mark.parametrize("part", [*MAPPINGS, "litellm_params"])
+def test_s12_14_every_setting_of_litellm_is_in_the_table(part: str) -> None:
+    assert len(paths(part)) > 50
+    assert not sorted(path for path in paths(part) if rule_of(path) is UNKNOWN)
 
 
-def test_s12_14_the_table_says_what_the_code_says() -> None:
-    assert len(TABLE) > 600
-    for (section, name), (group, text) in TABLE.items():
-        fate = fate_of(path_of(section, name))
-        assert (fate.group, fate.text) == (group, text), f"{section}.{name}"
-
-
-@pytest.mark.parametrize("section", ["general_settings", "router_settings", "litellm_settings", "litellm_params"])
-def test_s12_14_every_setting_of_litellm_is_in_the_table(section: str) -> None:
-    known = theirs()[section]
-    assert len(known) > 50
-    assert not sorted(name for name in known if (section, name) not in TABLE)
-
-
-def test_s12_14_what_the_code_names_is_in_the_table() -> None:
-    """Each name without a star, each section, each setting that is read, each parameter that is not sent."""
-    named = {name for _, name in TABLE}
-    spoken = {name.rpartition(".")[2] for _, _, names in ADVICE for name in names.split() if "*" not in name}
-    assert not sorted(spoken - named)
-    assert not sorted(({*SECTIONS} - {"litellm_settings", "router_settings", "general_settings"}) - named)
-    assert not sorted({*ROUTING, *LIMITS} - named)
-    assert not sorted(name for name in ROUTER_PARAMETERS if ("litellm_params", name) not in TABLE)
-
-
-def test_no_setting_is_told_as_unknown() -> None:
-    assert not [key for key, (_, text) in TABLE.items() if "unknown here" in text]
+def test_s12_14_every_section_and_every_parameter_that_is_not_sent_is_in_the_table() -> None:
+    assert not sorted(name for name in SECTIONS - {*MAPPINGS} if rule_of(name) is UNKNOWN)
+    parameters = (f"model_list[].litellm_params.{name}" for name in ROUTER_PARAMETERS)
+    assert not sorted(path for path in parameters if rule_of(path) is UNKNOWN)
 
 
 def test_what_is_read_is_not_told_as_not_supported() -> None:
-    for name in (*ROUTING, *LIMITS):
-        assert fate_of(f"router_settings.{name}").group != "not supported", name
+    assert not [rule.names for rule in RULES if rule.read and rule.group == "not supported"]
+
+
+def test_s12_14_a_name_has_the_row_that_names_it_as_a_whole() -> None:
+    """As docs/litellm.md says: a pattern of an earlier row does not hide it."""
+    for rule in RULES:
+        for name in rule.names.split():
+            assert "*" in name or rule_of(f"router_settings.{name}") == rule, name
