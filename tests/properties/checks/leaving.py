@@ -50,10 +50,16 @@ def _words(seen: Seen, index: int) -> str:
 
 def _compacted_first(seen: Seen) -> None:
     """If anything was reduced or has left for room, no JSON in the window stands as it was spaced. Turns that a summary
-    tells leave for that, whatever room there is (guarantee §3.11), and what a block quotes has left as messages."""
+    tells leave for that with all that is in them, whatever room there is (guarantee §3.11), and what a block quotes has
+    left as messages."""
+    told = turns_told(seen)
+    numbered = [i for i, message in enumerate(seen.originals) if message["role"] not in ("system", "developer")]
+    within = tuple(f"history:msg_{n}:" for n, index in enumerate(numbered) if index in told)
     reduced = [r for r in seen.records if r["strategy"] in ("exclude", "rag_extract", "summarize")]
-    lossy = [r for r in reduced if r.get("reason") != "same_document" and not r["source"].startswith("turns:")]
-    left = set(range(len(seen.originals))).difference(seen.indexes, turns_told(seen))
+    lossy = [
+        r for r in reduced if r.get("reason") != "same_document" and not r["source"].startswith(("turns:", *within))
+    ]
+    left = set(range(len(seen.originals))).difference(seen.indexes, told)
     if not (left or lossy) or is_thinned(seen):
         return
     pinned = with_results(seen.originals, seen.case.pinned)

@@ -25,7 +25,9 @@ def check(seen: Seen) -> None:
         if message in seen.standing.get(index, ()):
             continue
         items, content = blocks.split(message)
-        hold("I6", items is None or index == seen.current, "a new block at the head of another message")
+        stood = [blocks.split(form)[0] for form in seen.standing.get(index, ()) if form.get("content")]
+        kept = index == seen.current or items in (None, *stood)
+        hold("I6", kept, "a new block at the head of another message")
         if index == seen.current:
             blocks.check(seen, items)
             _own_words(seen, content)
