@@ -199,6 +199,11 @@ RULES: tuple[SettingRule, ...] = (
      "redact_messages_in_exceptions log_client_error_tracebacks"),
     SettingRule("not supported", "say in `auth.jwt` whose tokens count and what their claims mean",
      "enable_jwt_auth litellm_jwtauth"),
+    SettingRule("not supported", "the page `/ui` has viewers and admins, who log in with a key",
+     "ui_* user_mcp_management_mode max_failed_login_* failed_login_* password_policy_* "
+     "disable_password_login_when_sso_enabled disable_env_credential_login hide_default_credentials_hint "
+     "enable_public_model_hub public_model_groups* public_agent_groups public_skills_index public_mcp_* "
+     "control_plane_url blog_posts_url *_login_to_sso auto_redirect_*"),
     SettingRule("not supported", "name each key and its tenant in `auth.keys`, or make it at runtime",
      "custom_auth* custom_sso custom_ui_* custom_team_* virtual_key_* "
      "enable_oauth2_* oauth2_* enforce_user_param enforced_params allowed_ips allow_user_auth "
@@ -206,11 +211,6 @@ RULES: tuple[SettingRule, ...] = (
      "user_header_* litellm_license reject_clientside_metadata_tags team_metadata_* scim_* sso_* *_sso* *_sso "
      "dangerously_permit_weak_or_unset_master_key trusted_proxy_ranges overwrite_user_with_key_hash "
      "add_user_information_to_llm_headers missing_session_id"),
-    SettingRule("not supported", "the page `/ui` has viewers and admins, who log in with a key",
-     "ui_* user_mcp_management_mode max_failed_login_* failed_login_* password_policy_* "
-     "disable_password_login_when_sso_enabled disable_env_credential_login hide_default_credentials_hint "
-     "enable_public_model_hub public_model_groups* public_agent_groups public_skills_index public_mcp_* "
-     "control_plane_url blog_posts_url *_login_to_sso auto_redirect_*"),
     SettingRule("not supported", "set what it holds in the environment: `os.environ/NAME`",
      "use_*_kms use_azure_key_vault key_management_* secret_manager_client"),
     SettingRule("not supported", "it stands with each entry of `model_list`, or with `credential_list`",
@@ -311,7 +311,7 @@ RULES: tuple[SettingRule, ...] = (
     SettingRule("not supported", "the gateway has no such part",
      "agent_list agents a2a* worker_config worker_registry telemetry litellm_session_id litellm_trace_id no-log "
      "plugins router_general_settings *_claude_code_* claude_code_* *drain_endpoint* safe_memory_mode "
-     "agent_search_* force_timeout use_client litellm_mode allow_cli_sso_verification_uri_complete "
+     "agent_search_* force_timeout use_client litellm_mode "
      "fallback_*_check output_vector_size"),
 )  # fmt: skip
 
