@@ -31,11 +31,11 @@ MAX_ROWS = 100_000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 done, 1 failed, 2 the configuration cannot be used."""
     words = sys.argv[1:] if arguments is None else arguments
-    parser = _parser()
+    commands = parser()
     if not words:
-        parser.print_help()
+        commands.print_help()
         return 0
-    options = parser.parse_args(words)
+    options = commands.parse_args(words)
     if options.run in (_init, _completion):  # there is no configuration yet, or none is needed
         return int(options.run(options))
     from gateway.core.config.loading import ConfigurationError, load_settings, process_environment
@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of all commands; completion scripts and docs/commands.md are made of it, too."""
     parser = argparse.ArgumentParser(
         prog="gateway",
         description="A context-managing, OpenAI-compatible gateway.",
@@ -70,12 +71,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"context-gateway {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     serve = commands.add_parser("serve", help="run the gateway")
-    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    serve.add_argument("--port", type=int, help="port to listen on (default 8000)")
-    serve.add_argument("--workers", type=int, help="processes that serve it (default 1); more need PostgreSQL")
+    serve.add_argument("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", metavar="N", type=int, help="port to listen on (default 8000)")
+    serve.add_argument(
+        "--workers", metavar="N", type=int, help="processes that serve it (default 1); more need PostgreSQL"
+    )
     serve.set_defaults(run=_serve)
     migrate = commands.add_parser("migrate", help="upgrade the storage's schema")
-    migrate.add_argument("--finish", action="store_true", help="also what waits until no older version runs any more")
+    migrate.add_argument("--finish", action="store_true", help="also do what waits until no older version runs")
     migrate.set_defaults(run=_migrate)
     check = commands.add_parser("check", help="validate the configuration and connect to what it names")
     taking = "instead, write a configuration of the gateway's that means what this file of a LiteLLM proxy does"
@@ -311,7 +314,7 @@ def _init(options: argparse.Namespace) -> int:
 def _completion(options: argparse.Namespace) -> int:
     from gateway.operations.completion import completion
 
-    sys.stdout.write(completion(_parser(), options.shell))
+    sys.stdout.write(completion(parser(), options.shell))
     return 0
 
 

@@ -1,16 +1,19 @@
 """Tables of pages, each made from what the code declares. Each returns Markdown without a line break at its end."""
 
+import argparse
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from gateway import cli
 from gateway.core.config import model_list, setting_sections
 from gateway.core.config.litellm_table import RULES
 from gateway.core.config.loading import NAMES, environment_names
 from gateway.core.config.settings import Settings
 
+EVERYWHERE = {"-h", "--config"}
 SIZES = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
 ENDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
 KINDS = {
@@ -58,6 +61,42 @@ def litellm(*words: str) -> str:
         if rule.group == " ".join(words)
     )
     return _table(("setting", "here"), rows)
+
+
+def commands() -> str:
+    """Every command in one line."""
+    return _table(("command", "does"), ((f"`{usage}`", text) for usage, text, _ in _commands(cli.parser(), "gateway")))
+
+
+def options() -> str:
+    """The arguments of every command, under a heading each."""
+    found = []
+    for usage, _, parser in _commands(cli.parser(), "gateway"):
+        rows = [_argument(parser, each) for each in parser._actions if not {*each.option_strings} & EVERYWHERE]
+        if rows:
+            found += [f"### `{usage}`", _table(("argument", "what it says"), rows)]
+    return "\n\n".join(["", *found, ""])
+
+
+def _commands(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for choice in action._choices_actions:
+                below = action.choices[choice.dest]
+                deeper = list(_commands(below, f"{name} {choice.dest}"))
+                yield from deeper or [(f"{name} {choice.dest}", choice.help or "", below)]
+
+
+def _argument(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str]:
+    value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(action.choices or ())}"
+    names = ", ".join(f"`{name}{value}`" for name in action.option_strings) or f"`{value.strip()}`"
+    names += " (required)" if action.required and action.option_strings else ""
+    return _plain(names), _plain(parser._get_formatter()._expand_help(action))
+
+
+def _plain(text: str) -> str:
+    """A text that is no Markdown, for a cell of a table."""
+    return text.replace("|", "\\|").replace("~", "\\~")
 
 
 def _fields(model: Any) -> Iterator[tuple[str, str, str, str]]:

@@ -18,7 +18,8 @@ def add_file_commands(
     put = actions.add_parser("put", help="upload a file for a tenant")
     put.add_argument("path", metavar="FILE", help="what is uploaded")
     put.add_argument("--name", metavar="N", help="what it is called (default: as the file)")
-    put.add_argument("--purpose", metavar="P", choices=PURPOSES, default="user_data", help="(default: %(default)s)")
+    purposes = f"what for: {', '.join(PURPOSES)} (default: %(default)s)"
+    put.add_argument("--purpose", metavar="P", choices=PURPOSES, default="user_data", help=purposes)
     put.add_argument("--expires", metavar="S", type=count, help="seconds after which it expires")
     for command in (show, remove):
         command.add_argument("id", metavar="ID", help="file-…")

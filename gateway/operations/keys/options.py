@@ -8,7 +8,7 @@ from gateway.core.clock import AGO, UNITS, parse_when
 
 Json = dict[str, Any]
 NAMED = ("tenant", "name", "owner", "project")
-LIMITS = ("rpm", "tpm", "concurrent")
+LIMITS = {"rpm": "requests a minute", "tpm": "tokens a minute", "concurrent": "requests at once"}
 CLEARED = (*NAMED[1:], "roles", "models", "expires_at", "budgets", "limits", "context", "retention_days", "file_bytes")
 
 
@@ -46,16 +46,28 @@ def add_key_commands(parser: argparse.ArgumentParser) -> tuple[argparse.Argument
 
 def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     parser.add_argument("--tenant", metavar="T", required=is_new, help="whose it is")
-    parser.add_argument("--name", metavar="N", help="its name")
-    parser.add_argument("--owner", metavar="O", help="its owner")
+    parser.add_argument("--name", metavar="N", help="what people call it")
+    parser.add_argument("--owner", metavar="O", help="who answers for it")
     parser.add_argument("--project", metavar="P", help="what it is for")
     parser.add_argument("--role", metavar="R", action="append", help="user (default), viewer or admin; several times")
-    parser.add_argument("--model", metavar="M", action="append", help="a model that it may ask, as in gpt-*")
+    parser.add_argument(
+        "--model", metavar="M", action="append", help="a model that it may ask, as in gpt-*; several times"
+    )
     parser.add_argument("--expires", metavar="WHEN", help="a date or time (UTC where it names no zone), or in 12h, 90d")
-    parser.add_argument("--budget", metavar="USD/PERIOD", action="append", help="as in 5/day, 100/month:soft")
-    for name in LIMITS:
-        parser.add_argument(f"--{name}", metavar="N", type=int, help=f"limits.{name}")
-    parser.add_argument("--context", metavar="NAME=VALUE", action="append", help="a default, as in mode=simple")
+    parser.add_argument(
+        "--budget",
+        metavar="USD/PERIOD",
+        action="append",
+        help="what may be spent: 5/day, 100/month:soft; several times",
+    )
+    for name, text in LIMITS.items():
+        parser.add_argument(f"--{name}", metavar="N", type=int, help=f"most {text}")
+    parser.add_argument(
+        "--context",
+        metavar="NAME=VALUE",
+        action="append",
+        help="a default of its requests, as in mode=simple; several times",
+    )
     parser.add_argument("--file-bytes", metavar="N", type=int, help="bytes of files that may be kept with it")
     parser.add_argument("--retention-days", metavar="D", type=float, help="conversations made with it are kept so long")
 
