@@ -1,6 +1,7 @@
 """Tables of pages, each made from what the code declares. Each returns Markdown without a line break at its end."""
 
 import argparse
+import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
@@ -8,10 +9,12 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from gateway import cli
+from gateway.api.mcp import endpoint as endpoint  # it has an error of its own
 from gateway.core.config import model_list, setting_sections
 from gateway.core.config.litellm_table import RULES
 from gateway.core.config.loading import NAMES, environment_names
 from gateway.core.config.settings import Settings
+from gateway.core.errors import CODES, GatewayError
 
 EVERYWHERE = {"-h", "--config"}
 SIZES = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
@@ -61,6 +64,30 @@ def litellm(*words: str) -> str:
         if rule.group == " ".join(words)
     )
     return _table(("setting", "here"), rows)
+
+
+def errors() -> str:
+    """Every code of an error: its HTTP status, when it comes and what to do."""
+    told: dict[str, tuple[str, str, str]] = {
+        code: ("404" if code == "attachment_not_found" else "400", *texts) for code, texts in CODES.items()
+    }
+    for kind in _errors(GatewayError):
+        if kind.code and "code" in vars(kind):
+            told[kind.code] = (str(kind.status), _when(kind), kind.advice)
+    rows = ((f"`{code}`", status, when, advice) for code, (status, when, advice) in sorted(told.items()))
+    return _table(("code", "status", "when", "do"), rows)
+
+
+def _errors(kind: type[GatewayError]) -> Iterator[type[GatewayError]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _errors(below)
+
+
+def _when(kind: type[GatewayError]) -> str:
+    """The docstring without its paragraphs behind the first, and without the rules that it names."""
+    text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+    return re.sub(r" \((?:guarantee )?§[^)]*\)", "", text)
 
 
 def commands() -> str:

@@ -34,6 +34,7 @@ class McpNotInstalled(GatewayError):
 
     status = 501
     code = "mcp_not_installed"
+    advice = "`pip install 'context-gateway[mcp]'`, then restart."
     may_be_charged = False
 
     def __init__(self) -> None:

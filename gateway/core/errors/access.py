@@ -9,6 +9,9 @@ class Unauthorized(GatewayError):
     status = 401
     type = "authentication_error"
     code = "invalid_api_key"
+    advice = (
+        "Unknown, revoked or expired; of a [signed token](identity.md#programs-at-the-api) the message says what fails."
+    )
 
 
 class Forbidden(GatewayError):
@@ -17,6 +20,10 @@ class Forbidden(GatewayError):
     status = 403
     type = "permission_error"
     code = "permission_denied"
+    advice = (
+        "`roles` in [`auth.keys`](configuration.md#authkeys); a token must name tenant, role or models "
+        "([claims](identity.md#settings-of-both)); a form of the page that is too old: open it again."
+    )
 
 
 class IdentityProviderUnavailable(GatewayError):
@@ -24,6 +31,10 @@ class IdentityProviderUnavailable(GatewayError):
 
     status = 503
     code = "identity_provider_unavailable"
+    advice = (
+        "It is down, or names itself otherwise: `issuer` in [`auth.jwt`, "
+        "`auth.oidc`](identity.md#settings-of-both) exactly as it writes it."
+    )
     may_be_charged = False
 
 
@@ -31,6 +42,7 @@ class ModelNotAllowed(Forbidden):
     """The key names the models that it may ask, and this is none of them (guarantee §12.1)."""
 
     code = "model_not_allowed"
+    advice = "`models` of the [key](keys.md)."
 
 
 class RateLimitExceeded(GatewayError):
@@ -40,6 +52,7 @@ class RateLimitExceeded(GatewayError):
     status = 429
     type = "requests"
     code = "rate_limit_exceeded"
+    advice = "Wait as `Retry-After` says, or raise [`limits`](configuration.md#limits)."
     may_be_charged = False
 
 
@@ -49,6 +62,10 @@ class BudgetExceeded(GatewayError):
     status = 429
     type = "insufficient_quota"
     code = "budget_exceeded"
+    advice = (
+        "Wait as `Retry-After` says, or raise the [budget](keys.md#budgets-and-limits); running requests "
+        "hold a part of it."
+    )
     may_be_charged = False
 
 
@@ -57,6 +74,7 @@ class GuardUnavailable(GatewayError):
 
     status = 503
     code = "guard_unavailable"
+    advice = "See the log; its [settings](guards.md#guards)."
     may_be_charged = False
 
 
@@ -65,4 +83,5 @@ class LimitsUnavailable(GatewayError):
 
     status = 503
     code = "limits_unavailable"
+    advice = "Bring Valkey or the database back."
     may_be_charged = False

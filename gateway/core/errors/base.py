@@ -9,6 +9,8 @@ class GatewayError(Exception):
     status = 500
     type = "server_error"
     code: str | None = "internal_error"
+    advice = "Report it with the log."
+    """What whoever gets it does, in Markdown: docs/troubleshooting.md is made of it, and of the docstring."""
     may_be_charged = True
     """Whether a call of a model that ends with this error may cost something (guarantee §6)."""
     usage: dict[str, Any] | None = None
@@ -35,6 +37,7 @@ class Overloaded(GatewayError):
 
     status = 503
     code = "overloaded"
+    advice = "Repeat after `Retry-After`, or raise the setting."
     may_be_charged = False
 
     def __init__(self) -> None:
@@ -45,12 +48,15 @@ class Overloaded(GatewayError):
 class InternalError(GatewayError):
     """A fault of the gateway. The message reveals nothing of its insides."""
 
+    code = "internal_error"
+
 
 class StorageUnavailable(GatewayError):
     """The storage cannot be reached or is not on the current schema (guarantee §3.6)."""
 
     status = 503
     code = "storage_unavailable"
+    advice = "`gateway check`; see the database, and the [keys](operations.md#encryption) of its content. Bills wait."
 
 
 class StorageReadOnly(StorageUnavailable):
@@ -71,6 +77,7 @@ class ShuttingDown(GatewayError):
 
     status = 503
     code = "shutting_down"
+    advice = "Ask another replica, or again."
 
     def __init__(self) -> None:
         super().__init__("The gateway is shutting down; try again.")

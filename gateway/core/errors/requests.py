@@ -3,6 +3,22 @@
 from gateway.core.errors.base import GatewayError
 
 REQUIRED = "missing_required_parameter"
+CODES = {
+    "invalid_value": ("A field breaks a rule.", "`param` names the field."),
+    REQUIRED: ("A field is not there.", "`param` names the field."),
+    "invalid_json": ("Not JSON in UTF-8, nested over 200 levels, or with `NaN`.", "Send JSON."),
+    "invalid_form": ("An upload that is not `multipart/form-data`, or cut.", "Send the SDK's form."),
+    "tool_call_unknown": ("A tool result without its call.", "Send both, or neither."),
+    "tool_call_unanswered": ("A resent tool call without its result.", "Send both, or neither."),
+    "unsupported_parameter": ("The provider has no such parameter.", "Remove it, or set `drop_params`."),
+    "unsupported_url": ("This provider takes files only inside the request.", "Send a `data:` URL."),
+    "previous_response_not_found": ("Unknown, deleted, or another tenant's.", "Check id and key."),
+    "attachment_not_found": (
+        "No such document in this conversation, or no such file for this key.",
+        "`GET …/attachments` lists them; upload a file with the same key, [where it is kept](files.md#who-keeps-them).",
+    ),
+}
+"""Codes that have no class of their own: when, and what to do. `attachment_not_found` is a 404, the others are 400."""
 
 
 class InvalidRequest(GatewayError):
@@ -11,6 +27,7 @@ class InvalidRequest(GatewayError):
     status = 400
     type = "invalid_request_error"
     code = "invalid_request"
+    advice = "Read the message."
     may_be_charged = False
     is_as_sent = False
     """`param` is the client's own name of the field, whatever its API: it needs no translation."""
@@ -30,6 +47,10 @@ class ContextLengthExceeded(InvalidRequest):
     """What must be forwarded cannot be made to fit the budget (guarantee §4 I1). The message is in OpenAI's words."""
 
     code = "context_length_exceeded"
+    advice = (
+        "Shorten, unpin, raise `max_input_tokens`, or ask for a shorter answer: system messages, tools, "
+        "[pins](memory.md#pins) and question exceed the budget."
+    )
 
 
 def overflow_text(limit: int | None, tokens: int | None, reserved: int = 0) -> str:
@@ -61,6 +82,9 @@ class ContentRefused(InvalidRequest):
     masked, and `masking.on_unreadable` is `refuse` (§12.10)."""
 
     code = "content_refused"
+    advice = (
+        "Ask whoever runs the [guard](guards.md); for files see [`masking.on_unreadable`](configuration.md#masking)."
+    )
 
 
 class RequestTooLarge(InvalidRequest):
@@ -68,6 +92,7 @@ class RequestTooLarge(InvalidRequest):
 
     status = 413
     code = "request_too_large"
+    advice = "Upload what is large as a file, or raise the setting."
 
 
 class HeadersTooLarge(InvalidRequest):
@@ -75,6 +100,7 @@ class HeadersTooLarge(InvalidRequest):
 
     status = 431
     code = "headers_too_large"
+    advice = "Send less than 64 KiB and 256 headers."
 
 
 class RequestTimeout(InvalidRequest):
@@ -82,19 +108,22 @@ class RequestTimeout(InvalidRequest):
 
     status = 408
     code = "request_timeout"
+    advice = "Look at the network; raise the setting."
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """The body is compressed, or says so."""
+    """The body is compressed, or with a `model_list` neither JSON nor a multipart form."""
 
     status = 415
     code = "unsupported_media_type"
+    advice = "Send plain JSON, or a multipart form."
 
 
 class InvalidHttp(InvalidRequest):
     """The bytes are not HTTP/1.1, or could be read in two ways."""
 
     code = "invalid_http"
+    advice = "Look for a proxy that rewrites lengths."
 
 
 class IdempotencyKeyInUse(InvalidRequest):
@@ -102,6 +131,7 @@ class IdempotencyKeyInUse(InvalidRequest):
 
     status = 409
     code = "idempotency_key_in_use"
+    advice = "Repeat after `Retry-After`."
 
     def __init__(self) -> None:
         super().__init__("A request with this Idempotency-Key is being answered.", param="Idempotency-Key")
@@ -113,6 +143,7 @@ class ReplayRunning(InvalidRequest):
 
     status = 409
     code = "replay_running"
+    advice = "Repeat after `Retry-After`."
 
     def __init__(self) -> None:
         super().__init__("This replay is under way.", param="replay_id")
@@ -124,6 +155,7 @@ class IdempotencyKeyMismatch(InvalidRequest):
 
     status = 422
     code = "idempotency_key_mismatch"
+    advice = "Take a new key."
 
     def __init__(self) -> None:
         super().__init__("This Idempotency-Key was used with another request.", param="Idempotency-Key")
@@ -135,6 +167,7 @@ class AnswerNotKept(InvalidRequest):
 
     status = 409
     code = "idempotency_answer_not_kept"
+    advice = "Take a new key, to pay again."
 
     def __init__(self) -> None:
         text = "The request with this Idempotency-Key was answered, and its answer has not been kept."
@@ -147,12 +180,14 @@ class NotFound(InvalidRequest):
 
     status = 404
     code = "not_found"
+    advice = "Check the base URL: it ends in `/v1`."
 
 
 class FileNotFound(NotFound):
     """Unknown, deleted, expired, or another tenant's file: all behave alike (guarantee §14.5)."""
 
     code = "file_not_found"
+    advice = "Check id and key."
 
 
 class FilesQuotaExceeded(InvalidRequest):
@@ -160,6 +195,7 @@ class FilesQuotaExceeded(InvalidRequest):
 
     status = 413
     code = "files_quota_exceeded"
+    advice = "Delete files."
 
 
 class RangeNotSatisfiable(InvalidRequest):
@@ -167,6 +203,7 @@ class RangeNotSatisfiable(InvalidRequest):
 
     status = 416
     code = "range_not_satisfiable"
+    advice = "Ask for bytes that it has."
 
     def __init__(self, size: int) -> None:
         super().__init__(f"The file has {size} bytes, none of them in this range.", param="Range")
@@ -177,42 +214,49 @@ class ConversationNotFound(NotFound):
     """Unknown, deleted, or another tenant's: all behave alike (guarantee §8)."""
 
     code = "conversation_not_found"
+    advice = "Check id and key."
 
 
 class ItemNotFound(NotFound):
     """No such item in this conversation."""
 
     code = "item_not_found"
+    advice = "Check id and conversation."
 
 
 class TurnNotFound(NotFound):
     """The branch has no turn of that number."""
 
     code = "turn_not_found"
+    advice = "`GET …/turns` lists the turns."
 
 
 class ReplayNotFound(NotFound):
     """No such replay of this conversation."""
 
     code = "replay_not_found"
+    advice = "Check `replay_id`."
 
 
 class CompletionNotFound(NotFound):
     """No such stored completion for this tenant."""
 
     code = "completion_not_found"
+    advice = "Check id and key."
 
 
 class MemoryNotFound(NotFound):
     """No such memory of a thing for this tenant, or in this conversation (guarantee §11.17)."""
 
     code = "memory_not_found"
+    advice = "Check id and key."
 
 
 class KeyNotFound(NotFound):
     """No such key, or not for this one to see (guarantee §12.1)."""
 
     code = "key_not_found"
+    advice = "Check id and key."
 
 
 class KeyNotChangeable(InvalidRequest):
@@ -220,6 +264,7 @@ class KeyNotChangeable(InvalidRequest):
 
     status = 409
     code = "key_not_changeable"
+    advice = "Change it in `auth.keys`, or make a new one."
 
 
 class KeyChanged(KeyNotChangeable):
@@ -230,18 +275,27 @@ class ModelNotFound(NotFound):
     """The model is not configured and no default upstream may serve it."""
 
     code = "model_not_found"
+    advice = (
+        "Take the suggested name; `gateway check` says why an entry is not served; "
+        "[`upstream.unlisted`](configuration.md#upstream)."
+    )
 
 
 class NotRelayed(NotFound):
     """The gateway does not serve this path itself, and does not relay it with the key at hand (guarantee §1)."""
 
     code = "not_relayed"
+    advice = (
+        "[`server.relay`](configuration.md#serverrelay); for `/v1/files` [`files.serve: "
+        "on`](files.md#who-keeps-them), or a key of the gateway's."
+    )
 
 
 class FilesNotKept(NotFound):
     """The upstream has no files; the gateway keeps them from now on, so the upload is to be sent again."""
 
     code = "files_not_kept"
+    advice = "Upload again, as OpenAI's SDKs do by themselves ([who keeps files](files.md#who-keeps-them))."
 
     def __init__(self) -> None:
         super().__init__("The upstream keeps no files. They are kept here from now on (`files.serve`): send it again.")
@@ -253,3 +307,4 @@ class MethodNotAllowed(InvalidRequest):
 
     status = 405
     code = "method_not_allowed"
+    advice = "Check method and path."

@@ -17,6 +17,7 @@ class UpstreamError(GatewayError):
     status = 502
     type = "upstream_error"
     code: str | None = "upstream_error"
+    advice = "See the message, and the log."
     is_logged = True
     host: str | None = None
     """The upstream's host and port, if it was a fault of the connection."""
@@ -26,6 +27,7 @@ class UpstreamUnreachable(UpstreamError):
     """No connection, or one that broke before an answer's first byte. It names host and fault (guarantee §7)."""
 
     code = "upstream_unreachable"
+    advice = "`gateway check`; `api_base` of the entry."
     may_be_charged = False
 
 
@@ -34,12 +36,14 @@ class UpstreamTimeout(UpstreamError):
 
     status = 504
     code = "upstream_timeout"
+    advice = "Raise the one that fits of [`connect`, `first_byte`, `idle`](configuration.md#upstream)."
 
 
 class UpstreamAuth(UpstreamError):
     """The operator's key was refused (401/403). The body is withheld: it may name the key."""
 
     code = "upstream_auth"
+    advice = "Renew `api_key` of the entry."
     may_be_charged = False
 
 
@@ -47,6 +51,7 @@ class UpstreamInvalidResponse(UpstreamError):
     """The answer is not what an OpenAI-compatible server sends."""
 
     code = "upstream_invalid_response"
+    advice = "`api_base` often lacks `/v1`."
 
 
 class UpstreamAnswerTooLong(UpstreamInvalidResponse):
@@ -57,6 +62,7 @@ class UpstreamInterrupted(UpstreamError):
     """The answer broke off after it had begun."""
 
     code = "upstream_interrupted"
+    advice = "Ask again; see the provider's status."
 
 
 class UpstreamRefused(UpstreamError):
