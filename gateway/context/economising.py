@@ -8,7 +8,14 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from gateway.billing.economy.kept_results import changed_files, kept_results, named_files, tool_uses
+from gateway.billing.economy.kept_results import (
+    READ_WITHIN,
+    READ_WITHIN_COLD,
+    changed_files,
+    kept_results,
+    named_files,
+    tool_uses,
+)
 from gateway.billing.economy.passes import (
     COLD_AGE,
     PAID_AGE,
@@ -118,7 +125,7 @@ class _PromptFigures:
     def cleared_when_cold(self) -> list[CarriedResult]:
         """What a pass clears that is free."""
         found = cleared_when_cold(self._carried)
-        return cleared_when_cold(self._without_kept(found)) if found else []
+        return cleared_when_cold(self._without_kept(found, READ_WITHIN_COLD)) if found else []
 
     def cleared_when_paid(self, rates: CacheRates, costs: BranchCosts) -> list[CarriedResult]:
         """What a pass clears that is bought."""
@@ -126,7 +133,7 @@ class _PromptFigures:
         figures = (self._sizes, known, rates, self._measured.answers, costs)
         if not cleared_when_paid(self._carried, *figures):  # whatever must stay, it would not pay
             return []
-        return cleared_when_paid(self._without_kept(self._carried), *figures)
+        return cleared_when_paid(self._without_kept(self._carried, READ_WITHIN), *figures)
 
     def with_references(self, gone: set[int], kind: PassKind) -> set[int]:
         """These results, by the indexes of their messages, with those that refer to them and may leave, too; without
@@ -135,8 +142,9 @@ class _PromptFigures:
         references = sorted((index, targets or ()) for index, targets in self._measured.material.references.items())
         if not references:
             return gone
-        age = COLD_AGE if kind == COLD else PAID_AGE
-        may_leave = {self.indexes[each.index] for each in self._without_kept(self._carried) if each.age >= age} | gone
+        age, read = (COLD_AGE, READ_WITHIN_COLD) if kind == COLD else (PAID_AGE, READ_WITHIN)
+        free = self._without_kept(self._carried, read)
+        may_leave = {self.indexes[each.index] for each in free if each.age >= age} | gone
         held: set[int] = set()
         for index, targets in reversed(references):  # each refers to what stands before it
             if index not in may_leave or index in held:
@@ -160,8 +168,8 @@ class _PromptFigures:
                 found.append(CarriedResult(number, self._sizes[number], ages[self.indexes[number]]))
         return found
 
-    def _without_kept(self, found: Sequence[CarriedResult]) -> list[CarriedResult]:
-        kept = set(kept_results(self._uses))
+    def _without_kept(self, found: Sequence[CarriedResult], read_within: int) -> list[CarriedResult]:
+        kept = set(kept_results(self._uses, read_within))
         return [each for each in found if self.indexes[each.index] not in kept]
 
 

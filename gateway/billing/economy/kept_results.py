@@ -12,10 +12,10 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.bill import BranchCosts, ResultMarks
 from gateway.core.types.window import WindowInputs
 
-EDITED_WITHIN = KEPT_FOR
+EDITED_WITHIN = 50
 """Answers: a file that was edited within so many is one that is being edited."""
-READ_WITHIN = 12
-"""Answers: the latest reading of a file within so many stays, while nothing has to leave."""
+READ_WITHIN, READ_WITHIN_COLD = 24, 12
+"""Answers: the latest reading of a file within so many stays, while nothing has to leave; where all is written anew."""
 READ_WITHIN_PASS = 6
 """The same where something has to leave: there each result that stays takes the room of another."""
 WHOLE_SHARE = 0.5
@@ -72,7 +72,7 @@ def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> lis
         call = use.tool, use.arguments
         if use.is_cut:
             cut.add(call)
-        elif call in cut and use.age <= EDITED_WITHIN:
+        elif call in cut and use.age <= KEPT_FOR:
             again[call] = use
         if use.bounced is not None:
             bounced[use.bounced] = use

@@ -2,27 +2,31 @@
 
 Where the provider's cache of the prefix has expired, a rewrite is free, and old results leave. Else a pass is bought:
 its price is what the changed end of the prompt costs once more, its return what its results cost to be carried on. It
-is bought only out of what the branch has saved so far, so that no session gets dearer.
+is bought only out of what the branch has saved so far and a share of its bill, so that no session gets dearer by more
+than that share. Old results near the end of a prompt are bought first, as little is written anew behind them; what they
+save pays for deeper passes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from gateway.billing.economy.rates import CacheRates
 from gateway.core.types.bill import BranchCosts
 
-COLD_AGE, PAID_AGE = 3, 10
-"""Answers since a result was first forwarded, from which on a pass may clear it. Once 10 answers have followed, each
+COLD_AGE, PAID_AGE = 3, 4
+"""Answers since a result was first forwarded, from which on a pass may clear it. Once 4 answers have followed, each
 further one adds the cost of carrying the result to its rent."""
 MIN_RESULT_TOKENS = 200
 """A result of fewer is hardly longer than its label."""
 LABEL_TOKENS = 60
 MIN_CLEARED_TOKENS = 500
 """A pass that clears less is not worth the change."""
-MIN_RENT = Decimal("1.5")
-"""Times the price of a pass that carrying has cost before it is bought (rent or buy, with a margin)."""
-MAX_CREDIT = Decimal("1.005")
+MIN_RENT = Decimal(1)
+"""Times the price of a pass that carrying has cost before it is bought (rent or buy)."""
+MAX_PAYBACK = Decimal("0.2")
+"""Of the answers that a conversation has had, within how many further ones a pass has to pay for itself."""
+MAX_CREDIT = Decimal("1.008")
 """Times what direct requests would have cost, beyond which no pass is bought."""
 MIN_SAVED = Decimal("0.1")
 """Share of the direct cost that a branch has saved before a pass for room keeps more than it has to."""
@@ -75,32 +79,48 @@ def cleared_when_paid(
         answers: how many the conversation has had: as many again are expected.
         costs: of the branch until now.
     """
-    candidates = {each.index: each for each in _rented(carried)}
-    if not candidates:
-        return []
-    most = credit(costs)
-    suffix = spared = 0
+    candidates = _worth_clearing(carried, PAID_AGE, known)
+    most, best = credit(costs), (Decimal(0), 0)
     rent = Decimal(0)
-    taken: list[CarriedResult] = []
-    best: tuple[Decimal, list[CarriedResult]] | None = None
-    for index in range(known - 1, min(candidates) - 1, -1):
+    for cut in _cuts(candidates, sizes, known, rates):
+        rent += rates.read * (cut.last.spared * (cut.last.age - PAID_AGE + 1))
+        gain = rates.read * cut.spared * answers * MAX_PAYBACK - cut.price
+        pays = cut.spared >= MIN_CLEARED_TOKENS and rent >= MIN_RENT * cut.price and cut.price <= most
+        if pays and gain > best[0]:
+            best = gain, cut.count
+    return _latest(candidates, best[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A pass that begins at the result `last` and clears it and all candidates behind it, `count` in all."""
+
+    last: CarriedResult
+    count: int
+    spared: int
+    price: Decimal
+
+
+def _cuts(candidates: Sequence[CarriedResult], sizes: Sequence[int], known: int, rates: CacheRates) -> Iterator[_Cut]:
+    """The passes that may be bought, from the end of what an earlier request forwarded to its beginning."""
+    at = {each.index: each for each in candidates}
+    suffix = spared = count = 0
+    for index in range(known - 1, min(at, default=known) - 1, -1):
         suffix += sizes[index]
-        found = candidates.get(index)
-        if found is None:
-            continue
-        taken.append(found)
-        spared += found.spared
-        rent += rates.read * (found.spared * (found.age - PAID_AGE + 1))
-        price = (rates.write - rates.read) * (suffix - spared) - rates.read * spared
-        gain = rates.read * spared * answers - price
-        pays = spared >= MIN_CLEARED_TOKENS and rent >= MIN_RENT * price and price <= most
-        if pays and gain > (best[0] if best is not None else 0):
-            best = gain, list(taken)
-    return best[1] if best is not None else []
+        if (found := at.get(index)) is not None:
+            spared, count = spared + found.spared, count + 1
+            price = (rates.write - rates.read) * (suffix - spared) - rates.read * spared
+            yield _Cut(found, count, spared, price)
 
 
-def _rented(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
-    return _enough([each for each in carried if each.age >= PAID_AGE and each.tokens >= MIN_RESULT_TOKENS])
+def _worth_clearing(carried: Sequence[CarriedResult], age: int, known: int) -> list[CarriedResult]:
+    """Of that age, and among what an earlier request forwarded."""
+    found = (each for each in carried if each.index < known)
+    return [each for each in found if each.age >= age and each.tokens >= MIN_RESULT_TOKENS]
+
+
+def _latest(candidates: Sequence[CarriedResult], count: int) -> list[CarriedResult]:
+    return sorted(candidates, key=lambda each: each.index)[len(candidates) - count :]
 
 
 def _enough(found: list[CarriedResult]) -> list[CarriedResult]:

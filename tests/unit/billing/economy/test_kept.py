@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gateway.billing.economy.bounces import KEPT_FOR
 from gateway.billing.economy.kept_results import EDITED_WITHIN, PATH, READ_WITHIN, ToolUse, kept_results
 from tests.support.growth import is_linear
 
@@ -93,7 +94,7 @@ def test_an_edit_of_long_ago_keeps_nothing(age: int, kept: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "is_cut", "kept"), [(EDITED_WITHIN, True, [5]), (EDITED_WITHIN, False, []), (EDITED_WITHIN + 1, True, [])]
+    ("age", "is_cut", "kept"), [(KEPT_FOR, True, [5]), (KEPT_FOR, False, []), (KEPT_FOR + 1, True, [])]
 )
 def test_what_was_called_for_again_after_it_had_been_cut_stays(age: int, is_cut: bool, kept: list[int]) -> None:
     """It was worth its room, whatever it is; the same call of old that stood was no loss."""

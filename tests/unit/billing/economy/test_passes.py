@@ -1,0 +1,98 @@
+"""Which pass is bought, and that none makes a session dearer, wherever it ends (guarantee §4 I7)."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.billing.economy.passes import (
+    LABEL_TOKENS,
+    MAX_CREDIT,
+    PAID_AGE,
+    CarriedResult,
+    cleared_when_paid,
+)
+from gateway.billing.economy.rates import CacheRates
+from gateway.core.types.bill import BranchCosts
+
+RATES = CacheRates(Decimal("0.0000003"), Decimal("0.00000375"))
+CALL, OUTPUT = 100, Decimal("0.005")
+
+
+def costs(direct: Decimal, billed: Decimal) -> BranchCosts:
+    return BranchCosts("m", 0, 0, direct, billed)
+
+
+def loop(results: list[int]) -> tuple[list[CarriedResult], list[int]]:
+    """A session with these results, each behind its call, and the sizes of all its messages."""
+    sizes = [1000, *(size for tokens in results for size in (CALL, tokens))]
+    count = len(results)
+    return [CarriedResult(2 + 2 * at, tokens, count - at) for at, tokens in enumerate(results)], sizes
+
+
+def bought(results: list[int], saved: str = "10", answers: int | None = None) -> list[int]:
+    """The numbers of the results that leave, where the branch has saved so many USD."""
+    carried, sizes = loop(results)
+    sums = costs(Decimal(10) + Decimal(saved), Decimal(10))
+    found = cleared_when_paid(carried, sizes, len(sizes), RATES, answers or len(results), sums)
+    return [(each.index - 2) // 2 for each in found]
+
+
+def test_s4_i7_with_much_saved_a_pass_begins_where_it_brings_most() -> None:
+    results = [300, 6000, 6000, *[300] * 40]
+    assert bought(results)[:2] == [0, 1]
+    assert bought(results)[-1] == len(results) - PAID_AGE
+
+
+def test_s4_i7_with_little_saved_a_pass_is_bought_near_the_end() -> None:
+    """What is written anew behind its first result costs no more than is there."""
+    results = [9000, *[150] * 30, 6000, *[150] * 10]
+    for saved, left in (("10", [0, 31]), ("-0.07", [31]), ("-0.075", [])):
+        assert bought(results, saved, answers=100) == left
+
+
+@pytest.mark.parametrize(("answers", "passes"), [(40, True), (5, False)])
+def test_s4_i7_a_pass_pays_back_within_a_part_of_the_answers_so_far(answers: int, passes: bool) -> None:
+    assert bool(bought([2000] * 12, answers=answers)) is passes
+
+
+def test_s4_i7_no_pass_before_carrying_has_cost_its_price() -> None:
+    early = [*[100] * 30, 4000, *[900] * (PAID_AGE - 1)]
+    assert bought(early, answers=1000) == []
+    assert bought([*early, *[10] * 8], answers=1000)[:1] == [30]
+
+
+def played(results: list[int], starts_with: Decimal) -> Iterator[tuple[Decimal, Decimal]]:
+    """The direct cost and the bill of each prefix of a session, all of it warm, that begins with such savings."""
+    direct = billed = Decimal(1)
+    direct += starts_with
+    sizes, carried = [1000], list[CarriedResult]()
+    known_direct, known_sent, whole = 0, 0, 1000
+    for tokens in [*results, 0]:
+        unchanged = known_sent
+        found = cleared_when_paid(carried, sizes, len(sizes) - 2, RATES, len(carried), costs(direct, billed))
+        for each in found:
+            sizes[each.index] = LABEL_TOKENS
+        if found:
+            unchanged = min(unchanged, sum(sizes[: min(each.index for each in found)]))
+        gone = {each.index for each in found}
+        carried = [CarriedResult(c.index, c.tokens, c.age + 1) for c in carried if c.index not in gone]
+        direct += RATES.prompt(whole, known_direct) + OUTPUT
+        billed += RATES.prompt(sum(sizes), unchanged) + OUTPUT
+        yield direct, billed
+        known_direct, known_sent = whole, sum(sizes)
+        sizes += [CALL, tokens]
+        whole += CALL + tokens
+        carried.append(CarriedResult(len(sizes) - 1, tokens, 0))
+
+
+@given(st.lists(st.integers(1, 9000), min_size=1, max_size=80), st.decimals(0, 1, places=3))
+def test_s4_i7_a_session_may_end_behind_any_pass_and_is_hardly_dearer(results: list[int], saved: Decimal) -> None:
+    assert all(billed <= direct * MAX_CREDIT for direct, billed in played(results, saved))
+
+
+def test_s4_i7_a_long_session_gets_cheaper_without_any_savings_to_begin_with() -> None:
+    direct, billed = list(played([1500, 200, 3000, 400] * 30, Decimal(0)))[-1]
+    assert billed < direct * Decimal("0.9")
