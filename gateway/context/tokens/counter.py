@@ -19,13 +19,13 @@ import base64
 import binascii
 import importlib.util
 import io
-import json
 import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from json.encoder import encode_basestring
 from math import ceil, isqrt
 from pathlib import Path
 from threading import Lock
@@ -590,7 +590,7 @@ def _parts_of(
         name, arguments = _call(call)
         if name and len(arguments) <= MAX_QUOTED:
             frame += MESSAGE_TOKENS
-            texts.append(json.dumps([{"name": name, "arguments": arguments}], ensure_ascii=False))
+            texts.append(f'[{{"name": {encode_basestring(name)}, "arguments": {encode_basestring(arguments)}}}]')
         else:
             frame += CALL_TOKENS
             texts += [name, arguments]

@@ -22,6 +22,9 @@ MEDIA = ("image_url", "input_audio")
 GUESSED = ("input_audio", "file", "input_image")
 COUNTED_BYTES = 30_000
 """Messages with fewer bytes that are not known yet are counted rather than estimated."""
+ESTIMATED_SHARE = 0.5
+"""Share of what is allowed up to which an estimate from samples shows that a prompt fits. Twice as many tokens as that
+would take a fifth of all bytes that are tokens of their own and that no sample met."""
 ANSWER_BYTES = 20_000
 """Longer answers are not counted for later requests: that would keep other requests waiting for milliseconds."""
 MAX_STALE = 1000
@@ -187,6 +190,20 @@ class PromptCounter:
         bound = (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
         self._bound = forwarded, bound
         return bound
+
+    def surely_fits(self, forwarded: ForwardedMessages, tokens: float) -> bool:
+        """Whether it need not be counted to know that it has no more than `tokens`: by its bytes, or by samples of much
+        that nobody has counted yet."""
+        if self.upper_bound(forwarded) <= tokens:
+            return True
+        if self._plain is not None or self._size_not_counted(forwarded) <= COUNTED_BYTES:
+            return False
+        return self.estimate(forwarded).total <= ESTIMATED_SHARE * tokens
+
+    def _size_not_counted(self, forwarded: ForwardedMessages) -> int:
+        """Bytes of the messages that are stored without a count, or not stored."""
+        stored = self._stored_counts()
+        return sum(self._size(message)[0] for message in forwarded.messages if id(message) not in stored)
 
     @property
     def margin(self) -> float:

@@ -84,7 +84,7 @@ def count_unreduced(
     if budget is None or usable is None:
         return FullPrompt(selection, forwarded, counting.estimate(forwarded).total)
     due = material.has_memory_due
-    if counting.upper_bound(forwarded) <= min([usable, *(share * budget for share in shares)]):
+    if counting.surely_fits(forwarded, min([usable, *(share * budget for share in shares)])):
         return FullPrompt(selection, forwarded, counting.estimate(forwarded).total, new_pass=due)
     tokens = counting.up_to(forwarded, budget)
     return FullPrompt(selection, forwarded, tokens, new_pass=due or tokens > usable)

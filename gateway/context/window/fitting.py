@@ -88,9 +88,9 @@ class WindowFitter:
     def fitted_within(
         self, tokens: int, selection: WindowSelection, forwarded: ForwardedMessages | None = None
     ) -> PackedWindow | None:
-        """The selection if it fits, else None. If its bytes alone prove that it fits, it is only estimated."""
+        """The selection if it fits, else None. If that is sure without counting, it is only estimated."""
         forwarded = forwarded or self.assemble(selection)
-        if self.counting.upper_bound(forwarded) <= tokens:
+        if self.counting.surely_fits(forwarded, tokens):
             return self.fitted(selection, forwarded, exact=False)
         return self.fitted(selection, forwarded) if self.counting.fits(forwarded, tokens) else None
 

@@ -109,7 +109,8 @@ def message_digest(message: Mapping[str, Any]) -> str:
     words = message.get("content")
     if type(words) is str and len(message) == 2 and "role" in message:  # as most are: the same, said shorter
         return hashlib.sha256(jsons.canonical([message["role"], words.strip(), {}])).hexdigest()[:40]
-    return hashlib.sha256(jsons.canonical(identity(message))).hexdigest()[:40]
+    who = _bare_step(message) if len(message) == 3 else None
+    return hashlib.sha256(jsons.canonical(identity(message) if who is None else who)).hexdigest()[:40]
 
 
 def extended(

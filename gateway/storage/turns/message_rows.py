@@ -153,25 +153,29 @@ def message_rows(
     before, sent_before, parent, number = point.digest, turn.base, point.parent, point.number
     for message, sent_digest in zip(turn.new_messages, turn.digests, strict=True):
         message_id = message.message_id or new_id("msg_")
-        row = {**message_row(message, message_id, parent, number, now), **shared, "status": "complete"}
+        row = message_row(message, message_id, parent, number, now)
+        row.update(shared, status="complete")
         if turn.unproven and call_ids(message.body):
             row["restored"] = False
         digest = _stored_digest(message, before, sent_before, sent_digest)
         links = link_rows(turn.conversation_id, message_id, before, digest)
         if point.client_agrees and sent_digest != digest:
             links += link_rows(turn.conversation_id, message_id, sent_before, sent_digest)
-        found.append(({**row, **(FAILED if failed else digest_columns(digest))}, links))
+        row.update(FAILED if failed else digest_columns(digest))
+        found.append((row, links))
         before, sent_before, parent, number = digest, sent_digest, message_id, number + 1
     latest = parent
     for answer in turn.answers:
         message = answer.message
         message_id = message.message_id or new_id("msg_")
-        row = {**message_row(message, message_id, parent, number, now), **shared, "choice": answer.choice}
+        row = message_row(message, message_id, parent, number, now)
+        row.update(shared, choice=answer.choice, status=message.status)
         digest = _stored_digest(message, before, sent_before, answer.digest)
         links = link_rows(turn.conversation_id, message_id, before, digest)
         for sent_digest in (answer.digest, *answer.other_digests) if point.client_agrees else ():
             links += link_rows(turn.conversation_id, message_id, sent_before, sent_digest)
-        found.append(({**row, **digest_columns(digest), "status": message.status}, links))
+        row.update(digest_columns(digest))
+        found.append((row, links))
         if answer is turn.answers[0]:
             latest = message_id
     return found, latest

@@ -118,4 +118,6 @@ def step_row(calls: OpenToolCalls, result: dict[str, Any], row: Row, answer_id: 
 
 def text_of_step(value: str) -> str:
     """A text as both databases can keep it, NUL and halves of surrogate pairs escaped. Messages have it as it is."""
+    if value.isascii() and "\x00" not in value:
+        return value
     return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

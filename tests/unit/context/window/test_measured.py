@@ -1,9 +1,10 @@
 """The unreduced candidate is measured as exactly as it matters, and counted once (guarantee §5)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.lossless_compaction import compact
@@ -18,7 +19,7 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.window import WindowInputs
 from gateway.retrieval.index_cache import PassageFinder
 from tests.unit.context.window.test_kept_counts import GPT, Watched
-from tests.unit.making import assistant, stored, user
+from tests.unit.making import assistant, stored, tool, user
 
 SHARES = (0.7, 0.9)
 TOOLS = FittingSteps(assemble, PassageFinder(None, "tenant"), compact, worded)
@@ -56,6 +57,58 @@ def test_what_is_surely_below_all_shares_is_not_counted() -> None:
     found = count_unreduced(made, SelectionLimits(100_000, 0.1), counting, TOOLS, SHARES)
     assert (watched.asked, counting.is_exact, found.new_pass) == ([], False, False)
     assert found.tokens == counting.estimate(found.forwarded).total
+
+
+KINDS = {
+    "prose": "The lamp of the lighthouse is lit at dusk, and the keeper goes up. ",
+    "code": "    for index, (name, value) in enumerate(sorted(found.items())):\n        rows[index].add(name)\n",
+    "figures": "2026-11-27T04:26:51.318,17.25,-0.0041,88123907,0x7fe3a1\n",
+    "base64": "iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4",
+    "script": "灯塔的灯在黄昏时点亮。🙂",
+}
+
+
+def much(kinds: Sequence[str], sizes: Sequence[int]) -> WindowInputs:
+    """A loop of tool results that nobody has counted, each of a kind and about so many characters."""
+    said = [user("What does it say?")]
+    for number, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
+        text = f"{number} " + KINDS[kind] * (1 + size // len(KINDS[kind]))
+        said += [assistant(None, f"call_{number}"), tool(f"call_{number}", text[:size])]
+    return WindowInputs((), tuple(replace(m, message_id=None, tokens=None) for m in stored(said)), 0)
+
+
+LOOPS = st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.integers(500, 20_000)), min_size=6, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(loop=LOOPS, share_of_bytes=st.floats(0.1, 1.6))
+def test_what_samples_show_to_fit_does(loop: list[tuple[str, int]], share_of_bytes: float) -> None:
+    made = much(*zip(*loop, strict=True))
+    budget = max(1, int(share_of_bytes * sum(size for _, size in loop)))
+    counting, _ = counter(made)
+    found = count_unreduced(made, SelectionLimits(budget, 0.1), counting, TOOLS, SHARES)
+    exact = counter(made)[0].total(found.forwarded)
+    for share in (*SHARES, 1.0):
+        assert (found.tokens > share * budget) == (exact > share * budget)
+    if not counting.is_exact:
+        assert abs(found.tokens - exact) <= 0.15 * exact
+
+
+@pytest.mark.parametrize(
+    ("times_exact", "chars", "is_counted"),
+    [(1.5, 60_000, False), (0.6, 60_000, True), (1.5, 25_000, True)],
+    ids=["far below", "near", "little to count"],
+)
+def test_much_is_counted_where_its_figure_is_near_a_limit(times_exact: float, chars: int, is_counted: bool) -> None:
+    """Little is counted: it costs no more than samples, and later requests need not."""
+    made = much(["prose"] * 10, [chars // 10] * 10)
+    counting, watched = counter(made)
+    forwarded = assemble(made, count_unreduced(made, SelectionLimits(None, 0.1), counting, TOOLS).selection)
+    budget = int(2 * times_exact * counter(made)[0].total(forwarded) / SHARES[0])
+    assert counting.upper_bound(forwarded) > SHARES[0] * budget
+    assert not watched.asked
+    count_unreduced(made, SelectionLimits(budget, 0.1), counting, TOOLS, SHARES)
+    assert (bool(watched.asked), counting.is_exact) == (is_counted, is_counted)
 
 
 def test_without_a_budget_nothing_is_counted() -> None:
