@@ -1,6 +1,7 @@
 """The `gateway` command (guarantee §9)."""
 
 import argparse
+import gc
 import io
 import os
 import sys
@@ -24,12 +25,15 @@ EXAMPLES = """examples:
   gateway costs --by user --since 7d             what each user cost
   gateway keys create --tenant acme --name app   make a key
 """
+COLLECT_AFTER = 100_000
+"""New objects after which the collector looks for cycles: modules bring as many, and hardly any cycle."""
 MAX_ROWS = 100_000
 """Of a list that a command writes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 done, 1 failed, 2 the configuration cannot be used."""
+    gc.set_threshold(COLLECT_AFTER)
     words = sys.argv[1:] if arguments is None else arguments
     commands = parser()
     if not words:

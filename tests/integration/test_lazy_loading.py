@@ -14,12 +14,12 @@ from tests.support.schemas import sqlite_url
 
 SCRIPT = """
 import asyncio, json, sys
-import httpx
 from gateway.app import Gateway
 from gateway.routes import create_app
 from gateway.core.config.loading import load_settings
 from gateway.operations.warm_up import WarmUp
 from gateway.context.tokens.counter import _encoding
+import httpx
 
 done = asyncio.Event()
 run = WarmUp.run
@@ -67,6 +67,7 @@ HEAVY = {
     "opentelemetry",
     "mcp",
     "joserfc",
+    "rich",
 }
 COLD, WARM = "cold", "warm"
 DOCUMENT = "\n\n".join(f"The keeper of lamp {n} is called Name{n}." for n in range(2000))
