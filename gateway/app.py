@@ -132,12 +132,8 @@ class Gateway:
         clock: Clock | None = None,
         upstream: Upstream | None = None,
     ) -> None:
-        """
-        Args:
-            shared: where it counts, if it is one of several workers.
-            clock: another one than the system's.
-            upstream: is asked in the place of all upstreams: nothing goes to the network.
-        """
+        """`shared`: where it counts, if it is one of several workers; `clock`: another one than the system's;
+        `upstream`: is asked in the place of all upstreams: nothing goes to the network."""
         self.shared = shared
         self.settings = settings
         self.clock = clock or SystemClock()

@@ -240,20 +240,14 @@ def _add_request_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _number(text: str) -> int:
-    """
-    Raises:
-        ArgumentTypeError: it is no whole number from 0 to `MAX_ROWS`.
-    """
+    """Raises ArgumentTypeError: it is no whole number from 0 to `MAX_ROWS`."""
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MAX_ROWS):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number up to {MAX_ROWS}")
     return int(text)
 
 
 def _count(text: str) -> int:
-    """
-    Raises:
-        ArgumentTypeError: it is no whole number from 1 to `MAX_ROWS`.
-    """
+    """Raises ArgumentTypeError: it is no whole number from 1 to `MAX_ROWS`."""
     if not (found := _number(text)):
         raise argparse.ArgumentTypeError("say 1 or more")
     return found

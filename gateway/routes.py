@@ -33,13 +33,8 @@ ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_i
 
 def create_app(settings: Settings, draining: ShutdownState | None = None, shared: SharedCounts | None = None) -> App:
     """The gateway as an ASGI application. It connects to nothing before its lifespan begins.
-
-    Args:
-        shared: where it counts, if it is one of several workers.
-
-    Raises:
-        ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used.
-    """
+    `shared`: where it counts, if it is one of several workers.
+    Raises ConfigurationError: the configured embedder, or OpenTelemetry, cannot be used."""
     draining = draining or ShutdownState()
     gateway = Gateway(settings, shared)
     routes = route_table(gateway, draining)

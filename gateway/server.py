@@ -48,13 +48,8 @@ log = logs.get_logger("gateway.server")
 def serve(settings: Settings, *, colour: bool = False) -> int:
     """Serves until SIGTERM or SIGINT; running requests then get `server.shutdown_grace` seconds. Returns 0, or 1 if it
     cannot start: the last line of the log says why.
-
-    Args:
-        colour: whether a terminal's log may be coloured.
-
-    Raises:
-        ConfigurationError: it must not listen on the address that it was asked for (guarantee §8).
-    """
+    `colour`: whether a terminal's log may be coloured.
+    Raises ConfigurationError: it must not listen on the address that it was asked for (guarantee §8)."""
     if (reason := refusal(settings)) is not None:
         raise ConfigurationError(reason)
     logs.configure(settings.server.log_level, settings.server.log_format, colour=colour)
@@ -100,10 +95,7 @@ def _supervise(settings: Settings, places: Places) -> int:
 @contextlib.contextmanager
 def _only_gateway(host: str, port: int) -> Iterator[None]:
     """A port that workers share could be shared by the workers of another gateway, too: one of this user and host.
-
-    Raises:
-        OSError: another has it.
-    """
+    Raises OSError: another has it."""
     path = Path(tempfile.gettempdir()) / f"gateway-{os.getuid()}-{host.replace('/', '_')}-{port}.lock"
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -30,11 +30,7 @@ class ReceivedBody:
         return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
 
     async def object(self) -> dict[str, Any]:
-        """The body as a JSON object.
-
-        Raises:
-            InvalidRequest: it is none.
-        """
+        """The body as a JSON object. Raises InvalidRequest: it is none."""
         return await self.run(json_body, self.raw)
 
 
@@ -42,15 +38,10 @@ async def received(
     scope: Scope, receive: Receive, auth: KeyAuthenticator, most: int | None, *, stored: bool = True
 ) -> ReceivedBody:
     """Who asks and what they sent; the tenant is on the request's line of the log from here on.
-
-    Args:
-        most: bytes that the body may have; None: none is read.
-        stored: it is about what is stored, so that it cannot be answered for a tenant that is not known.
-
-    Raises:
-        Unauthorized, Forbidden, RequestTooLarge: as told by their classes.
-        StorageUnavailable: the storage could not tell whose key it is.
-    """
+    `most`: bytes that the body may have; None: none is read; `stored`: it is about what is stored, so that it cannot be
+    answered for a tenant that is not known.
+    Raises Unauthorized, Forbidden, RequestTooLarge: as told by their classes; StorageUnavailable: the storage could not
+    tell whose key it is."""
     caller = await auth.caller(scope)
     raw = b"" if most is None else await read_body(scope, receive, most)
     if stored and caller.tenant == UNKNOWN:
@@ -88,10 +79,7 @@ class ApiCall:
 
     @property
     def conversation_id(self) -> str:
-        """
-        Raises:
-            ConversationNotFound: no conversation can have the id of the path.
-        """
+        """Raises ConversationNotFound: no conversation can have the id of the path."""
         found = self.path["conversation_id"]
         if not CONVERSATION_ID.match(found):
             raise ConversationNotFound("No such conversation.", param="conversation_id")
@@ -99,10 +87,7 @@ class ApiCall:
 
     async def body(self, *known: str) -> dict[str, Any]:
         """The body, which may have these fields alone.
-
-        Raises:
-            InvalidRequest: it is no JSON object, or has another field.
-        """
+        Raises InvalidRequest: it is no JSON object, or has another field."""
         body = await self.received.object()
         for name in body:
             if name not in known:

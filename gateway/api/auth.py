@@ -79,11 +79,8 @@ class KeyAuthenticator:
 
     async def admin(self, scope: Scope) -> RequestCaller:
         """Who asks for what administrators alone may do; that takes no role 'user'.
-
-        Raises:
-            Forbidden: the request has no key of role 'admin'.
-            Unauthorized, InvalidRequest, StorageUnavailable: as of `caller`.
-        """
+        Raises Forbidden: the request has no key of role 'admin'; Unauthorized, InvalidRequest, StorageUnavailable: as
+        of `caller`."""
         found = await self._caller(scope)
         if found.key is None or ADMIN not in found.roles:
             raise Forbidden("This takes a key of the gateway's own with the role 'admin'.")
@@ -112,12 +109,8 @@ class KeyAuthenticator:
 
     async def _policy(self, token: str | None) -> KeyPolicy:
         """What is known of the key of ours that is this token, or of whom it names if somebody else signed it.
-
-        Raises:
-            Unauthorized: it is none that counts.
-            StorageUnavailable: it was made at runtime, and nobody can tell.
-            Forbidden, IdentityProviderUnavailable: as of `SignedTokens.policy`.
-        """
+        Raises Unauthorized: it is none that counts; StorageUnavailable: it was made at runtime, and nobody can tell;
+        Forbidden, IdentityProviderUnavailable: as of `SignedTokens.policy`."""
         key = self._configured(token)
         if key is None and token is not None and self._tokens is not None and is_signed(token):
             return await self._tokens.policy(token, await self._secret_or_none())
@@ -137,21 +130,15 @@ class KeyAuthenticator:
 
     async def holder(self, token: str) -> KeyPolicy:
         """Whose a key of ours is; it has an id.
-
-        Raises:
-            Unauthorized: it is none that counts.
-            StorageUnavailable: its id, or whether it counts, cannot be read.
-        """
+        Raises Unauthorized: it is none that counts; StorageUnavailable: its id, or whether it counts, cannot be
+        read."""
         await self._store.secret()
         self._ask_from = 0.0
         return await self._policy(token)
 
     async def holder_of(self, key_id: str) -> KeyPolicy | None:
         """Whose the key of that id is; None if it does not count, or not any more.
-
-        Raises:
-            StorageUnavailable: nobody can tell.
-        """
+        Raises StorageUnavailable: nobody can tell."""
         found = (await self.configured()).get(key_id)
         if found is not None:
             return None if found.ended(self._clock.now()) else found
@@ -159,10 +146,7 @@ class KeyAuthenticator:
 
     async def holders_of(self, key_ids: Collection[str]) -> dict[str, KeyPolicy]:
         """The same of several keys, in one look: those that count, by their ids.
-
-        Raises:
-            StorageUnavailable: nobody can tell.
-        """
+        Raises StorageUnavailable: nobody can tell."""
         configured, now = await self.configured(), self._clock.now()
         found = {each: configured[each] for each in key_ids if each in configured and not configured[each].ended(now)}
         others = [each for each in key_ids if each not in configured]
@@ -171,11 +155,7 @@ class KeyAuthenticator:
         return found
 
     async def names(self, key_ids: Collection[str]) -> dict[str, str]:
-        """What people call the keys of these ids, where they do.
-
-        Raises:
-            StorageUnavailable: it cannot be read.
-        """
+        """What people call the keys of these ids, where they do. Raises StorageUnavailable: it cannot be read."""
         configured = await self.configured()
         found = {key_id: configured[key_id].name for key_id in key_ids if key_id in configured}
         others = [key_id for key_id in key_ids if key_id not in configured]
@@ -185,11 +165,7 @@ class KeyAuthenticator:
         return {key_id: name for key_id, name in found.items() if name is not None}
 
     async def configured(self) -> dict[str, KeyPolicy]:
-        """All keys of `auth.keys`, by their ids.
-
-        Raises:
-            StorageUnavailable: the secret of their ids cannot be read.
-        """
+        """All keys of `auth.keys`, by their ids. Raises StorageUnavailable: the secret of their ids cannot be read."""
         if self._keys and not self._holders:
             secret = await self._store.secret()
             ids = (self._keyed(secret, key.digest, key.entry.key.get_secret_value()) for key in self._keys)
@@ -255,10 +231,7 @@ def _anthropics(scope: Scope) -> str | None:
 
 def _only(scope: Scope, name: bytes) -> str | None:
     """The header of that name. Of two that differ, whatever stands in front may have looked at the other.
-
-    Raises:
-        Unauthorized: there are such two.
-    """
+    Raises Unauthorized: there are such two."""
     found: bytes | None = None
     for key, value in scope["headers"]:
         if key == name:

@@ -84,21 +84,13 @@ class ApiAdapter(Protocol):
     ) -> ChatRequest | None:
         """The request that a body holds, in the inner form; None: it refers to what is stored, which is to be looked up
         before it is read again. It may run in a thread.
-
-        Args:
-            headers: see `told_headers`.
-
-        Raises:
-            InvalidRequest: a field breaks a rule; `param` names it.
-        """
+        `headers`: see `told_headers`.
+        Raises InvalidRequest: a field breaks a rule; `param` names it."""
         ...
 
     async def look_up(self, caller: RequestCaller) -> Instead | None:
         """Reads what the body that was read refers to. What it gives back answers in the place of a model.
-
-        Raises:
-            GatewayError: it is not there; or the body breaks a rule.
-        """
+        Raises GatewayError: it is not there; or the body breaks a rule."""
         ...
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
@@ -150,13 +142,8 @@ class CompletionHandler:
         self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None = None
     ) -> PausedRequest | None:
         """Answers one request, unless its client is to be told first that room was made for it.
-
-        Args:
-            caller: who asks, where that is known already.
-
-        Raises:
-            GatewayError: as drawn in `errors`, its field by the dialect's name; nothing has been sent yet.
-        """
+        `caller`: who asks, where that is known already.
+        Raises GatewayError: as drawn in `errors`, its field by the dialect's name; nothing has been sent yet."""
         try:
             return await self._answer(scope, receive, send, dialect, caller)
         except GatewayError as error:

@@ -56,14 +56,9 @@ class RequestFields(BaseModel):
 
 def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str = REQUIRED) -> T:
     """The value as the adapter's type.
-
-    Args:
-        where: path of the value in the request.
-        required: code of the error for a field that is absent or null and must not be.
-
-    Raises:
-        InvalidRequest: names the first field that breaks its rule, at or below `where`.
-    """
+    `where`: path of the value in the request; `required`: code of the error for a field that is absent or null and must
+    not be.
+    Raises InvalidRequest: names the first field that breaks its rule, at or below `where`."""
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
@@ -134,11 +129,7 @@ def renamed(error: GatewayError, own_name: Naming) -> None:
 
 
 def a_pin(value: Any, where: str) -> bool:
-    """Whether a message is to be pinned (guarantee §11.12).
-
-    Raises:
-        InvalidRequest: it is neither true nor false.
-    """
+    """Whether a message is to be pinned (guarantee §11.12). Raises InvalidRequest: it is neither true nor false."""
     if not isinstance(value, bool):
         raise invalid(where, "must be true or false")
     return value

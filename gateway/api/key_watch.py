@@ -28,10 +28,7 @@ class KeyWatch:
     @contextmanager
     def holding(self, scope: Scope, caller: RequestCaller) -> Iterator[None]:
         """While a stream is sent by the task that this is called in.
-
-        Raises:
-            Unauthorized: its key ended meanwhile, and what was within was cancelled.
-        """
+        Raises Unauthorized: its key ended meanwhile, and what was within was cancelled."""
         task = asyncio.current_task()
         if caller.key is None or caller.key.is_signed or task is None:  # a token counts when its request comes
             yield

@@ -137,10 +137,7 @@ class MetricsPage:
 
 def render(counts: MetricCounts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes, str]:
     """The counts as text, and its media type: Prometheus' or OpenMetrics', as `accept` says.
-
-    Args:
-        pids: the processes whose memory, processor time and files are told; this one alone without any.
-    """
+    `pids`: the processes whose memory, processor time and files are told; this one alone without any."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.core import InfoMetricFamily
     from prometheus_client.exposition import choose_encoder

@@ -28,20 +28,14 @@ def included(text: str) -> tuple[str, ...]:
 
 
 def check_named(query: Query, *names: str) -> None:
-    """
-    Raises:
-        InvalidRequest: one of these parameters is given and empty.
-    """
+    """Raises InvalidRequest: one of these parameters is given and empty."""
     for name in names:
         if query.get(name) == "":
             raise invalid(name, "must not be empty")
 
 
 def refuse_nul(name: str, *values: str | None) -> None:
-    """
-    Raises:
-        InvalidRequest: a value of this parameter holds a NUL.
-    """
+    """Raises InvalidRequest: a value of this parameter holds a NUL."""
     if has_nul(*values):
         raise invalid(name, "must not hold a NUL")
 
@@ -77,10 +71,7 @@ def listed(data: list[Any], *, has_more: bool) -> dict[str, Any]:
 
 
 def given_metadata(value: Any) -> dict[str, str]:
-    """
-    Raises:
-        InvalidRequest: it breaks OpenAI's rules.
-    """
+    """Raises InvalidRequest: it breaks OpenAI's rules."""
     if value is None:
         return {}
     if not keeps_metadata_rules(value):

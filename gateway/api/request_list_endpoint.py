@@ -67,10 +67,7 @@ class RequestListEndpoint:
 
     def _own_tenant(self, scope: Scope, caller: RequestCaller) -> str | None:
         """The only tenant whose requests may be seen; None: all.
-
-        Raises:
-            Forbidden: no page would show them to whoever asks.
-        """
+        Raises Forbidden: no page would show them to whoever asks."""
         if caller.key is not None and caller.roles & LOOKS:
             return None if ADMIN in caller.roles else caller.tenant
         is_open = not self._settings.auth.wants_keys and has_page(self._settings)

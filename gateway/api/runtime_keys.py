@@ -42,11 +42,7 @@ class RuntimeKeys:
 
     async def policy(self, token: str) -> KeyPolicy:
         """What is known of the key that is this token.
-
-        Raises:
-            Unauthorized: it is no key, or none that counts.
-            StorageUnavailable: nobody can tell.
-        """
+        Raises Unauthorized: it is no key, or none that counts; StorageUnavailable: nobody can tell."""
         if not is_well_formed(token):
             raise Unauthorized(UNKNOWN)
         digest = await self.store.digest(token)
@@ -61,20 +57,13 @@ class RuntimeKeys:
 
     async def by_id(self, key_id: str) -> KeyPolicy | None:
         """What is known of a key by its id; None if it does not count any more.
-
-        Raises:
-            StorageUnavailable: nobody can tell.
-        """
+        Raises StorageUnavailable: nobody can tell."""
         found = await self.store.get(key_id)
         now = self._clock.now()
         return found.policy if found is not None and found.counts(now) and not found.policy.ended(now) else None
 
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, KeyPolicy]:
-        """The same of several, asked for at once.
-
-        Raises:
-            StorageUnavailable: nobody can tell.
-        """
+        """The same of several, asked for at once. Raises StorageUnavailable: nobody can tell."""
         found, now = await self.store.by_ids(key_ids), self._clock.now()
         return {key_id: key.policy for key_id, key in found.items() if key.counts(now) and not key.policy.ended(now)}
 

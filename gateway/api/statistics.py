@@ -85,10 +85,7 @@ class StatisticsEndpoint:
     async def admit(self, scope: Scope) -> None:
         """Whoever holds a key of the gateway's own; without, where none is wanted, whoever reaches a server that
         listens on loopback.
-
-        Raises:
-            Unauthorized: the caller is neither.
-        """
+        Raises Unauthorized: the caller is neither."""
         caller = await self._auth.caller(scope)
         if caller.key is None and not is_loopback(self._settings.server.host):
             raise Unauthorized("Details are for holders of a key of the gateway's own.")

@@ -56,13 +56,8 @@ class Published:
 
     async def get(self, *, newer_than: float | None = None) -> tuple[dict[str, Any], float]:
         """What is published, and since when it is known.
-
-        Args:
-            newer_than: what was known since then does not do; the provider is asked again if it may be.
-
-        Raises:
-            IdentityProviderUnavailable: nothing is known, and the provider cannot be asked.
-        """
+        `newer_than`: what was known since then does not do; the provider is asked again if it may be.
+        Raises IdentityProviderUnavailable: nothing is known, and the provider cannot be asked."""
         age = self._clock.monotonic() - self._since
         if self._found is None or age >= MAX_KEPT_SECONDS or (newer_than is not None and self._since <= newer_than):
             if (asking := self._ask(is_extra=newer_than is not None)) is not None:
@@ -122,27 +117,18 @@ class Issuer:
 
     async def metadata(self) -> dict[str, Any]:
         """What the issuer says of itself (OpenID Connect Discovery).
-
-        Raises:
-            IdentityProviderUnavailable: it cannot be asked, or says that it is somebody else.
-        """
+        Raises IdentityProviderUnavailable: it cannot be asked, or says that it is somebody else."""
         return (await self._metadata.get())[0]
 
     async def reach(self) -> int:
         """How many keys it publishes that signatures may be checked with.
-
-        Raises:
-            IdentityProviderUnavailable: it cannot be asked.
-        """
+        Raises IdentityProviderUnavailable: it cannot be asked."""
         return len((await load_jose()).public_keys((await self._jwks.get())[0]))
 
     async def claims(self, token: str, expected: Expected) -> dict[str, Any]:
         """What a token says, once its signature, issuer, audience and times hold.
-
-        Raises:
-            Unauthorized: one of them does not.
-            IdentityProviderUnavailable: the issuer's keys are not known, and cannot be asked for.
-        """
+        Raises Unauthorized: one of them does not; IdentityProviderUnavailable: the issuer's keys are not known, and
+        cannot be asked for."""
         header = _header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in self.settings.algorithms or not isinstance(algorithm, str):
@@ -178,11 +164,8 @@ class Issuer:
 
     async def _key(self, jose: "Jose", algorithm: str, kid: str | None) -> Any:
         """The public key that a token names.
-
-        Raises:
-            Unauthorized: the issuer has none such, also when it was asked again.
-            IdentityProviderUnavailable: it cannot be asked.
-        """
+        Raises Unauthorized: the issuer has none such, also when it was asked again; IdentityProviderUnavailable: it
+        cannot be asked."""
         since: float | None = None
         for _ in range(2):
             jwks, known_since = await self._jwks.get(newer_than=since)
@@ -217,10 +200,7 @@ class Issuer:
 
     def address(self, url: Any, name: str) -> str:
         """An address that the issuer tells of itself, as safe as its own.
-
-        Raises:
-            IdentityProviderUnavailable: it tells none that may be used.
-        """
+        Raises IdentityProviderUnavailable: it tells none that may be used."""
         wanted = ("https://",) if self.settings.issuer.startswith("https://") else ("https://", "http://")
         if not isinstance(url, str) or not url.startswith(wanted):
             raise IdentityProviderUnavailable(f"The identity provider tells no {name} that could be used.")
@@ -240,25 +220,16 @@ class SignedTokens:
 
     async def policy(self, token: str, secret: bytes | None) -> KeyPolicy:
         """What the bearer of that token may do.
-
-        Args:
-            secret: the key of keyed hashes, None while it cannot be read: then nobody can tell its `key_id`.
-
-        Raises:
-            Unauthorized: it is none that counts.
-            Forbidden: it says too little, or nothing that means anything here.
-            IdentityProviderUnavailable: nobody can tell.
-        """
+        `secret`: the key of keyed hashes, None while it cannot be read: then nobody can tell its `key_id`.
+        Raises Unauthorized: it is none that counts; Forbidden: it says too little, or nothing that means anything here;
+        IdentityProviderUnavailable: nobody can tell."""
         claims = await self._issuer.claims(token, Expected(self._settings.audience))
         return policy_of_claims(self._settings, claims, secret)
 
 
 def policy_of_claims(settings: IssuerSettings, claims: Mapping[str, Any], secret: bytes | None) -> KeyPolicy:
     """What claims that were checked mean here. What a claim was to say and does not is never taken as "everything".
-
-    Raises:
-        Forbidden: they name no tenant, no role, or no models where they were to.
-    """
+    Raises Forbidden: they name no tenant, no role, or no models where they were to."""
     names = settings.claims
     tenant = _name(claims, names.tenant, "tenant") or settings.tenant
     if tenant is None:
@@ -307,10 +278,7 @@ def claim_of(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _roles(settings: IssuerSettings, claims: Mapping[str, Any]) -> frozenset[str]:
-    """
-    Raises:
-        Forbidden: nothing gives it a role.
-    """
+    """Raises Forbidden: nothing gives it a role."""
     name, given = settings.claims.roles, settings.default_roles
     said = _texts(claim_of(claims, name)) if name is not None else ()
     if settings.roles:
@@ -334,10 +302,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _name(claims: Mapping[str, Any], claim: str | None, what: str) -> str | None:
-    """
-    Raises:
-        Forbidden: the claim holds what cannot be a name here.
-    """
+    """Raises Forbidden: the claim holds what cannot be a name here."""
     found = claim_of(claims, claim) if claim is not None else None
     if found is None:
         return None
@@ -354,10 +319,7 @@ def _time(seconds: float, leeway: float) -> datetime:
 
 
 def _header(token: str) -> dict[str, Any]:
-    """
-    Raises:
-        Unauthorized: it has none.
-    """
+    """Raises Unauthorized: it has none."""
     encoded = token.partition(".")[0] if len(token) <= MAX_TOKEN_CHARS else ""
     try:
         found = json.loads(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
@@ -410,11 +372,7 @@ class Jose:
         self._import_key = jwk.import_key
 
     def claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
-        """What a token says that this key has signed so.
-
-        Raises:
-            JoseError, ValueError: it has not.
-        """
+        """What a token says that this key has signed so. Raises JoseError, ValueError: it has not."""
         registry = self._registry(algorithms=[algorithm], strict_check_header=False)
         return dict(self._decode(token, key, registry=registry).claims)
 

@@ -330,11 +330,8 @@ def _of(tokens: int, price: Decimal) -> Decimal:
 
 def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost], *, is_metered: bool = True) -> LedgerFigures:
     """The figures of a bill.
-
-    Args:
-        metadata: its `response_metadata`, with numbers as they are written.
-        is_metered: false where nobody knows what its client's own request would have cost, and the bill does not say.
-    """
+    `metadata`: its `response_metadata`, with numbers as they are written; `is_metered`: false where nobody knows what
+    its client's own request would have cost, and the bill does not say."""
     cached, written = 0, 0
     known: Decimal | None = None
     planning, unpriced = ZERO, 0

@@ -24,11 +24,8 @@ def expected_requests(answers: int) -> int:
 def saving_of(prices: Mapping[str, Decimal], tokens: int, requests: int, prompt_tokens: int) -> Decimal | None:
     """What so many tokens cost in so many requests: the full input price in the first, that of cached input in further
     ones, as the prefix would have been cached by then. None if the price is unknown.
-
-    Args:
-        prices: the primary model's, USD per token by LiteLLM's names.
-        prompt_tokens: of the prompt that holds them, which decides the context tier.
-    """
+    `prices`: the primary model's, USD per token by LiteLLM's names; `prompt_tokens`: of the prompt that holds them,
+    which decides the context tier."""
     rates = TokenRates(prices, prompt_tokens, None)
     full = rates.find("input_cost_per_token")
     if full is None:
@@ -86,10 +83,7 @@ def as_realised(
 ) -> dict[str, Any] | None:
     """A bill's `economics` once its usage is known: what a plan promised, and what this request saved. None if it has
     neither; a call that was not charged saved nothing.
-
-    Args:
-        promised: the comparison of a plan, if one was made.
-    """
+    `promised`: the comparison of a plan, if one was made."""
     if left is None or not usage.get("prompt_tokens"):
         left = replace(left, tokens=0, fresh=0) if left else None
         if promised is None:

@@ -114,10 +114,7 @@ class LedgerAudit:
 
 def repriced(call: CallCost, lines: list[PriceLine] | None = None) -> CallCost:
     """The call priced again, by the usage and the rates that were stored with it.
-
-    Args:
-        lines: gets each product that is added up.
-    """
+    `lines`: gets each product that is added up."""
     prices = {name: price for name, rate in call.rates.items() if (price := _price(rate)) is not None}
     return price_call(call.purpose, call.model, call.usage, prices, estimated=call.estimated, lines=lines)
 

@@ -52,10 +52,7 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
 
 def response_metadata(known: ResponseMetadata, unlisted: OmittedRecords | None = None) -> dict[str, Any]:
     """As JSON-ready values; what is not known yet is left out. Written out: `dataclasses.asdict` copies every leaf.
-
-    Args:
-        unlisted: what the list need not have, as stored messages tell it again (ADR 19).
-    """
+    `unlisted`: what the list need not have, as stored messages tell it again (ADR 19)."""
     data: dict[str, Any] = {
         "request_id": known.request_id,
         "conversation_id": known.conversation_id,
@@ -113,10 +110,7 @@ def response_metadata(known: ResponseMetadata, unlisted: OmittedRecords | None =
 
 def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
     """The bill as an answer has it: lists what the request decided, changed or brought back, and counts what stands.
-
-    Args:
-        metadata: the bill as `response_metadata` gives it, whole or not; it is not changed.
-    """
+    `metadata`: the bill as `response_metadata` gives it, whole or not; it is not changed."""
     utilization = metadata.get("context_utilization") or {}
     if UNLISTED in utilization:
         utilization = {name: value for name, value in utilization.items() if name != UNLISTED}

@@ -56,10 +56,7 @@ DEARER = {
 
 def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
     """What an answer reports, in a chat's names; None if it tells no figures that a price could stand on.
-
-    Args:
-        path: of the call, below `/v1/`.
-    """
+    `path`: of the call, below `/v1/`."""
     endpoint = ENDPOINTS[path]
     usage = _figures(reported)
     for theirs, ours in NAMES:
@@ -99,11 +96,8 @@ def price_relayed(
     path: str, route: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal], *, estimated: bool
 ) -> CallCost:
     """Prices a relayed call. One whose tokens nobody knows is unpriced, unless it is charged by something else.
-
-    Args:
-        usage: in a chat's names; with None for tokens that there are and nobody counted.
-        estimated: the gateway counted.
-    """
+    `usage`: in a chat's names; with None for tokens that there are and nobody counted; `estimated`: the gateway
+    counted."""
     if ENDPOINTS[path] in WRITES_NOTHING and "input_cost_per_token" in prices:
         prices = {"output_cost_per_token": ZERO, **prices}
     known = {name: value for name, value in usage.items() if value is not None or name not in FIGURES}
@@ -132,11 +126,8 @@ def most_usage(
 ) -> dict[str, Any]:
     """The most that a call may use, by what its body tells: prompts, `max_tokens`, `n`, `best_of`, size and quality of
     pictures, characters to speak, length of recordings.
-
-    Args:
-        sizes: bytes of its body, which no prompt has more tokens of, and of files in it.
-        longest: tokens of an answer that names no limit.
-    """
+    `sizes`: bytes of its body, which no prompt has more tokens of, and of files in it; `longest`: tokens of an answer
+    that names no limit."""
     body, files = sizes
     prompt, times = input_tokens(path, fields, count), max(_least_one(fields, "n"), _least_one(fields, "best_of"))
     usage: dict[str, Any] = {"prompt_tokens": body - files if prompt is None else prompt, "completion_tokens": 0}
@@ -187,10 +178,7 @@ def _least_one(fields: Mapping[str, Any], name: str) -> int:
 
 def input_tokens(path: str, fields: Mapping[str, Any], count: Count) -> int | None:
     """Tokens of what a request gives its model to read; None where that is not text alone, or not in the request.
-
-    Args:
-        fields: all members of its body.
-    """
+    `fields`: all members of its body."""
     match path:
         case "embeddings" | "moderations" | "audio/speech":
             return _tokens(fields.get("input"), count)

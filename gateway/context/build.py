@@ -246,13 +246,8 @@ def _shares(inputs: ContextInputs) -> Sequence[float]:
 def decide(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
     """Fits what was measured without a plan, and decides whether one is called for. Remembered things leave first: for
     them nothing else is reduced, and no request is refused (guarantee §11.14).
-
-    Args:
-        has_planner: an internal model may be asked.
-
-    Raises:
-        ContextLengthExceeded: it cannot be made to fit, whatever a plan may say (guarantee §4 I1).
-    """
+    `has_planner`: an internal model may be asked.
+    Raises ContextLengthExceeded: it cannot be made to fit, whatever a plan may say (guarantee §4 I1)."""
     if not measured.material.things:
         return _proposed(measured, has_planner)
     bare = measured.having(things=())
@@ -306,11 +301,8 @@ def fit(
     proposal: WindowProposal, planned: PlanToFollow | None, reason: str | None, spent: Sequence[InternalCall]
 ) -> FinalFit:
     """The window as the plan says; as it was proposed where there is no plan, or it is faulty or not worth its price.
-
-    Args:
-        reason: why there is no plan, or why a summary is missing in it.
-        spent: the calls of internal models that this request has made.
-    """
+    `reason`: why there is no plan, or why a summary is missing in it; `spent`: the calls of internal models that this
+    request has made."""
     if planned is None:
         return FinalFit(proposal.fitted, fallback_reason=reason)
     try:

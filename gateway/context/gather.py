@@ -136,11 +136,8 @@ class ContextSources:
 
 class ContextGatherer:
     """Reads what one request's context is made of, each file once.
-
-    Args:
-        deployment: who is asked, which decides on the PDFs that results of tools may hold.
-        on_forwarded: what a feature does with the conversation as it was forwarded (`context/context_hooks.py`).
-    """
+    `deployment`: who is asked, which decides on the PDFs that results of tools may hold; `on_forwarded`: what a feature
+    does with the conversation as it was forwarded (`context/context_hooks.py`)."""
 
     def __init__(
         self,
@@ -168,12 +165,9 @@ class ContextGatherer:
 
     async def gather(self, history: ConversationHistory, budget: PromptBudget) -> ContextInputs:
         """All that most windows need.
-
-        Raises:
-            InvalidRequest: a part holds no readable document, or names no picture; names the part.
-            NotFound: a part names a file that is not there, where files are kept here; names the part.
-            StorageUnavailable: something cannot be read now.
-        """
+        Raises InvalidRequest: a part holds no readable document, or names no picture; names the part; NotFound: a part
+        names a file that is not there, where files are kept here; names the part; StorageUnavailable: something cannot
+        be read now."""
         if begins_turn(history):
             history = await self.with_older(history)
         if self._sources.loops is not None:
@@ -185,9 +179,7 @@ class ContextGatherer:
 
     async def supply(self, lack: MissingInput, inputs: ContextInputs) -> ContextInputs:
         """The same with what a window lacked. PDFs become text from the oldest on; where that changes nothing, all do.
-
-        Raises: as `gather`.
-        """
+        Raises as `gather`."""
         history, budget = inputs.rebuilt, inputs.budget
         if lack is MissingInput.OLDER_MESSAGES:
             history = await self.with_older(history)
@@ -202,14 +194,9 @@ class ContextGatherer:
         self, history: ConversationHistory, budget: PromptBudget, stays: NativePdfs = NativePdfs.ALL
     ) -> ContextInputs:
         """The conversation as it was forwarded, with its files, and what the question needs of large documents.
-
-        Args:
-            stays: which PDFs are forwarded as they came.
-
-        Raises:
-            InvalidRequest: a `file` part holds no readable document; names the part.
-            StorageUnavailable: a file or a document cannot be read now.
-        """
+        `stays`: which PDFs are forwarded as they came.
+        Raises InvalidRequest: a `file` part holds no readable document; names the part; StorageUnavailable: a file or a
+        document cannot be read now."""
         request, natives, rebuilt = self._request, self.natives, history
         if self._sources.large is not None:
             history = await _with_excerpts(history, self._sources.large, request.caller.tenant)
@@ -252,10 +239,7 @@ class ContextGatherer:
         natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
         """The texts of the files in messages, and the digests of contents of which the cache keeps something.
-
-        Args:
-            stored: how many of them are stored; None: all.
-        """
+        `stored`: how many of them are stored; None: all."""
         natives, arrived = (
             self.natives,
             ArrivedMessages(len(messages) if stored is None else stored, self._request.messages),
@@ -275,10 +259,7 @@ async def _with_excerpts(history: ConversationHistory, texts: LargeTexts, tenant
     """The conversation, of whose large documents each has as its content what the current question needs of it
     (guarantee §14.7): the regions that share most words with it. What another turn was sent of them is not changed by
     that.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     if not any(each.is_excerpt for each in history.attachments):
         return history
     from gateway.retrieval.stored.read import question_in
@@ -400,11 +381,8 @@ def _repeats_of(
     context: Context, natives: Mapping[FilePlace, str], pinned: Sequence[PinnedMessage]
 ) -> RepeatedDocuments:
     """The documents of a request that came more than once, whatever the road (guarantee §14.6).
-
-    Args:
-        natives: the content ids of PDFs that go up as they came, as far as they are known.
-        pinned: all pinned messages.
-    """
+    `natives`: the content ids of PDFs that go up as they came, as far as they are known; `pinned`: all pinned
+    messages."""
     files: dict[str, list[Artifact]] = defaultdict(list)
     for artifact in context.placed:
         if artifact.is_file and _can_stand(artifact, context.conversation_history):

@@ -61,10 +61,7 @@ class CallBudget:
 
     def check(self, calls: Sequence[InternalCall]) -> None:
         """Returns if all of these calls may be made; reserves nothing.
-
-        Raises:
-            OverBudget: they are more than is left; the message is the `fallback_reason`.
-        """
+        Raises OverBudget: they are more than is left; the message is the `fallback_reason`."""
         tokens, costs = sum(map(_tokens, calls)), [price_internal(call).total for call in calls]
         purpose = calls[0].purpose
         if not self.seconds:
@@ -267,10 +264,7 @@ class InternalModels:
 
     async def complete(self, deployment: ModelDeployment, ask: InternalRequest, scope: CallScope) -> dict[str, Any]:
         """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
-
-        Raises:
-            UpstreamError: as drawn in `errors`.
-        """
+        Raises UpstreamError: as drawn in `errors`."""
         model = model_at(deployment)
         formats = formats_of(ask.schema)
         first = min(self._formats.get(model, 0), len(formats) - 1)
@@ -336,10 +330,7 @@ class BilledModel:
 
     async def ask(self, ask: InternalRequest) -> InternalAnswer:
         """The text of its answer.
-
-        Raises:
-            InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`.
-        """
+        Raises InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`."""
         outcome = "cancelled"
         try:
             answer = await self._ask(ask)
@@ -354,10 +345,7 @@ class BilledModel:
 
     async def allow(self, asks: Sequence[InternalRequest]) -> None:
         """Returns if the budget has room for all these prompts.
-
-        Raises:
-            OverBudget: it has not; no call is made in vain.
-        """
+        Raises OverBudget: it has not; no call is made in vain."""
         least = await asyncio.to_thread(self.least, asks)
         try:
             self.bill.budget.check(least)

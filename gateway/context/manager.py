@@ -100,11 +100,8 @@ def context_as_sent(
 def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> bool:
     """Whether messages need no managing: without a document in them, surely within the budget. It costs a few
     microseconds, whatever the size of the texts.
-
-    Args:
-        size: bytes of the request's body, so at least those of all its texts.
-        largest: characters from which a user message may hold a document (guarantee §4 I4).
-    """
+    `size`: bytes of the request's body, so at least those of all its texts; `largest`: characters from which a user
+    message may hold a document (guarantee §4 I4)."""
     count, lengths = len(plain.lengths), plain.lengths
     if size / BYTES_PER_TOKEN + MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
         return False
@@ -165,14 +162,9 @@ NOBODYS = PlannerAccess()
 
 class ContextManager:
     """Decides which artifacts and turns enter the window, and words them.
-
-    Args:
-        sources: where contexts are read from.
-        ranking: what ranks passages beside their words.
-        planning: asks internal models for plans; None: nobody is asked.
-        spans: marks the steps, where traces are told.
-        hooks: what a feature does on the way.
-    """
+    `sources`: where contexts are read from; `ranking`: what ranks passages beside their words; `planning`: asks
+    internal models for plans; None: nobody is asked; `spans`: marks the steps, where traces are told; `hooks`: what a
+    feature does on the way."""
 
     def __init__(
         self,
@@ -333,10 +325,7 @@ class ContextManager:
         access: PlannerAccess,
     ) -> WindowInputs:
         """What a conversation holds, its older messages too, of which a window may have done without.
-
-        Raises:
-            StorageUnavailable: they cannot be read.
-        """
+        Raises StorageUnavailable: they cannot be read."""
         gatherer = self._gatherer(request, facts, access)
         inputs = await gatherer.read(await gatherer.with_older(history), budget)
         return await asyncio.to_thread(collect, inputs)
@@ -360,10 +349,7 @@ class ContextManager:
         self, messages: Sequence[dict[str, Any]], before: str | None, facts: ModelFacts
     ) -> tuple[PromptProfile | None, dict[str, PromptProfile]]:
         """The prompt profile that messages call for, and that of each mode; None and none where none is configured.
-
-        Args:
-            before: the mode that the conversation had.
-        """
+        `before`: the mode that the conversation had."""
         if self._profiles is None:
             return None, {}
         if not self._counters.is_loaded(facts):
@@ -384,10 +370,7 @@ class ContextManager:
 
     async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
         """The request with the texts of its attachments: of those that it names by file id, and of encoded ones.
-
-        Raises:
-            InvalidRequest: there is no such file, or it is no document or has no text; names the attachment.
-        """
+        Raises InvalidRequest: there is no such file, or it is no document or has no text; names the attachment."""
         if not request.attachments:
             return request
         return await with_contents(request, files, self._sources.files.documents, self._sources.files.best)

@@ -95,10 +95,7 @@ def render(proposal: WindowProposal, final: FinalFit, result: PlanResult | None)
 
 def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
     """For a request of which nothing may be left out.
-
-    Raises:
-        ContextLengthExceeded: something was, as it did not fit.
-    """
+    Raises ContextLengthExceeded: something was, as it did not fit."""
     used = built.utilization
     records = [each for each in used.artifacts_processed if each.reason != SAME_DOCUMENT]
     shape = ProcessingStrategy.SHAPE.value  # of which nothing is missing
@@ -207,11 +204,7 @@ def measured_utilization(
     request: ChatRequest, budget: PromptBudget, fitted: PackedWindow, included: int, warning_threshold: float
 ) -> ContextUtilizationMetadata:
     """The figures of a context, and a warning where they call for one.
-
-    Args:
-        included: messages that are forwarded.
-        warning_threshold: share of the budget.
-    """
+    `included`: messages that are forwarded; `warning_threshold`: share of the budget."""
     tokens = budget.tokens
     utilization = ContextUtilizationMetadata(
         model_name=request.model,

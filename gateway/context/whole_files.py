@@ -60,16 +60,10 @@ class WholeFiles:
 
     async def fetch(self, history: ConversationHistory, sent: Sequence[Message]) -> None:
         """Gets the pictures of a conversation that may be forwarded, and notes their sizes.
-
-        Args:
-            sent: the request's messages as they came, by which errors name parts.
-
-        Raises:
-            NotFound: one that came with the request is not there; names it. Of a stored one a text in its place says
-                so: its client did not send it now, and the conversation must go on.
-            InvalidRequest: it is no picture; as above.
-            StorageUnavailable: it cannot be read now.
-        """
+        `sent`: the request's messages as they came, by which errors name parts.
+        Raises NotFound: one that came with the request is not there; names it. Of a stored one a text in its place says
+        so: its client did not send it now, and the conversation must go on; InvalidRequest: it is no picture; as above;
+        StorageUnavailable: it cannot be read now."""
         for part in _parts(message.body for message in history.new_messages):
             await self._picture(part, sent)
         first = first_forwarded(history.frame, history.messages)
@@ -83,9 +77,7 @@ class WholeFiles:
 
     async def fetch_all(self, sent: Sequence[Message]) -> None:
         """Gets all files of a request that is passed on. What is none of our ids by its form stays as it is.
-
-        Raises: as `passed_on`.
-        """
+        Raises as `passed_on`."""
         for part in _parts(sent):
             picture, name = named_picture(part), named_file(part)
             if picture is not None and picture.startswith(FILE):
@@ -135,12 +127,8 @@ class WholeFiles:
 
 async def passed_on(request: ChatRequest, store: FileStore) -> OwnFiles:
     """The files kept here that a request names which goes up as it was sent.
-
-    Raises:
-        NotFound: one of them is not there; names the part.
-        InvalidRequest: what is named as a picture is none; names the part.
-        StorageUnavailable: it cannot be read now.
-    """
+    Raises NotFound: one of them is not there; names the part; InvalidRequest: what is named as a picture is none; names
+    the part; StorageUnavailable: it cannot be read now."""
     whole = WholeFiles(store, request.caller)
     if request.plain is None:
         await whole.fetch_all(request.messages)

@@ -211,12 +211,8 @@ def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]]
 def has_evidence(chain: Sequence[dict[str, Any]], known: int, path: Sequence[ConversationMessage]) -> bool:
     """Whether a recognised chain shows that it is the client's own conversation, not one of somebody who said the same:
     it holds the id of a tool call, or enough assistant text (guarantee §3.2).
-
-    Args:
-        chain: the messages that were sent.
-        known: how many of them are stored with their tool steps.
-        path: the stored messages. The calls of an `unproven` one are no evidence: another client may have sent them.
-    """
+    `chain`: the messages that were sent. `known`: how many of them are stored with their tool steps. `path`: the stored
+    messages. The calls of an `unproven` one are no evidence: another client may have sent them."""
     worthless = {each for message in path if message.unproven for each in call_ids(message.body)}
     chars = 0
     for index, body in enumerate(chain):

@@ -87,13 +87,9 @@ async def build_llm_messages(
     request: ChatRequest, store: ConversationReader, options: RebuildOptions
 ) -> ConversationHistory:
     """The messages of the conversation, each with its reasoning steps, and where the new ones are attached.
-
-    Raises:
-        ConversationNotFound: the id is unknown, deleted or another tenant's.
-        InvalidRequest: results and calls do not pair; names `messages[i]`. Or there is no message at all, or no such
-            answer as it is to go on from (status and words are OpenAI's).
-        StorageUnavailable: it was needed and cannot be reached.
-    """
+    Raises ConversationNotFound: the id is unknown, deleted or another tenant's; InvalidRequest: results and calls do
+    not pair; names `messages[i]`. Or there is no message at all, or no such answer as it is to go on from (status and
+    words are OpenAI's); StorageUnavailable: it was needed and cannot be reached."""
     small = _is_small(request)
     sent = await offload_if(not small, sent_chain, request)
     ref, tenant = request.conversation, request.caller.tenant
@@ -135,10 +131,7 @@ def _costs(stored: StoredConversation) -> BranchCosts | None:
 
 def starts_conversation(request: ChatRequest, match: str) -> bool:
     """Whether there is nothing that the request could continue.
-
-    Args:
-        match: whose conversations may be continued without a name (`conversation.match`).
-    """
+    `match`: whose conversations may be continued without a name (`conversation.match`)."""
     is_named = request.conversation != UNNAMED
     return not is_named and (match == "off" or "assistant" not in [message["role"] for message in request.messages])
 
@@ -162,10 +155,7 @@ async def with_older_messages(
 ) -> ConversationHistory:
     """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
     a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     if not has_unread(history) or history.read_from is None:
         return history
     earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
@@ -292,10 +282,7 @@ def _delta(
     sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, replaces: bool | None = None
 ) -> ConversationHistory:
     """New messages, appended to the whole path (guarantee §3.1).
-
-    Args:
-        replaces: the system messages that were sent replace the stored ones; None: wherever there are any.
-    """
+    `replaces`: the system messages that were sent replace the stored ones; None: wherever there are any."""
     path, whole = _in_turns(stored)
     base = [*path[:whole], *forwardable(path[whole:])]
     if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):

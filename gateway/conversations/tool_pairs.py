@@ -12,16 +12,10 @@ from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, take_call, tur
 
 def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int, whole: int = 0) -> None:
     """Every result follows its call, every call but the last message's is answered.
-
-    Args:
-        messages: the whole conversation, stored part first.
-        first_sent: index of the first message that the client sent.
-        offset: index of that message in the client's own `messages`, so that an error can name the field.
-        whole: as many messages are known to pair, and no result follows them.
-
-    Raises:
-        InvalidRequest: a `tool` message whose call is nowhere, or a call left unanswered; names `messages[i]`.
-    """
+    `messages`: the whole conversation, stored part first; `first_sent`: index of the first message that the client
+    sent; `offset`: index of that message in the client's own `messages`, so that an error can name the field; `whole`:
+    as many messages are known to pair, and no result follows them.
+    Raises InvalidRequest: a `tool` message whose call is nowhere, or a call left unanswered; names `messages[i]`."""
     open_calls: list[tuple[str, int]] = []
 
     def name(index: int) -> str:
@@ -50,13 +44,8 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
 
 def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0) -> None:
     """Who sends a call again sends its results, too, whatever is stored.
-
-    Args:
-        known: as many of them were in an earlier request, which was answered.
-
-    Raises:
-        InvalidRequest: a call is left unanswered; names `messages[i]`, counted from `offset`.
-    """
+    `known`: as many of them were in an earlier request, which was answered.
+    Raises InvalidRequest: a call is left unanswered; names `messages[i]`, counted from `offset`."""
     open_calls: list[str] = []
     at = first = max(0, min(known, len(bodies)) - 1)
     while first and bodies[first]["role"] in RESULT_ROLES:
@@ -76,10 +65,7 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0
 def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> int:
     """How many messages of a stored path, from the first on, `regrouped` and `forwardable` leave as they are, whatever
     follows, and no result follows them. Of a path that has grown, only what is new is looked at.
-
-    Args:
-        notes: of the path; what is found is noted.
-    """
+    `notes`: of the path; what is found is noted."""
     last, count = notes.whole
     if count > len(messages) or (count and messages[count - 1].message_id != last):
         count = 0
@@ -127,11 +113,8 @@ def forwardable(
 ) -> list[ConversationMessage]:
     """The stored path without what may not be forwarded: empty partial answers, and tool calls that nobody answered
     (the text beside them stays). Some of the last calls' results may stand in what `follows`.
-
-    Args:
-        restored: ids of the messages that the client did not send; None: it sent none. Functions may be called, and
-            tell results, without each other: what the client sends of them is its own affair.
-    """
+    `restored`: ids of the messages that the client did not send; None: it sent none. Functions may be called, and tell
+    results, without each other: what the client sends of them is its own affair."""
     kept: list[ConversationMessage] = []
     whole = [*messages, *follows]
     open_calls: list[dict[str, Any]] = []

@@ -23,10 +23,7 @@ class SystemClock:
 def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
     """A point in time, in UTC: `2026-01-31`, `2026-01-31T12:00+01:00`, so long before `now`: `24h`, or the beginning of
     a day: `today`, `yesterday`.
-
-    Raises:
-        ValueError: it is none; the message names the option.
-    """
+    Raises ValueError: it is none; the message names the option."""
     if text is None:
         return None
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -46,10 +43,7 @@ def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
 
 def parse_period(since: str | None, until: str | None, now: datetime) -> tuple[datetime | None, datetime | None]:
     """The options `--since` and `--until` of a command, as `parse_when` reads each.
-
-    Raises:
-        ValueError: one of them is no time, or the first is not before the second.
-    """
+    Raises ValueError: one of them is no time, or the first is not before the second."""
     begins, ends = parse_when("--since", since, now), parse_when("--until", until, now)
     if begins is not None and ends is not None and begins >= ends:
         raise ValueError("--since must be before --until")

@@ -45,10 +45,7 @@ class ByTurns(Generic[T]):
 
 class SharedRoom:
     """Room that is taken and given back, where it is short in turns of tenants.
-
-    Args:
-        room: how much there is; what is larger gets it alone.
-    """
+    `room`: how much there is; what is larger gets it alone."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -56,11 +53,7 @@ class SharedRoom:
         self._waiting = ByTurns[tuple[int, asyncio.Future[None]]]()
 
     async def acquire(self, tenant: str, size: int = 1, patience: float | None = None) -> None:
-        """Waits until there is room.
-
-        Raises:
-            TimeoutError: there is none after `patience` seconds.
-        """
+        """Waits until there is room. Raises TimeoutError: there is none after `patience` seconds."""
         if not self._waiting and self._has_room(size):
             self._used += size
             return

@@ -45,14 +45,8 @@ def loads_exact(raw: bytes) -> Any:
 
 def checked(raw: bytes, value: Any, *, small: bool = True, most_deep: int = MAX_DEPTH) -> Any:
     """`value`, parsed from `raw`, if no whole number in it has lost digits; else `raw` parsed again so that none has.
-
-    Args:
-        small: whether a short `raw` may be looked at instead of the value.
-        most_deep: how deeply it may be nested.
-
-    Raises:
-        JSONDecodeError: the value is nested too deeply.
-    """
+    `small`: whether a short `raw` may be looked at instead of the value; `most_deep`: how deeply it may be nested.
+    Raises JSONDecodeError: the value is nested too deeply."""
     shallow = len(raw) <= 2 * MAX_DEPTH or (len(raw) < SMALL and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH)
     if small and shallow and NINETEEN_DIGITS not in raw.translate(DIGITS):
         return value
@@ -96,12 +90,9 @@ def text_bytes(raw: AnyStr) -> int:
 
 def loads_answer(raw: bytes) -> Any:
     """`loads_exact` for what an upstream says, which was paid for. Half of a surrogate pair passes: servers that cut
-    texts by UTF-16 units send a sign's halves in two chunks. Bytes that are no UTF-8 are U+FFFD; numbers that JSON
-    has not (NaN, Infinity, those beyond a double) are null; texts may hold control characters as they are.
-
-    Raises:
-        JSONDecodeError: it is no JSON all the same, or it is nested too deeply.
-    """
+    texts by UTF-16 units send a sign's halves in two chunks. Bytes that are no UTF-8 are U+FFFD; numbers that JSON has
+    not (NaN, Infinity, those beyond a double) are null; texts may hold control characters as they are.
+    Raises JSONDecodeError: it is no JSON all the same, or it is nested too deeply."""
     try:
         return checked(raw, loads(raw))
     except JSONDecodeError:
@@ -112,10 +103,7 @@ def loads_answer(raw: bytes) -> Any:
 def loads_mended(raw: bytes) -> Any:
     """`loads_exact` for what a client says: a half of a surrogate pair, as programs write that cut texts by UTF-16
     units, is U+FFFD.
-
-    Raises:
-        JSONDecodeError: as `loads_exact`.
-    """
+    Raises JSONDecodeError: as `loads_exact`."""
     try:
         return loads_exact(raw)
     except JSONDecodeError as error:
@@ -126,11 +114,8 @@ def loads_mended(raw: bytes) -> Any:
 
 def _loads_standard(raw: bytes | str, odd: Callable[[str], Any], *, strict: bool = True) -> Any:
     """What orjson has not parsed.
-
-    Args:
-        odd: makes the value of NaN, Infinity, and numbers beyond a double.
-        strict: control characters in texts must be escaped.
-    """
+    `odd`: makes the value of NaN, Infinity, and numbers beyond a double; `strict`: control characters in texts must be
+    escaped."""
 
     def number(text: str) -> Any:
         return found if math.isfinite(found := float(text)) else odd(text)
@@ -176,10 +161,7 @@ def _survey(value: Any, most_deep: int = MAX_DEPTH) -> tuple[bool, bool]:
 
 def loads_decimal(raw: bytes | str) -> Any:
     """`loads`, with numbers as they are written: money beyond what a double can tell apart keeps its last digit.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
+    Raises ValueError: it is no JSON."""
     return json.loads(raw, parse_float=Decimal)
 
 

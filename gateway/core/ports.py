@@ -45,10 +45,7 @@ class IdentityDocuments(Protocol):
 
     async def get(self, url: str, bearer: str | None = None) -> dict[str, Any]:
         """A JSON object that is published there, or told to whoever brings that token.
-
-        Raises:
-            IdentityProviderUnavailable: there is none to be had.
-        """
+        Raises IdentityProviderUnavailable: there is none to be had."""
         ...
 
     async def post(
@@ -56,19 +53,13 @@ class IdentityDocuments(Protocol):
     ) -> tuple[int, dict[str, Any]]:
         """Sends a form, with a name and password where they are given. Returns the status and the JSON object that
         answers it, empty if it is none.
-
-        Raises:
-            IdentityProviderUnavailable: there is no answer, or a failure of the provider's.
-        """
+        Raises IdentityProviderUnavailable: there is no answer, or a failure of the provider's."""
         ...
 
 
 class ConversationReader(Protocol):
     """What `history` and `context` read of the storage; a port, as steps do not import each other.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: the storage cannot be reached, or not within its timeout."""
 
     async def secret(self) -> bytes:
         """The key of keyed hashes, the same in all replicas (guarantee §8)."""
@@ -84,13 +75,10 @@ class ConversationReader(Protocol):
         model: str | None = None,
     ) -> StoredConversation | None:
         """The conversation of that name, or the one that `lookup.keys` recognise; None if there is none.
-
-        Args:
-            max_bytes: how much of the path is read. Whole turns, newest first: the latest always, older ones while
-                the sum stays within this many bytes. None: all of it.
-            lookup: the messages of a resend. The path leads to the message that they continue, else to the head.
-            model: the frame of this model comes with the conversation (guarantee §4 I7).
-        """
+        `max_bytes`: how much of the path is read. Whole turns, newest first: the latest always, older ones while the
+        sum stays within this many bytes. None: all of it. `lookup`: the messages of a resend. The path leads to the
+        message that they continue, else to the head. `model`: the frame of this model comes with the conversation
+        (guarantee §4 I7)."""
         ...
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> EarlierMessages:
@@ -137,12 +125,8 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
         """One vector for each text.
-
-        Raises:
-            UpstreamError: as drawn in `errors`; also if the answer holds no usable vectors.
-            ModelNotFound, Unauthorized: the model is not for this caller.
-            EmbeddingFault: the model cannot be run here.
-        """
+        Raises UpstreamError: as drawn in `errors`; also if the answer holds no usable vectors; ModelNotFound,
+        Unauthorized: the model is not for this caller; EmbeddingFault: the model cannot be run here."""
         ...
 
     def close(self) -> None:
@@ -169,18 +153,12 @@ class InternalModel(Protocol):
 
     async def ask(self, ask: InternalRequest) -> InternalAnswer:
         """The text of its answer, and whether that is all of it.
-
-        Raises:
-            InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`.
-        """
+        Raises InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`."""
         ...
 
     async def allow(self, asks: Sequence[InternalRequest]) -> None:
         """Before the first of several questions that are of use only together.
-
-        Raises:
-            OverBudget: this request may not use what their prompts alone take; nobody is asked in vain.
-        """
+        Raises OverBudget: this request may not use what their prompts alone take; nobody is asked in vain."""
         ...
 
 
@@ -204,11 +182,7 @@ class Upstream(Protocol):
     """Calls a model: in OpenAI's protocol, or through litellm."""
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One answer.
-
-        Raises:
-            UpstreamError: as drawn in `errors`.
-        """
+        """One answer. Raises UpstreamError: as drawn in `errors`."""
         ...
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
@@ -297,10 +271,7 @@ class WindowKeeper(Protocol):
 class CalibrationStore(Protocol):
     """What was learned of models' tokens, by the learner's names. Safe from several processes at once. A port since
     `tokens` is beside `storage`.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
 
     async def load(self) -> dict[str, ModelCalibration]:
         """All of them, or the latest thousand."""
@@ -314,10 +285,7 @@ class CalibrationStore(Protocol):
 class BudgetStore(Protocol):
     """What was spent, and what processes may still spend without asking again (ADR 28). Each method is one short
     transaction, and safe from several processes at once.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
 
     async def spent(self, account: SpendingAccount) -> int:
         """Picodollars of all bills since the account's period began."""
@@ -352,10 +320,7 @@ class LocalRateStore(Protocol):
 
 class RateStore(Protocol):
     """Counts within a minute, and requests at once. It may forget at any time; each change is atomic.
-
-    Raises:
-        LimitsUnavailable, StorageUnavailable: it cannot be reached.
-    """
+    Raises LimitsUnavailable, StorageUnavailable: it cannot be reached."""
 
     @property
     def local(self) -> LocalRateStore | None:
@@ -399,28 +364,17 @@ class FileStore(Protocol):
         ...
 
     async def check(self, file_id: str, caller: RequestCaller) -> None:
-        """
-        Raises:
-            NotFound: no such file, or not for this caller.
-        """
+        """Raises NotFound: no such file, or not for this caller."""
         ...
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         """A file with its name and content.
-
-        Raises:
-            NotFound: no such file, or not for this caller.
-            UpstreamError: as drawn in `errors`.
-        """
+        Raises NotFound: no such file, or not for this caller; UpstreamError: as drawn in `errors`."""
         ...
 
 
 class LargeTexts(Protocol):
-    """Large documents in the storage (guarantee §14.7).
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    """Large documents in the storage (guarantee §14.7). Raises StorageUnavailable: the storage cannot be reached."""
 
     async def indexes(self, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()) -> list[LargeIndex]:
         """What is known of these documents, as far as they are there, with these buckets of their indexes."""
@@ -441,18 +395,12 @@ class ContentStore(Protocol):
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Keeps all pieces, for good, or nothing if they end with an error.
-
-        Raises:
-            StorageUnavailable: it cannot be kept now.
-        """
+        Raises StorageUnavailable: it cannot be kept now."""
         ...
 
     def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
         """The content from byte `start` on, in pieces of whichever size. What is before that is not read.
-
-        Raises:
-            StorageUnavailable: it cannot be read, or is not there.
-        """
+        Raises StorageUnavailable: it cannot be read, or is not there."""
         ...
 
     async def delete(self, *names: str) -> None:

@@ -31,11 +31,7 @@ CHANCE = random.Random()
 class Scheduler:
     """Runs jobs, each in a task of its own. A job that fails costs its turn alone. A kind of fault is logged once, and
     again only after the job has worked meanwhile.
-
-    Args:
-        sleep: waits so many seconds.
-        chance: draws a number from 0 up to 1.
-    """
+    `sleep`: waits so many seconds; `chance`: draws a number from 0 up to 1."""
 
     def __init__(
         self, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep, chance: Callable[[], float] = CHANCE.random
@@ -55,13 +51,9 @@ class Scheduler:
         failed: str = "job_failed",
     ) -> None:
         """Runs a job each `seconds` from now on, one run after the other.
-
-        Args:
-            at_once: whether it runs now, too.
-            retry: seconds until it is tried again after a fault; None: as many as before.
-            postponed: the event when the storage cannot be used; None: that is no event.
-            failed: the event of any other fault.
-        """
+        `at_once`: whether it runs now, too; `retry`: seconds until it is tried again after a fault; None: as many as
+        before; `postponed`: the event when the storage cannot be used; None: that is no event; `failed`: the event of
+        any other fault."""
         wait = 0.0 if at_once else seconds
 
         async def run() -> None:

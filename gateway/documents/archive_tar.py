@@ -28,20 +28,14 @@ class _BoundedArchive(io.RawIOBase):
         self._inner, self._most = inner, most
 
     def read(self, size: int = -1) -> bytes:
-        """
-        Raises:
-            UnreadableDocument: it would be beyond the bound.
-        """
+        """Raises UnreadableDocument: it would be beyond the bound."""
         left = self._most - self._inner.tell()
         if not 0 <= size <= MAX_MEMBER_BYTES or left <= 0:
             raise UnreadableDocument("it unpacks to far more than it is")
         return self._inner.read(min(size, left))
 
     def seek(self, position: int, whence: int = 0) -> int:
-        """
-        Raises:
-            UnreadableDocument: that is beyond the bound.
-        """
+        """Raises UnreadableDocument: that is beyond the bound."""
         if whence or not 0 <= position <= self._most:
             raise UnreadableDocument("it unpacks to far more than it is")
         return self._inner.seek(position)
@@ -53,19 +47,12 @@ class _BoundedArchive(io.RawIOBase):
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
     """The archive's listing and the texts of its files, in the order of their paths; or the one file that is packed.
-
-    Raises:
-        UnreadableDocument: it is no such archive, or unpacks to too much.
-    """
+    Raises UnreadableDocument: it is no such archive, or unpacks to too much."""
     return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """The same with what is left of the bounds.
-
-    Raises:
-        UnreadableDocument: see `read`.
-    """
+    """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
     most, source = nesting.budget.unpacked, io.BytesIO(raw)
     unpacked = _BoundedArchive(_opened(source), most)
     try:

@@ -20,19 +20,12 @@ ENCRYPTED = 1
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
     """The archive's listing and the texts of its files, in the order of their paths.
-
-    Raises:
-        UnreadableDocument: it is no ZIP, or holds too many files.
-    """
+    Raises UnreadableDocument: it is no ZIP, or holds too many files."""
     return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """The same with what is left of the bounds.
-
-    Raises:
-        UnreadableDocument: see `read`.
-    """
+    """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
     if raw.count(DIRECTORY_ENTRY) > MAX_ENTRIES:
         raise UnreadableDocument(f"it holds more than {MAX_ENTRIES:,} files")
     try:

@@ -97,10 +97,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Reading":
-        """
-        Raises:
-            KeyError, TypeError, ValueError: that is none.
-        """
+        """Raises KeyError, TypeError, ValueError: that is none."""
         pages = tuple(PageFacts(float(w), float(h), bool(picture)) for w, h, picture in found["pages"])
         notes = tuple(LeftOut(note) if is_left_out else str(note) for note, is_left_out in found["notes"])
         return cls(str(found["text"]), notes, tuple(map(int, found["empty"])), pages)

@@ -131,10 +131,7 @@ NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "comm
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Paragraphs, headings marked as in Markdown, a table's rows with their cells between tabs. Footnotes and comments
     stand after their paragraph. Pages are marked where the file tells its page breaks.
-
-    Raises:
-        UnreadableDocument: it is no DOCX, needs a password, or would be too large.
-    """
+    Raises UnreadableDocument: it is no DOCX, needs a password, or would be too large."""
     with reading("DOCX"):
         package = ZipPackage(raw)
         text = _DocxDocument(package).text()

@@ -23,10 +23,7 @@ ABOUT = {"title": "Title", "creator": "By", "date": "Date", "publisher": "Publis
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """The book's title and author, and its chapters below their markers, headings marked as in Markdown.
-
-    Raises:
-        UnreadableDocument: it is no EPUB, its chapters are encrypted, or it would be too large.
-    """
+    Raises UnreadableDocument: it is no EPUB, its chapters are encrypted, or it would be too large."""
     with reading("EPUB"):
         package = ZipPackage(raw)
         container = package.xml(CONTAINER)
@@ -70,10 +67,7 @@ def _about(book: ElementTree.Element) -> Iterator[str]:
 
 
 def _refuse_encrypted(package: ZipPackage, chapters: list[str]) -> None:
-    """
-    Raises:
-        UnreadableDocument: a chapter is encrypted; fonts may be.
-    """
+    """Raises UnreadableDocument: a chapter is encrypted; fonts may be."""
     encrypted = {
         unquote(node.get("URI", ""))
         for node in package.optional_xml(ENCRYPTION).iter()

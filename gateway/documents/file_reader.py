@@ -139,10 +139,7 @@ class FileReader:
     async def own_pdf(self, file_id: str, caller: RequestCaller, *, keep: bool) -> tuple[dict[str, Any] | None, str]:
         """A PDF that is kept here, as a `file` part holds one, and its digest; None if the file is anything else, or is
         not there any more. It has the name that it was uploaded with, whatever a part calls it: it stays equal.
-
-        Raises:
-            StorageUnavailable: it cannot be read now.
-        """
+        Raises StorageUnavailable: it cannot be read now."""
         if self.store is None or not self.store.keeps(caller):
             return None, ""
         read = await self._cache.get(_named(file_id, caller.tenant)) if keep else None
@@ -168,10 +165,7 @@ class FileReader:
         self, document: DocumentFile, owner: DocumentOwner, known: Known | None = None, progress: Progress | None = None
     ) -> tuple[Reading, str]:
         """What the document says, its pictures of text too, and its digest.
-
-        Raises:
-            UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
-        """
+        Raises UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`."""
         may_recognize = self.documents.options.ocr and document.kind == "pdf"
         first = _part_of(progress, 0.0, BEFORE_OCR) if may_recognize else progress
         reading, digest = await self._reading(document, owner, known, progress=first)
@@ -214,10 +208,7 @@ class FileReader:
         progress: Progress | None = None,
     ) -> tuple[str, str]:
         """The text of a file that is kept here, and the digest of the document. Both are kept where questions look.
-
-        Raises:
-            UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`.
-        """
+        Raises UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`."""
         owner = DocumentOwner(tenant, keeps=True)
         reading, digest = await self.best(document, owner, known, progress)
         await self._cache.set(_named(file_id, tenant), digest.encode(), self._ttl, group=cache_group(tenant, file_id))

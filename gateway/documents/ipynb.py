@@ -17,10 +17,7 @@ PICTURE = "(A picture.)"
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Each cell with its number, programs fenced, and its outputs as text; pictures are only named.
-
-    Raises:
-        UnreadableDocument: it is no notebook.
-    """
+    Raises UnreadableDocument: it is no notebook."""
     try:
         notebook = json.loads(decoded(raw))
         cells = notebook.get("cells")

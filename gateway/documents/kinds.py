@@ -10,11 +10,7 @@ INLINE_BYTES = 2**18
 
 
 def read(file: DocumentFile, options: ReadOptions = ReadOptions()) -> Reading:  # noqa: B008 - it is frozen
-    """What the document says.
-
-    Raises:
-        UnreadableDocument: the bytes are no document of that kind.
-    """
+    """What the document says. Raises UnreadableDocument: the bytes are no document of that kind."""
     reader = import_module(f"gateway.documents.{KINDS[file.kind].reader}")
     reading: Reading = reader.read(file.raw, options)
     return reading

@@ -10,10 +10,7 @@ SAVE_AS = {"doc": "DOCX", "ppt": "PPTX", "xls": "XLSX"}
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
     """The text of a file that is named `.doc` or `.ppt` and is of another kind that is read, such as RTF.
-
-    Raises:
-        UnreadableDocument: it is what its name says, or needs a password.
-    """
+    Raises UnreadableDocument: it is what its name says, or needs a password."""
     kind = sniffed(raw)
     if kind == "protected":
         raise UnreadableDocument(PROTECTED)

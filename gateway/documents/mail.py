@@ -34,20 +34,12 @@ class _HeaderPolicy(Compat32):
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Headers, body and attachments.
-
-    Raises:
-        UnreadableDocument: it is no mail.
-    """
+    """Headers, body and attachments. Raises UnreadableDocument: it is no mail."""
     return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """The same with what is left of the bounds.
-
-    Raises:
-        UnreadableDocument: see `read`.
-    """
+    """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
     try:
         message = email.message_from_bytes(raw, policy=_HeaderPolicy())
     except (MessageError, ValueError, RecursionError) as error:

@@ -15,20 +15,12 @@ MAX_ATTACHMENTS = 10_000
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Headers, body and attachments, as of other mails.
-
-    Raises:
-        UnreadableDocument: it is no mail of Outlook's.
-    """
+    """Headers, body and attachments, as of other mails. Raises UnreadableDocument: it is no mail of Outlook's."""
     return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """The same with what is left of the bounds.
-
-    Raises:
-        UnreadableDocument: see `read`.
-    """
+    """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
     from oxmsg import Message
 
     try:

@@ -114,11 +114,7 @@ class NestedPlace:
 
 
 def reading_of(read_nested: Callable[[bytes, NestedPlace], str], raw: bytes, options: ReadOptions) -> Reading:
-    """What a file that holds others says, with all bounds still to take.
-
-    Raises:
-        UnreadableDocument: see the reader.
-    """
+    """What a file that holds others says, with all bounds still to take. Raises UnreadableDocument: see the reader."""
     nesting = NestedPlace(options, NestBudget(unpacked=unpackable(len(raw), MAX_UNPACKED)))
     text = read_nested(raw, nesting)
     return Reading(text, nesting.notes())

@@ -148,10 +148,7 @@ class NumberFormat:
 
 
 def _sections(code: str) -> list[_FormatSection]:
-    """
-    Raises:
-        _NoFormat: it has letters that stand for dates, or that mean nothing.
-    """
+    """Raises _NoFormat: it has letters that stand for dates, or that mean nothing."""
     sections, items = [], list[Item]()
     condition = ("", 0.0)
     for found in TOKEN.finditer(code):

@@ -72,10 +72,7 @@ def is_installed() -> bool:
 def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
     """The texts of the pages of a picture, "" where there is none; None if it takes too long or does not work. Some
     versions end the last page as well, so that there is one too many.
-
-    Args:
-        picture: in a format of which `tesseract` knows the beginning.
-    """
+    `picture`: in a format of which `tesseract` knows the beginning."""
     program = shutil.which(PROGRAM)
     if program is None:
         return None

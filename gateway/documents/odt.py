@@ -22,10 +22,7 @@ SPACES = {"tab": "\t", "line-break": "\n", "soft-page-break": BREAK}
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Paragraphs, headings marked as in Markdown, a table's rows with their cells between tabs; slides and pages below
     their markers, pages only where the file tells its page breaks.
-
-    Raises:
-        UnreadableDocument: it is no ODF, needs a password, or would be too large.
-    """
+    Raises UnreadableDocument: it is no ODF, needs a password, or would be too large."""
     with reading("ODT or ODP"):
         package = ZipPackage(raw)
         root = package.xml("content.xml")

@@ -55,11 +55,8 @@ def reading(what: str) -> Iterator[None]:
 
 class ZipPackage:
     """A ZIP of XML.
-
-    Raises:
-        UnreadableDocument: it needs a password, or would be too large once unpacked.
-        BROKEN: it is no ZIP, or a part of it is broken.
-    """
+    Raises UnreadableDocument: it needs a password, or would be too large once unpacked; BROKEN: it is no ZIP, or a part
+    of it is broken."""
 
     def __init__(self, raw: bytes) -> None:
         refuse_ole(raw)
@@ -78,10 +75,7 @@ class ZipPackage:
         return name in self._known
 
     def content(self, name: str) -> bytes:
-        """
-        Raises:
-            UnreadableDocument: it is too large.
-        """
+        """Raises UnreadableDocument: it is too large."""
         with self._zip.open(name) as entry:
             found = entry.read(MAX_XML_BYTES + 1)
         if len(found) > MAX_XML_BYTES:
@@ -96,10 +90,7 @@ class ZipPackage:
                 yield piece
 
     def xml(self, name: str) -> ElementTree.Element:
-        """
-        Raises:
-            UnreadableDocument: it is too large, or has a document type, whose entities may swell.
-        """
+        """Raises UnreadableDocument: it is too large, or has a document type, whose entities may swell."""
         return xml_of(self.content(name))
 
     def optional_xml(self, name: str) -> ElementTree.Element:
@@ -135,10 +126,7 @@ class ZipPackage:
 
 
 def xml_of(content: bytes) -> ElementTree.Element:
-    """
-    Raises:
-        UnreadableDocument: it has a document type, whose entities may swell.
-    """
+    """Raises UnreadableDocument: it has a document type, whose entities may swell."""
     encoding = next((encoding for start, encoding in XML_ENCODINGS if content.startswith(start)), "")
     text = content.decode(encoding) if encoding else ""
     if b"<!DOCTYPE" in content or "<!DOCTYPE" in text:
@@ -147,10 +135,7 @@ def xml_of(content: bytes) -> ElementTree.Element:
 
 
 def refuse_ole(raw: bytes) -> None:
-    """
-    Raises:
-        UnreadableDocument: it is of an older program, or needs a password.
-    """
+    """Raises UnreadableDocument: it is of an older program, or needs a password."""
     if raw.startswith(OLE_MAGIC):
         protected = ole_kind(raw) == "protected"
         raise UnreadableDocument(PROTECTED if protected else "it is a file of an older program under a newer name")

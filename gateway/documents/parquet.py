@@ -19,10 +19,7 @@ its columns and figures are told."""
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Columns with types, smallest and largest values and gaps, then the first and the last rows as CSV.
-
-    Raises:
-        UnreadableDocument: it is no Parquet file, or the package that reads it is not installed.
-    """
+    Raises UnreadableDocument: it is no Parquet file, or the package that reads it is not installed."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet

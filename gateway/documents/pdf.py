@@ -33,10 +33,7 @@ FAULTS = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, Arit
 def cut_out(raw: bytes, numbers: Sequence[int]) -> bytes:
     """A PDF of the pages with these numbers, from 1. Filled forms and comments are drawn as they were; nothing in it
     leads anywhere.
-
-    Raises:
-        UnreadableDocument: pypdf cannot read it, or it has no such page.
-    """
+    Raises UnreadableDocument: pypdf cannot read it, or it has no such page."""
     from pypdf import PdfReader, PdfWriter
     from pypdf.errors import PyPdfError
 
@@ -147,10 +144,7 @@ Bounds = tuple[float, float, float, float]
 
 def has_picture(page: Any, width: float, height: float) -> bool:
     """Whether an image, or a drawing, fills more than a trifle of the page.
-
-    Args:
-        page: PDFium's; `width`, `height`: its size in points.
-    """
+    `page`: PDFium's; `width`, `height`: its size in points."""
     import pypdfium2.raw as pdfium
 
     least = PICTURE_SHARE * width * height
@@ -239,10 +233,7 @@ CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """
-    Raises:
-        UnreadableDocument: it is no PDF, or needs a password, or has no such pages.
-    """
+    """Raises UnreadableDocument: it is no PDF, or needs a password, or has no such pages."""
     if options.cut:
         return Reading(base64.b64encode(cut_out(raw, options.cut)).decode("ascii"))
     if options.careful:

@@ -17,10 +17,7 @@ NOT_RECOGNIZED = "it is a picture whose text could not be recognized (OCR)"
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
     """The text of a picture; of a TIFF with several, each as a page. A picture without text is an empty page.
-
-    Raises:
-        UnreadableDocument: it is no picture, or recognizing its text takes too long.
-    """
+    Raises UnreadableDocument: it is no picture, or recognizing its text takes too long."""
     if not is_picture(raw):
         raise UnreadableDocument("it is no readable picture")
     if not options.ocr or not is_installed():

@@ -19,20 +19,12 @@ NO_TEXT = "it is no text"
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """The text itself.
-
-    Raises:
-        UnreadableDocument: it is no text.
-    """
+    """The text itself. Raises UnreadableDocument: it is no text."""
     return Reading(checked_text(raw))
 
 
 def checked_text(raw: bytes) -> str:
-    """The bytes as text.
-
-    Raises:
-        UnreadableDocument: they are none.
-    """
+    """The bytes as text. Raises UnreadableDocument: they are none."""
     text = text_of(raw)
     if text is None:
         raise UnreadableDocument(NO_TEXT)
@@ -47,11 +39,8 @@ def decoded(raw: bytes, charset: str = "") -> str:
 
 def text_of(raw: bytes, charset: str = "") -> str | None:
     """The bytes as text; None if they are none.
-
-    Args:
-        charset: what the sender says that the encoding is. It counts if the bytes are valid in it. What the text says
-            of itself counts after UTF-8: programs that convert texts forget to change it.
-    """
+    `charset`: what the sender says that the encoding is. It counts if the bytes are valid in it. What the text says of
+    itself counts after UTF-8: programs that convert texts forget to change it."""
     marked = any(raw.startswith(mark) for mark, _ in MARKS)
     for name in ("" if marked else _known(charset), "" if marked else "utf-8", "" if marked else _declared(raw)):
         if name and b"\x00" not in raw and b"\x1b$" not in raw and decodes(raw, name):

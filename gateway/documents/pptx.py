@@ -18,10 +18,7 @@ MAX_POINTS = 500
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Slides below their markers; titles marked as headings, a table's rows with their cells between tabs.
-
-    Raises:
-        UnreadableDocument: it is no PPTX, needs a password, or would be too large.
-    """
+    Raises UnreadableDocument: it is no PPTX, needs a password, or would be too large."""
     with reading("PPTX"):
         package = ZipPackage(raw)
         hidden, slides = [], []

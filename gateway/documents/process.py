@@ -87,10 +87,7 @@ class BytesAtOnce:
     def of(self, tenant: str, size: int, most: int) -> Iterator[None]:
         """So many more, for as long as it lasts. What is larger than `most` is let through alone. A tenant may hold
         half of it, and one thing that is larger.
-
-        Raises:
-            Overloaded: with them it is more than `most`, or its half for this tenant.
-        """
+        Raises Overloaded: with them it is more than `most`, or its half for this tenant."""
         own = self._of[tenant]
         if (self._held and self._held + size > most) or (own and own + size > most // 2):
             raise Overloaded
@@ -123,15 +120,9 @@ class DocumentReader:
         self, file: DocumentFile, tenant: str, options: ReadOptions | None = None, progress: Progress | None = None
     ) -> Reading:
         """What the document says.
-
-        Args:
-            tenant: whose turn it is read in.
-            options: other than this reader's own.
-
-        Raises:
-            UnreadableDocument: it is no document of its kind, or takes too much time or memory.
-            Overloaded: too many bytes of documents wait to be read.
-        """
+        `tenant`: whose turn it is read in; `options`: other than this reader's own.
+        Raises UnreadableDocument: it is no document of its kind, or takes too much time or memory; Overloaded: too many
+        bytes of documents wait to be read."""
         options = options or self.options
         if not is_slow(file):
             return await asyncio.to_thread(read, file, options)
@@ -141,13 +132,8 @@ class DocumentReader:
 
     async def cut(self, file: DocumentFile, tenant: str, numbers: Sequence[int]) -> str:
         """A PDF of some pages of a PDF, in base64.
-
-        Args:
-            numbers: of pages, from 1.
-
-        Raises:
-            UnreadableDocument, Overloaded: as `read`; also where its pages cannot be cut out.
-        """
+        `numbers`: of pages, from 1.
+        Raises UnreadableDocument, Overloaded: as `read`; also where its pages cannot be cut out."""
         return (await self.read(file, tenant, ReadOptions(cut=tuple(numbers)))).text
 
     async def _read_apart(self, file: DocumentFile, options: ReadOptions, progress: Progress | None) -> Reading:
@@ -218,10 +204,7 @@ class DocumentReader:
 async def confinement() -> dict[str, bool]:
     """What the kernel allows of a process that reads a document: `network`: none can be reached; `processes`: they are
     counted, and end with the first of them. For `gateway check`.
-
-    Raises:
-        UnreadableDocument: no process could be started.
-    """
+    Raises UnreadableDocument: no process could be started."""
     found: dict[str, bool] = {}
 
     class ReadingCall(DocumentReader):

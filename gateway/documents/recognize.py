@@ -34,10 +34,7 @@ HEAD_CHARS = 1400
 
 def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | None:
     """The document in a `file` part's inline data; None if the part is to be forwarded as it is.
-
-    Raises:
-        UnreadableDocument: the data is not base64.
-    """
+    Raises UnreadableDocument: the data is not base64."""
     data = file.get("file_data")
     if not isinstance(data, str):
         return None
@@ -65,10 +62,7 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
 
 def sent_document(data: str, name: str) -> DocumentFile:
     """A file that a client sent as base64, or as a data URL.
-
-    Raises:
-        UnreadableDocument: it is not base64, or no kind of document that has a text.
-    """
+    Raises UnreadableDocument: it is not base64, or no kind of document that has a text."""
     header, comma, encoded = data.partition(",")
     is_url = bool(comma) and header.lower().startswith("data:")
     media_type = header[5:].split(";")[0] if is_url else ""
@@ -86,13 +80,8 @@ def sent_document(data: str, name: str) -> DocumentFile:
 
 def stored_document(name: str, media_type: str, content: bytes, *, pictures: bool = False) -> DocumentFile:
     """A stored file as a document.
-
-    Args:
-        pictures: those of text are documents, too, as they are where a file is attached.
-
-    Raises:
-        UnreadableDocument: neither its name nor its content says that it is text.
-    """
+    `pictures`: those of text are documents, too, as they are where a file is attached.
+    Raises UnreadableDocument: neither its name nor its content says that it is text."""
     kind = _by_content(_kind(name, media_type), content)
     if kind is None and pictures and is_picture(content):
         kind = PICTURE
@@ -108,14 +97,9 @@ def may_be_document(name: str, media_type: str, head: bytes) -> bool:
 
 def encoded_document(content: str, media_type: str = "", name: str = "") -> DocumentFile | None:
     """The document that a text holds if it is a data URL or HTML; None for any other text.
-
-    Args:
-        media_type: what its client says that it is, or `html`; `name`: its title. They count for parts of HTML,
-            and the name for a data URL that tells no media type.
-
-    Raises:
-        UnreadableDocument: the data URL cannot be decoded, or is of a kind that has no text.
-    """
+    `media_type`: what its client says that it is, or `html`; `name`: its title. They count for parts of HTML, and the
+    name for a data URL that tells no media type.
+    Raises UnreadableDocument: the data URL cannot be decoded, or is of a kind that has no text."""
     url = DATA_URL.match(content)
     if url is not None:
         return _of_data_url(url, content[url.end() :], name)

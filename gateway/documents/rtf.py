@@ -19,11 +19,7 @@ BLANK = re.compile(r"\n{3,}")
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Paragraphs; the cells of a table's rows between `|`.
-
-    Raises:
-        UnreadableDocument: it is no RTF.
-    """
+    """Paragraphs; the cells of a table's rows between `|`. Raises UnreadableDocument: it is no RTF."""
     from striprtf.striprtf import rtf_to_text
 
     if not START.match(raw):

@@ -36,12 +36,8 @@ class ConfinedReport(NamedTuple):
 def confine(seconds: float, memory_bytes: int, keep: tuple[int, ...] = ()) -> ConfinedReport:
     """Confines this process and its children for good. It returns in the process that goes on, which may be a child;
     the other one waits for that, and ends as it ends.
-
-    Args:
-        seconds: of processor time, for each process.
-        memory_bytes: address space, for each process.
-        keep: open files that the process which waits closes.
-    """
+    `seconds`: of processor time, for each process; `memory_bytes`: address space, for each process; `keep`: open files
+    that the process which waits closes."""
     _drop_root()
     granted = _own_spaces()
     _limit(seconds, memory_bytes, counts_processes="NEW_PID" in granted)

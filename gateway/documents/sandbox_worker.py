@@ -57,10 +57,7 @@ tell_nothing = _teller.silent
 def main() -> int:
     """Reads a line that says what follows, and a file, from standard input; writes the reading to standard output, as
     JSON.
-
-    Returns:
-        The exit code: 0, `UNREADABLE` or `TOO_MUCH`.
-    """
+    The exit code: 0, `UNREADABLE` or `TOO_MUCH`."""
     teller = int(sys.argv[2])
     source: BinaryIO = os.fdopen(os.dup(0), "rb")
     order = orjson.loads(source.readline(HEAD_BYTES))
@@ -79,10 +76,7 @@ def main() -> int:
 
 
 def _read(order: dict[str, Any], source: BinaryIO) -> dict[str, Any]:
-    """
-    Raises:
-        UnreadableDocument, MemoryError: as drawn there; also of a text that is too long.
-    """
+    """Raises UnreadableDocument, MemoryError: as drawn there; also of a text that is too long."""
     with source:
         raw = source.read()
     reading = read(DocumentFile(raw, order["kind"], order["name"]), ReadOptions(**order["options"]))

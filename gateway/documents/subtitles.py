@@ -14,10 +14,7 @@ TAG = re.compile(r"<v(?:\.[^<> \t]{1,100})?[ \t]+([^<>]{1,200})>|<[^<>]{0,200}>|
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """One line for each cue: `[00:01:23] what is said`. A text without times stays as it is.
-
-    Raises:
-        UnreadableDocument: it is no text.
-    """
+    Raises UnreadableDocument: it is no text."""
     text = checked_text(raw)
     said = _cues(text.splitlines())
     return Reading("\n".join(said) if said else plain_lines(text))

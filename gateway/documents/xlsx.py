@@ -226,10 +226,7 @@ class ShownNumber(str):
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Values as people see them, without their colours and widths: dates as in ISO 8601, line breaks as spaces. A
     number of XLSX is shown by its format, such as `25%`, and as it is stored behind that where the format rounds.
-
-    Raises:
-        UnreadableDocument: it is no spreadsheet, needs a password, or would be too large once unpacked.
-    """
+    Raises UnreadableDocument: it is no spreadsheet, needs a password, or would be too large once unpacked."""
     with reading("spreadsheet"):
         if not raw.startswith((ZIP_MAGIC, OLE_MAGIC)):
             return Reading(plain_lines(_exported(raw)))
@@ -439,10 +436,7 @@ FORMS: dict[type, Callable[[Any], str]] = {
 
 def _exported(raw: bytes) -> str:
     """What programs export under the name `.xls` that is none: HTML, or text with separators.
-
-    Raises:
-        UnreadableDocument: it is no text.
-    """
+    Raises UnreadableDocument: it is no text."""
     text = decoded(raw)
     head = text[:TEXT_HEAD].lower()
     if not text.strip() or CONTROL.search(head):

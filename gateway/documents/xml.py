@@ -60,11 +60,7 @@ class _XmlLines:
         self._label = ""
 
     def start(self, name: str, attributes: Sequence[str]) -> None:
-        """Begins an element.
-
-        Raises:
-            _NotTold: it is nested too deep.
-        """
+        """Begins an element. Raises _NotTold: it is nested too deep."""
         if len(self._names) >= MAX_DEPTH:
             raise _NotTold
         self._flush()
@@ -83,10 +79,7 @@ class _XmlLines:
         self._text.append(text)
 
     def entity(self, *_declared: object) -> None:
-        """
-        Raises:
-            _NotTold: always.
-        """
+        """Raises _NotTold: always."""
         raise _NotTold
 
     def _flush(self) -> None:

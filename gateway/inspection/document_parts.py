@@ -38,14 +38,9 @@ async def document_part(
     texts: LargeTexts, tenant: str, digest: str, number: int = 1, wanted: str = ""
 ) -> DocumentPart | None:
     """A part of a document; None if there is no such document any more.
-
-    Args:
-        number: which part, from 1; one beyond the last is the last.
-        wanted: words, or a place such as `page 12`, by which parts are looked for; the best is shown.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    `number`: which part, from 1; one beyond the last is the last; `wanted`: words, or a place such as `page 12`, by
+    which parts are looked for; the best is shown.
+    Raises StorageUnavailable: the storage cannot be reached."""
     indexes = await texts.indexes(tenant, [digest])
     if not indexes or not indexes[0].regions:
         return None

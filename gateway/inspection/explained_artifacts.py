@@ -72,12 +72,8 @@ class OriginalTexts:
 
 def originals_of(said: Sequence[PathMessage], attached: Iterable[Artifact], min_chars: int) -> OriginalTexts:
     """What artifacts a branch holds up to a request.
-
-    Args:
-        said: the messages up to the request, with those that it brought.
-        attached: documents of the conversation.
-        min_chars: longer texts in user messages may hold documents (`context.document_min_chars`).
-    """
+    `said`: the messages up to the request, with those that it brought; `attached`: documents of the conversation;
+    `min_chars`: longer texts in user messages may hold documents (`context.document_min_chars`)."""
     messages = [each.message for each in said]
     found = extract_artifacts_from_messages(messages, len(messages))
     found += documents_in_messages(messages, len(messages), min_chars, {})
@@ -94,11 +90,7 @@ def explained_artifacts(
     used: Mapping[str, Any], plan: Mapping[str, Any] | None, sent: SentMessages, originals: OriginalTexts, question: str
 ) -> list[ExplainedArtifact]:
     """The artifacts of a request, as its bill lists them.
-
-    Args:
-        used: `context_utilization` of the bill, whole.
-        plan: what the planner said.
-    """
+    `used`: `context_utilization` of the bill, whole; `plan`: what the planner said."""
     records = records_of(used)
     decisions = {each.get("artifact_id"): each for each in (plan or {}).get("artifacts", ())}
     shown = shown_artifacts(sent.messages or ())
@@ -111,10 +103,7 @@ def explained_artifacts(
 
 def records_of(used: Mapping[str, Any]) -> list[Json]:
     """The artifacts that a bill lists, as far as they are what the gateway wrote: an audit finds what is not.
-
-    Args:
-        used: its `context_utilization`.
-    """
+    `used`: its `context_utilization`."""
     found = [each for each in used.get("artifacts_processed") or () if isinstance(each, dict)]
     return [each for each in found if all(isinstance(each.get(name), int) for name in SIZES)]
 

@@ -152,10 +152,7 @@ class ExplainedConversation:
 
 def branch_of(outline: ConversationOutline, last: str | None = None) -> ConversationPath:
     """A branch without what its messages say, turns whole: what `turns_of` takes.
-
-    Args:
-        last: its last message; None: that of the current branch.
-    """
+    `last`: its last message; None: that of the current branch."""
     by_id = {each.message_id: each for each in outline.messages}
     results: dict[str, list[str]] = {}
     for each in outline.messages:
@@ -197,11 +194,8 @@ def explained_conversation(
     page: OutlinedPage,
     first: int,
 ) -> ExplainedConversation:
-    """
-    Args:
-        branch: as `branch_of` gives it; it has `count` turns.
-        turns: those of the page, of which the first is number `first`.
-    """
+    """`branch`: as `branch_of` gives it; it has `count` turns; `turns`: those of the page, of which the first is number
+    `first`."""
     last = branch.messages[-1].message.message_id if branch.messages else None
     failed = failed_behind(outline, turns, first)
     found = tuple(_turn(each, page, outline.pinned, failed) for each in turns)

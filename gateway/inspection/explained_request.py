@@ -104,11 +104,8 @@ class ExplainedRequest:
 
 
 def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | None = None) -> ExplainedRequest:
-    """
-    Args:
-        min_chars: `context.document_min_chars`.
-        prices: gives the model's prices today, for what no bill says of its prompt cache.
-    """
+    """`min_chars`: `context.document_min_chars`; `prices`: gives the model's prices today, for what no bill says of its
+    prompt cache."""
     entry = stored.entry
     used = entry.metadata.get("context_utilization") or {}
     bar = window_bar(entry) if used.get("breakdown") else None

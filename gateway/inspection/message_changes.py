@@ -40,10 +40,7 @@ class MessageChange:
 
 def message_changes(path: ConversationPath, request: PastRequest, sent: SentMessages) -> list[MessageChange] | None:
     """Each message of the branch up to the request, and what else was forwarded, in the order of what was forwarded.
-
-    Args:
-        sent: what was forwarded, with names; None is returned where nothing is known of that.
-    """
+    `sent`: what was forwarded, with names; None is returned where nothing is known of that."""
     if sent.messages is None:
         return None
     said = (*path.messages[: request.before], *request.brought)

@@ -66,10 +66,7 @@ def divergence(
 ) -> PrefixDivergence | None:
     """Where the current request's messages do not begin with those of the previous one; None where they do, or where
     one of them is not known exactly.
-
-    Args:
-        prices: gives the model's prices today, for what is on neither bill.
-    """
+    `prices`: gives the model's prices today, for what is on neither bill."""
     (entry_before, sent_before), (entry, sent) = previous, current
     old, new = sent_before.messages, sent.messages
     if old is None or new is None or not (sent_before.is_exact and sent.is_exact):

@@ -40,11 +40,7 @@ class TurnChoice:
     with_words: bool = False
 
     def of(self, turns: Sequence[PastTurn]) -> range:
-        """The indexes of these turns.
-
-        Raises:
-            NotFound: no turn of the branch begins with that message.
-        """
+        """The indexes of these turns. Raises NotFound: no turn of the branch begins with that message."""
         count = len(turns)
         if self.turn is not None:
             if self.turn > count:
@@ -78,15 +74,9 @@ class ExplanationReader:
         choice: TurnChoice = TurnChoice(),
     ) -> ExplainedConversation:
         """Some turns of a branch.
-
-        Args:
-            branch: the branch's last message; None: the current branch.
-
-        Raises:
-            ConversationNotFound: there is none of that id to be seen.
-            NotFound: the branch has no such turn.
-            StorageUnavailable: the storage cannot be reached.
-        """
+        `branch`: the branch's last message; None: the current branch.
+        Raises ConversationNotFound: there is none of that id to be seen; NotFound: the branch has no such turn;
+        StorageUnavailable: the storage cannot be reached."""
         outline = await self._outlines.outline(tenant, conversation_id)
         is_long = len(outline.messages) >= INLINE_MESSAGES
         path, turns = await offload_if(is_long, _branch, outline, branch)
@@ -103,11 +93,7 @@ class ExplanationReader:
 
     async def request(self, tenant: str | None, request_id: str) -> StoredRequest:
         """A request by `req_…` or `chatcmpl-…`.
-
-        Raises:
-            NotFound: there is none of that id to be seen.
-            StorageUnavailable: the storage cannot be reached.
-        """
+        Raises NotFound: there is none of that id to be seen; StorageUnavailable: the storage cannot be reached."""
         completion, branch = await self._outlines.request(tenant, request_id)
         entry = completion.ledger
         stored = StoredRequest(completion)

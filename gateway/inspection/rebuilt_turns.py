@@ -49,10 +49,7 @@ def in_turns(path: ConversationPath) -> ConversationPath:
 def turns_of(path: ConversationPath) -> list[PastTurn]:
     """The turns of a branch: each is a user message that begins one (`turn_starts`), or several of one request, and
     everything up to the next. Messages before the first user message belong to the first turn.
-
-    Args:
-        path: as `in_turns` gives it.
-    """
+    `path`: as `in_turns` gives it."""
     turns: list[list[PathMessage]] = []
     starts = set(turn_starts(each.message.role for each in path.messages)[1:])
     for index, each in enumerate(path.messages):
@@ -91,12 +88,8 @@ def sent_messages(
     without_items: WithoutItems,
 ) -> SentMessages:
     """What an answered request forwarded.
-
-    Args:
-        entry: its bill; None where it was paid elsewhere.
-        frame: what its model had been sent of the branch by then, where the messages do not say it.
-        without_items: takes items out of a block.
-    """
+    `entry`: its bill; None where it was paid elsewhere; `frame`: what its model had been sent of the branch by then,
+    where the messages do not say it; `without_items`: takes items out of a block."""
     answer = request.answer
     if answer is None or entry is None:
         return SentMessages(None, NO_BILL)

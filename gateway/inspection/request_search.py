@@ -83,10 +83,7 @@ def request_query(
 ) -> RequestQuery:
     """The query that these filters make; empty ones do not count. `sort` is one of `SORTS`, with `-` before it from the
     smallest up; a position stands under `older` or `newer`.
-
-    Raises:
-        FilterRefused: one of them cannot be used.
-    """
+    Raises FilterRefused: one of them cannot be used."""
     said = {name: value.strip() for name, value in given.items() if value and value.strip()}
     for name, value in said.items():
         if len(value) > MAX_CHARS:
@@ -179,10 +176,7 @@ def http_status(line: RequestLine) -> int | None:
 
 class RequestSearch:
     """Looks for requests in the storage. Each look is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions

@@ -105,10 +105,7 @@ def window_bar(entry: LedgerEntry) -> WindowBar:
 
 def _counted(left: LeftWindow, used: Json, records: Sequence[Json], tokens: int, standing: int) -> LeftWindow:
     """What left in tokens: as the bill has them, else by its characters, at what those that stayed took.
-
-    Args:
-        tokens: of the artifacts that stayed; `standing`: characters of those among them that the bill only counts.
-    """
+    `tokens`: of the artifacts that stayed; `standing`: characters of those among them that the bill only counts."""
     counted = (used.get("economics") or {}).get("realised_tokens")
     told = sum(bool(each.get("standing")) for each in records)
     left = replace(left, standing=max(0, int((used.get("artifacts_standing") or {}).get("count") or 0) - told))
@@ -120,11 +117,7 @@ def _counted(left: LeftWindow, used: Json, records: Sequence[Json], tokens: int,
 
 
 def left_window(used: Json) -> LeftWindow:
-    """What left the window of a request.
-
-    Args:
-        used: `context_utilization` of its bill.
-    """
+    """What left the window of a request. `used`: `context_utilization` of its bill."""
     records = records_of(used)
     reduced = tuple(each for each in records if each.get("strategy") not in (FULL, EXCLUDED) and not _is_of_turns(each))
     excluded = tuple(each for each in records if each.get("strategy") == EXCLUDED)

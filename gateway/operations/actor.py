@@ -25,10 +25,6 @@ async def tell_trail(
     tenant: str | None = None,
     **details: Any,
 ) -> None:
-    """Records what a command does, in a transaction of its own.
-
-    Raises:
-        StorageUnavailable: it could not be recorded.
-    """
+    """Records what a command does, in a transaction of its own. Raises StorageUnavailable: it could not be recorded."""
     event = NewEvent(command_actor(), action, object_id, tenant, details)
     await AuditLog(transactions, SystemClock(), is_strict=True).saw(event)

@@ -63,11 +63,7 @@ class CheckedSums:
 
 
 async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
-    """Compares all of them.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    """Compares all of them. Raises StorageUnavailable: the storage cannot be reached."""
     found = CheckedSums(compared=True, missing=await count_older(transactions))
     async for piece in compare_sums(transactions):
         found.days += piece.days
@@ -125,10 +121,8 @@ MAX_NAME_WIDTH = 60
 
 def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
     """Writes the report to `out`; returns 0 if all balances, 1 if not or if the storage cannot be read.
-
-    Raises:
-        ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`; `--by` names no group.
-    """
+    Raises ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`; `--by` names no
+    group."""
     now = clock.now()
     since, until = parse_period(options.since, options.until, now)
     query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user, options.agent)
@@ -143,11 +137,7 @@ def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: Te
 
 
 def groups(text: str) -> list[str]:
-    """The groups that `--by` names, in their order.
-
-    Raises:
-        ValueError: there is no such group.
-    """
+    """The groups that `--by` names, in their order. Raises ValueError: there is no such group."""
     found = [name.strip() for name in text.split(",") if name.strip()]
     for name in found:
         if name not in GROUPS:

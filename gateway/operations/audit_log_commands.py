@@ -38,10 +38,7 @@ def list_trail(
     settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
 ) -> int:
     """Writes the latest events, the oldest of these first; returns 1 if the storage cannot be read.
-
-    Raises:
-        ValueError: `--since` or `--until` is no time.
-    """
+    Raises ValueError: `--since` or `--until` is no time."""
     query = _query(options, clock, limit=options.limit, newest_first=True)
     screen = CommandScreen(out, environ)
 
@@ -63,10 +60,7 @@ def list_trail(
 
 def export_trail(settings: Settings, options: argparse.Namespace, clock: Clock, out: BinaryIO, err: TextIO) -> int:
     """Writes lines of JSON to `--output`, else to `out`, and records that it does; returns 1 if it cannot.
-
-    Raises:
-        ValueError: `--since` or `--until` is no time.
-    """
+    Raises ValueError: `--since` or `--until` is no time."""
     query = _query(options, clock, after=options.after)
 
     async def work(target: BinaryIO) -> None:
@@ -101,10 +95,7 @@ def export_trail(settings: Settings, options: argparse.Namespace, clock: Clock, 
 
 def verify_trail(settings: Settings, options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     """Says whether all events hold, and names the last; returns 1 if one does not, or the storage cannot be read.
-
-    Raises:
-        ValueError: `--from` stands without `--digest` or the other way round, or the digest is none.
-    """
+    Raises ValueError: `--from` stands without `--digest` or the other way round, or the digest is none."""
     begin = _anchor(options)
 
     async def work(transactions: DatabaseTransactions) -> int:

@@ -48,10 +48,7 @@ def check(settings: Settings) -> list[CheckResult]:
 
 def migrate_now(settings: Settings, *, finishing: bool = False) -> list[CheckResult]:
     """Upgrades the schema; safe from any number of processes at once.
-
-    Args:
-        finishing: also what has to wait until no older version runs any more.
-    """
+    `finishing`: also what has to wait until no older version runs any more."""
     with CommandProgress(sys.stderr, "migrating", "results moved" if finishing else "") as told:
         return asyncio.run(_collect(partial(_finish, told=told) if finishing else _migrate, settings))
 

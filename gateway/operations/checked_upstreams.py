@@ -157,11 +157,7 @@ def _places(
     settings: Settings, router: ConfiguredRouter, internal: _InternalModel
 ) -> tuple[str, list[ModelDeployment]]:
     """Where the model is served, in words, and its deployments there.
-
-    Raises:
-        Unauthorized: the client's key will be used.
-        GatewayError: its entry cannot be served.
-    """
+    Raises Unauthorized: the client's key will be used; GatewayError: its entry cannot be served."""
     if router.lists(internal.name):
         return "in model_list", router.all_of(internal.name, CALLER)
     found: dict[str, list[ModelDeployment]] = {}

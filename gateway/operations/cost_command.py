@@ -47,10 +47,7 @@ def costs(
     settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
 ) -> int:
     """Writes the tables; returns 1 if the storage cannot be read.
-
-    Raises:
-        ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other.
-    """
+    Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
     now = clock.now()
     since, until = parse_period(options.since, options.until, now)
     groups = groups_of(options.by)
@@ -75,10 +72,7 @@ def costs(
 
 def groups_of(text: str) -> list[tuple[str, ...]]:
     """What `--by` names: with commas a table for each, with `+` one by the combination.
-
-    Raises:
-        ValueError: there is no such group.
-    """
+    Raises ValueError: there is no such group."""
     found = [tuple(name.strip() for name in part.split("+")) for part in text.split(",") if part.strip()]
     for name in (name for by in found for name in by):
         if name not in GROUPS:

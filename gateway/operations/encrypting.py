@@ -27,10 +27,7 @@ CONTENT = "content"
 def encrypt(settings: Settings, out: TextIO, err: TextIO) -> int:
     """Seals all, and says of each table how many rows were not under the current key. Returns 1 if the storage cannot
     be used; run again it goes on from there.
-
-    Raises:
-        ValueError: no key is set, or the package for it is not installed.
-    """
+    Raises ValueError: no key is set, or the package for it is not installed."""
     if settings.storage.encryption_key is None:
         raise ValueError("storage.encryption_key is not set: there is no key to encrypt under")
     try:

@@ -51,11 +51,7 @@ class _SecretReferences:
     known: dict[str, str] = field(default_factory=dict)
 
     def without(self, value: Any, path: tuple[str, ...], label: str, *, secret: bool = False) -> Any:
-        """A value with references instead of secrets.
-
-        Args:
-            label: with what the names of its references begin.
-        """
+        """A value with references instead of secrets. `label`: with what the names of its references begin."""
         if isinstance(value, dict):
             return {
                 key: self.without(each, (*path, str(key)), label, secret=secret or _names_secret((*path, str(key))))
@@ -102,13 +98,9 @@ def _is_secret(text: Any) -> bool:
 
 
 def convert(path: str, environ: Mapping[str, str]) -> ConvertedConfig:
-    """
-    Args:
-        environ: the environment: of it nothing is read but whether it has LiteLLM's master key.
-
-    Raises:
-        ConfigurationError: the file is missing, or no mapping, or a section of it has no shape that could be read.
-    """
+    """`environ`: the environment: of it nothing is read but whether it has LiteLLM's master key.
+    Raises ConfigurationError: the file is missing, or no mapping, or a section of it has no shape that could be
+    read."""
     raw = read_file(path)
     moved = move_in(raw, {MASTER: REFERENCE + MASTER} if environ.get(MASTER) else {}, path, referring=True)
     taken = {*environment_names(), *(each.name for each in CLASSIC_NAMES), *_referred(raw)}
@@ -207,10 +199,7 @@ def _comments(lines: list[str]) -> str:
 
 def write(path: str, output: str | None, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
     """Converts a file; returns the command's exit status. A file that is there already is not written over.
-
-    Raises:
-        ConfigurationError: it cannot be converted, or not written.
-    """
+    Raises ConfigurationError: it cannot be converted, or not written."""
     converted = convert(path, environ)
     if output is None:
         out.write(converted.text)

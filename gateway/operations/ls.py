@@ -50,11 +50,7 @@ FORGOTTEN = "(deleted)"
 def ls(
     settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
 ) -> int:
-    """Writes the list; returns 1 if the storage cannot be read.
-
-    Raises:
-        ValueError: `--since` is no time.
-    """
+    """Writes the list; returns 1 if the storage cannot be read. Raises ValueError: `--since` is no time."""
     text = options.text or ""
     part = ListPart(
         ConversationChoice(

@@ -10,11 +10,8 @@ WAIT_SECONDS = 0.3
 
 class CommandProgress:
     """Counts while a command is at work (guarantee §13.9).
-
-    Args:
-        what: is done. `unit`: is counted, in the plural; "": seconds alone.
-        quiet: nothing is shown, since what the command writes goes to the same terminal.
-    """
+    `what`: is done. `unit`: is counted, in the plural; "": seconds alone. `quiet`: nothing is shown, since what the
+    command writes goes to the same terminal."""
 
     def __init__(
         self, err: TextIO, what: str, unit: str = "", *, quiet: bool = False, wait: float = WAIT_SECONDS

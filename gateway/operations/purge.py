@@ -46,10 +46,7 @@ def schedule_sweeps(
 
 async def sweep(retention: Retention, clock: Clock, retention_days: float | None) -> float | None:
     """Returns the fewest days for which a key keeps a conversation that is there.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     if retention_days is not None:
         deleted = await retention.expire_conversations(days_before(clock.now(), retention_days))
         if deleted:
@@ -79,11 +76,8 @@ def schedule_files(jobs: Scheduler, files: FileService, look: Callable[[], None]
 
 def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
     """Says what was deleted, or with `--dry-run` would be; returns 1 if the storage cannot be used.
-
-    Raises:
-        ValueError: `--older-than` is no time, or missing where no `conversation.retention_days` is set; `--user` is
-            empty, or stands beside `--older-than`; `--whole` stands without it.
-    """
+    Raises ValueError: `--older-than` is no time, or missing where no `conversation.retention_days` is set; `--user` is
+    empty, or stands beside `--older-than`; `--whole` stands without it."""
     try:
         work = _purge_user if _names_user(options) else _purge_old
         with CommandProgress(err, "purging", "conversations") as told:

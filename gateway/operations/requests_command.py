@@ -44,11 +44,7 @@ COLUMNS = (
 def requests(
     settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
 ) -> int:
-    """Writes the list; returns 1 if the storage cannot be read.
-
-    Raises:
-        FilterRefused: a filter cannot be used.
-    """
+    """Writes the list; returns 1 if the storage cannot be read. Raises FilterRefused: a filter cannot be used."""
     given = {name: value for name in (*FILTERS, "sort") if (value := getattr(options, name)) is not None}
     query = request_query(given, options.tenant, clock.now(), options.limit)
     screen = CommandScreen(out, environ)

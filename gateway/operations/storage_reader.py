@@ -16,10 +16,7 @@ Work = Callable[[DatabaseTransactions], Awaitable[int]]
 
 def run_reading(settings: Settings, work: Work, err: TextIO) -> int:
     """Runs `work` with the storage, opened for reading; returns what it returns, 1 if the storage cannot be read.
-
-    Raises:
-        ValueError: `storage.url` names no database.
-    """
+    Raises ValueError: `storage.url` names no database."""
     try:
         return asyncio.run(_with_storage(settings, work))
     except StorageUnavailable as error:

@@ -26,10 +26,7 @@ log = get_logger("gateway.operations.storage_upkeep")
 async def begin_preparing(settings: Settings, transactions: DatabaseTransactions) -> "asyncio.Task[None]":
     """Prepares the storage, in the background after `storage.timeout`. A process that cannot read what is stored ends,
     whenever that is found (guarantee §12.11).
-
-    Raises:
-        ContentUnreadable: it was found at once.
-    """
+    Raises ContentUnreadable: it was found at once."""
     preparing = asyncio.create_task(prepare_storage(settings, transactions))
     await asyncio.wait({preparing}, timeout=settings.storage.timeout)
     preparing.add_done_callback(_end_without_keys)
@@ -47,10 +44,7 @@ def _end_without_keys(preparing: "asyncio.Task[None]") -> None:
 async def prepare_storage(settings: Settings, transactions: DatabaseTransactions) -> None:
     """Brings the schema up to date, and notes the key of content; a storage that cannot be reached yet is tried again
     until it can.
-
-    Raises:
-        ContentUnreadable: content in it is under a key that is not configured.
-    """
+    Raises ContentUnreadable: content in it is under a key that is not configured."""
     while True:
         try:
             if settings.storage.auto_migrate:

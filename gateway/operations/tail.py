@@ -50,10 +50,8 @@ Told = tuple[RequestLine, Mapping[str, Any]]
 @dataclass(slots=True)
 class LedgerTail:
     """What was seen of the ledger, and what is new in it. Each method is a few short transactions.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached; what it would have found is found later.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached; what it would have found is found
+    later."""
 
     transactions: DatabaseTransactions
     choice: RequestChoice

@@ -43,10 +43,7 @@ def export_file(settings: Settings, options: argparse.Namespace, clock: Clock, o
 
 def import_file(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
     """Prints the new conversation's id; returns 1 if the file is no export or cannot be stored.
-
-    Raises:
-        ValueError: there are several tenants, and none is named.
-    """
+    Raises ValueError: there are several tenants, and none is named."""
     tenant = options.tenant or _only_tenant(settings)
     try:
         with CommandProgress(err, "importing"):

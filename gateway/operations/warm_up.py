@@ -173,10 +173,7 @@ def open_embedder(
     settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
 ) -> Embedder | None:
     """The embedder, not loaded or called yet; None where none is configured.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
+    Raises ConfigurationError: it cannot be used."""
     name = settings.context.embedding_model
     if name is None:
         return None

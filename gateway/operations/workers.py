@@ -53,11 +53,8 @@ class _WorkerSlot:
 
 class WorkerSupervisor:
     """Runs workers until it is asked to end.
-
-    Args:
-        work: what a worker does, in a process of its own; gives its exit status.
-        grace: seconds within which a worker that was asked to end has ended.
-    """
+    `work`: what a worker does, in a process of its own; gives its exit status; `grace`: seconds within which a worker
+    that was asked to end has ended."""
 
     def __init__(self, count: int, work: Work, grace: float) -> None:
         self._work, self._grace = work, grace

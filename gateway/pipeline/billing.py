@@ -63,12 +63,8 @@ def bill(
     attempted: AttemptedRequest, primary: Priced | None, now: float, unlisted: OmittedRecords | None = None
 ) -> SettledRequest:
     """The bill of a request.
-
-    Args:
-        primary: the last call to the primary model: neither a recall round nor a failed try that was retried.
-        now: on the monotonic clock, in seconds.
-        unlisted: what need not stand in the stored bill (ADR 19).
-    """
+    `primary`: the last call to the primary model: neither a recall round nor a failed try that was retried; `now`: on
+    the monotonic clock, in seconds; `unlisted`: what need not stand in the stored bill (ADR 19)."""
     answering = [*[(call.usage, call) for call in attempted.paid], *([primary] if primary is not None else ())]
     usages = [usage for usage, _ in answering]
     calls = (*attempted.failed, *[call for _, call in answering], *map(price_internal, attempted.internal))

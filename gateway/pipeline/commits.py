@@ -45,14 +45,9 @@ class TurnCommits:
 
     async def commit(self, commit: TurnCommit, admission: HeldAdmission | None, lost: str | None = None) -> None:
         """Writes a turn and its bill. A bill waits where the storage does not take it.
-
-        Args:
-            admission: what the request holds of budgets and limits.
-            lost: the error code of a bill whose turn could not be stored, where it has none.
-
-        Raises:
-            StorageUnavailable: the turn is not stored; its bill waits.
-        """
+        `admission`: what the request holds of budgets and limits; `lost`: the error code of a bill whose turn could not
+        be stored, where it has none.
+        Raises StorageUnavailable: the turn is not stored; its bill waits."""
         entry = commit.ledger
         self._writing[entry.request_id] = entry
         try:

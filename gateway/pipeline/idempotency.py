@@ -77,10 +77,7 @@ class IdempotencyGate:
     """Decides for each request with a key whether it runs or gets an earlier answer."""
 
     def __init__(self, claims: ClaimStore, store: ConversationStore, clock: Clock, hours: float) -> None:
-        """
-        Args:
-            hours: how long a key counts after its request was answered.
-        """
+        """`hours`: how long a key counts after its request was answered."""
         self._claims = claims
         self._store = store
         self._clock = clock
@@ -94,13 +91,9 @@ class IdempotencyGate:
 
     async def admit(self, identity: RequestIdentity, request: ChatRequest) -> RunPermit | StoredCompletion:
         """A permit to run the request, or the answer that it was given before.
-
-        Raises:
-            IdempotencyKeyInUse: a request with this key is being answered.
-            IdempotencyKeyMismatch: the key was used with another request.
-            AnswerNotKept: the request was answered, and the answer is not stored.
-            StorageUnavailable: whether the key was used cannot be known.
-        """
+        Raises IdempotencyKeyInUse: a request with this key is being answered; IdempotencyKeyMismatch: the key was used
+        with another request; AnswerNotKept: the request was answered, and the answer is not stored; StorageUnavailable:
+        whether the key was used cannot be known."""
         while (other := self._running.get(identity.place)) is not None:
             await (other.over if other.answered else other.admitted).wait()
             if other.claim is not None and not other.answered:
@@ -190,10 +183,7 @@ class IdempotencyGate:
 
     async def beat(self) -> None:
         """Records that this process is alive while it holds claims, and releases what it could not release before.
-
-        Raises:
-            StorageUnavailable: nothing was recorded; other processes may take the claims after `ALIVE_FOR`.
-        """
+        Raises StorageUnavailable: nothing was recorded; other processes may take the claims after `ALIVE_FOR`."""
         if self._held:
             until = self._clock.now() + ALIVE_FOR
             await self._claims.beat(self._process, until)

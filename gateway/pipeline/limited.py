@@ -39,10 +39,7 @@ class LimitedPipeline:
 
     async def answer(self, request: ChatRequest) -> WholeCompletion | PausedRequest:
         """As `Pipeline.answer`.
-
-        Raises:
-            BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is not so much left.
-        """
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is not so much left."""
         completion, admitted = await self._within(request, self._pipeline.answer)
         if admitted is None or isinstance(completion, PausedRequest):
             return completion
@@ -50,10 +47,7 @@ class LimitedPipeline:
         return replace(completion, headers={**completion.headers, **admitted.headers})
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer | PausedRequest:
-        """As `Pipeline.stream`. Until `aclose` it is one of the requests at once.
-
-        Raises: as `answer`.
-        """
+        """As `Pipeline.stream`. Until `aclose` it is one of the requests at once. Raises as `answer`."""
         answer, admitted = await self._within(request, self._pipeline.stream)
         if admitted is None or isinstance(answer, PausedRequest):
             return answer
@@ -68,10 +62,7 @@ class LimitedPipeline:
         return answer
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any] | PausedRequest:
-        """As `Pipeline.dry_run`: it is a request, and has no tokens.
-
-        Raises: as `answer`.
-        """
+        """As `Pipeline.dry_run`: it is a request, and has no tokens. Raises as `answer`."""
         admitted = await self._admit(request)
         try:
             return await self._pipeline.dry_run(request)
@@ -99,10 +90,7 @@ class LimitedPipeline:
     ) -> AdmittedRequest | None:
         """Lets in a call that is relayed, of which no more is known than whose it is and which model and user it names;
         None where nothing limits it.
-
-        Raises:
-            BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left.
-        """
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left."""
         model, user = named[0][:MODEL_CHARS], _cut(named[1])
         ask = AdmissionRequest(request_id, caller.tenant, caller.key_id, caller.project, user, model, at)
         return await self._quota.admit(ask, caller.key)

@@ -23,11 +23,8 @@ def new_frame(
     new: Sequence[ConversationMessage],
 ) -> NewFrame | None:
     """The frame of an answered request; None if the stored messages and earlier frames already say what it forwarded.
-
-    Args:
-        history: the conversation as it was before frames were put over it.
-        new: the request's messages under their ids, as they will be stored.
-    """
+    `history`: the conversation as it was before frames were put over it; `new`: the request's messages under their ids,
+    as they will be stored."""
     request = _FrameRequest(history, material, built.fitted, built.counting, new)
     added = replace(
         request.added(),

@@ -43,13 +43,8 @@ class OpenCalls:
 
     async def begin(self, run: RequestRun, prepared: PreparedRequest, internal: InternalCall | None = None) -> None:
         """Returns once the storage knows that a model is about to be asked: the primary, or an internal one.
-
-        Args:
-            prepared: for the target that is to be asked, or is being prepared.
-
-        Raises:
-            StorageUnavailable: it does not, and the request cannot go on without it.
-        """
+        `prepared`: for the target that is to be asked, or is being prepared.
+        Raises StorageUnavailable: it does not, and the request cannot go on without it."""
         if internal is not None:
             run.asking.append(internal)
         known = run.attempted(prepared=prepared)

@@ -110,10 +110,7 @@ class RelayedBills:
 
     async def begin(self, call: MeteredCall, size: int) -> None:
         """Writes down that a model is about to be asked, with a body of so many bytes.
-
-        Raises:
-            StorageReadOnly: no bill could be kept.
-        """
+        Raises StorageReadOnly: no bill could be kept."""
         model = call.deployment.model or UNKNOWN
         facts = self._parts.router.facts(model, call.deployment)
         about = {
@@ -139,20 +136,14 @@ class RelayedBills:
         self._open.close(call.request_id)
 
     def check_writable(self) -> None:
-        """
-        Raises:
-            StorageReadOnly: no bill could be kept.
-        """
+        """Raises StorageReadOnly: no bill could be kept."""
         self._parts.store.check_writable()
 
     async def most(
         self, path: str, deployment: ModelDeployment, model: str, fields: dict[str, Any], sizes: tuple[int, int]
     ) -> tuple[int | None, int]:
         """Picodollars (None: nobody knows) and tokens that a call may take at the most, by what its body tells.
-
-        Args:
-            sizes: bytes of the body, and of files in it.
-        """
+        `sizes`: bytes of the body, and of files in it."""
         facts = self._parts.router.facts(model or UNKNOWN, _served(deployment, model or UNKNOWN))
         count = partial(_at_most, self._parts.counters.counter(facts))
         longest = facts.max_output_tokens or LONGEST_OUTPUT

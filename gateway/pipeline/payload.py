@@ -122,10 +122,7 @@ def _unmarked(message: Json) -> Json:
 
 def with_binding(answer: Json, prepared: PreparedRequest, said: Iterable[Json]) -> Json:
     """An answer as it is stored: with the digest of what its thoughts are bound to.
-
-    Args:
-        said: the messages that it answers, as they went up.
-    """
+    `said`: the messages that it answers, as they went up."""
     if not is_signed(answer):
         return answer
     prefix = _prefix(prepared)

@@ -54,10 +54,7 @@ class Pipeline:
 
     async def answer(self, request: ChatRequest) -> WholeCompletion | PausedRequest:
         """Answers a request at once.
-
-        Raises:
-            GatewayError: as drawn in `errors`; what the failed call cost is in the ledger by then.
-        """
+        Raises GatewayError: as drawn in `errors`; what the failed call cost is in the ledger by then."""
         run = await self._opened(request)
 
         async def ask() -> JsonAnswer:
@@ -81,10 +78,7 @@ class Pipeline:
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer | PausedRequest:
         """Answers a request by a stream; returns once upstream has begun to answer.
-
-        Raises:
-            GatewayError: nothing has been sent yet.
-        """
+        Raises GatewayError: nothing has been sent yet."""
         run, stack = await self._opened(request), AsyncExitStack()
 
         async def ask() -> ChunkStream:
@@ -129,10 +123,7 @@ class Pipeline:
 
     async def _opened(self, asked: ChatRequest) -> RequestRun:
         """A request that may be asked, of which nothing is read yet.
-
-        Raises:
-            GatewayError: it may not; there is no bill.
-        """
+        Raises GatewayError: it may not; there is no bill."""
         self._parts.store.check_writable()
         target = self._routes.first(asked)
         for name in (asked.model, *asked.options.models.values()):  # a key's models are also those that plan for it
@@ -172,10 +163,7 @@ class Pipeline:
 
     async def _asked(self, run: RequestRun, send: Callable[[AttemptedRoute], Awaitable[T]]) -> T:
         """One answer: of the target that is prepared or, where that fails, of the next that may be asked.
-
-        Raises:
-            GatewayError: as drawn in `errors`, of who was asked last.
-        """
+        Raises GatewayError: as drawn in `errors`, of who was asked last."""
         route, at = AttemptedRoute(self._routes, run), self.settlement.clock.monotonic()
         if self._routes.has_fallbacks:
             await self._turned(run, route.better(), route)
@@ -194,10 +182,7 @@ class Pipeline:
         self, run: RequestRun, targets: AsyncIterator[Target], route: AttemptedRoute, error: GatewayError | None = None
     ) -> bool:
         """Whether the request is prepared for one of these targets, the first that can be asked.
-
-        Args:
-            error: of the try before, if there was one.
-        """
+        `error`: of the try before, if there was one."""
         before, cost = run.prepared.target, None
         async for target in targets:
             if error is not None and error.may_be_charged and cost is None:
@@ -227,18 +212,12 @@ class Pipeline:
             hook(prepared)
 
     def check_model(self, model: str, caller: RequestCaller) -> None:
-        """
-        Raises:
-            ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by it.
-        """
+        """Raises ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by it."""
         self._routes.check_model(model, caller)
 
     async def count(self, request: ChatRequest) -> int:
         """Tokens of a request's prompt as it was sent.
-
-        Raises:
-            ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by its model.
-        """
+        Raises ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by its model."""
         deployment, router = self._routes.check_model(request.model, request.caller), self._parts.router
         await router.learn(request.model, deployment)
         return await self._parts.context.count(request, router.facts(request.model, deployment))

@@ -48,10 +48,7 @@ class RequestPreparer:
 
     async def another(self, run: RequestRun, target: Target) -> PreparedRequest:
         """Steps 1 to 5 for another target than the one that `run` is prepared for, which stays as it is.
-
-        Raises:
-            GatewayError: it cannot be asked there.
-        """
+        Raises GatewayError: it cannot be asked there."""
         before = run.prepared
         prepared = replace(await self.opened(run.asked, target), conversation_id=before.conversation_id, own=before.own)
         if not prepared.request.is_proxied:
@@ -65,10 +62,7 @@ class RequestPreparer:
 
     async def opened(self, asked: ChatRequest, target: Target) -> PreparedRequest:
         """A request as its target takes it, of which nothing is read yet.
-
-        Raises:
-            InvalidRequest: it needs what the target has not; names the field.
-        """
+        Raises InvalidRequest: it needs what the target has not; names the field."""
         await self._parts.router.learn(target.model, target.chosen)
         request = asked if asked.model == target.model else replace(asked, model=target.model)
         facts = self._parts.router.facts(target.model, target.chosen)
@@ -138,10 +132,7 @@ class RequestPreparer:
 
     async def built(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
         """Steps 2 to 5 where they are needed, with room made above `clear_above` where that can be done.
-
-        Raises:
-            ContextLengthExceeded: it cannot be made to fit.
-        """
+        Raises ContextLengthExceeded: it cannot be made to fit."""
         if prepared.context is not None:
             return prepared
         made = await self._built_within(run, prepared)
@@ -166,10 +157,7 @@ class RequestPreparer:
     async def with_surplus(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest:
         """The request so that it fits with what features put into what goes up, such as placeholders (guarantee
         §12.10): tokens are counted of what the client said.
-
-        Raises:
-            ContextLengthExceeded: it cannot be made to.
-        """
+        Raises ContextLengthExceeded: it cannot be made to."""
         hooks, budget = self._parts.features.on_payload, prepared.budget
         if not hooks or prepared.context is None:
             return prepared
@@ -223,10 +211,7 @@ class RequestPreparer:
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Makes sure that budgets and limits have room for what a request may cost at the most: the prompt as counted
         plus the longest possible answer, multiplied by the number of calls that `recall` allows (guarantee §12.3).
-
-        Raises:
-            BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked.
-        """
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked."""
         request, facts = prepared.request, prepared.facts
         if request.admission is None or request.options.dry_run:  # which no bill of a primary call would give back
             return
@@ -249,12 +234,8 @@ class RequestPreparer:
     async def mended(self, run: RequestRun, refusal: UpstreamRefused) -> PreparedRequest:
         """The request as it may be sent once more to a target that has refused it: fitted anew, once, if it was too
         long; without what the upstream has not; or by chat completions.
-
-        Raises:
-            UpstreamRefused: this one, if it is of nothing that can be mended; an overflow with the figures that are
-                known.
-            InvalidRequest: the request needs what no other API has.
-        """
+        Raises UpstreamRefused: this one, if it is of nothing that can be mended; an overflow with the figures that are
+        known; InvalidRequest: the request needs what no other API has."""
         prepared = run.prepared
         if isinstance(refusal, UpstreamOverflow):
             return await self._refitted(run, refusal)

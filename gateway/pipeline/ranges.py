@@ -66,10 +66,7 @@ class MessageTexts:
         return self._known[message]
 
     def field(self, message: int, number: int) -> str:
-        """
-        Raises:
-            IndexError: there is none.
-        """
+        """Raises IndexError: there is none."""
         if number < COMPACTED:
             return self.fields(message)[number]
         key = message, number - COMPACTED
@@ -109,13 +106,8 @@ class RangeFinder:
 
     def said(self, text: str, own: int | None = None) -> Said:
         """A text as pieces.
-
-        Args:
-            own: the message that it is a form of, which is looked at first.
-
-        Raises:
-            Unsayable: a word of it stands in no message, and is none of the gateway's.
-        """
+        `own`: the message that it is a form of, which is looked at first.
+        Raises Unsayable: a word of it stands in no message, and is none of the gateway's."""
         pieces: Said = []
         at, last = 0, 0
         first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
@@ -197,11 +189,7 @@ def _add(pieces: Said, found: list[int]) -> None:
 
 
 def text_said(pieces: Said, texts: MessageTexts, ids: Sequence[str]) -> str:
-    """The text that such pieces are.
-
-    Raises:
-        IndexError, TypeError, ValueError: they are not of these messages.
-    """
+    """The text that such pieces are. Raises IndexError, TypeError, ValueError: they are not of these messages."""
     found = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -228,10 +216,7 @@ def plain_parts(content: Any) -> list[Any]:
 def parts_said(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:
     """A form's content: the numbers of parts that the message itself has, and texts as pieces, each with the number of
     the part that it stands for (-1: it is a new one).
-
-    Raises:
-        Unsayable: it has something else.
-    """
+    Raises Unsayable: it has something else."""
     if {k: v for k, v in form.items() if k != "content"} != {k: v for k, v in body.items() if k != "content"}:
         raise UnsayableForm("fields")
     before, found = plain_parts(body.get("content")), list[Any]()
@@ -263,10 +248,7 @@ def _is_text_of(part: Any, rest: dict[str, Any]) -> bool:
 
 def form_said(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: Sequence[str]) -> dict[str, Any]:
     """The form that such parts are of a message as its client sends it now.
-
-    Raises:
-        IndexError, KeyError, TypeError, ValueError: they are not of this message.
-    """
+    Raises IndexError, KeyError, TypeError, ValueError: they are not of this message."""
     content = body.get("content")
     own = as_parts(content)
     marks = [p[BREAKPOINT] for p in own if isinstance(p, dict) and p.get("type") == "text" and p.get(BREAKPOINT)]

@@ -84,10 +84,7 @@ class TurnReplayer:
 
     async def run(self, work: ReplayWork) -> bool:
         """Goes on behind the last finished turn. Returns whether all are done; else a tool is needed.
-
-        Raises:
-            GatewayError: a turn failed; nothing was emitted if that was before the first model began to answer.
-        """
+        Raises GatewayError: a turn failed; nothing was emitted if that was before the first model began to answer."""
         replay = work.replay
         async with self._held(replay.replay_id):
             state, number, first = await self._resumed(work)

@@ -28,11 +28,8 @@ def to_replay(
     path: ConversationPath, turns: Sequence[PastTurn], bills: Mapping[str, PastBill], change: ReplayChanges
 ) -> list[TurnToReplay]:
     """These turns as they are made again.
-
-    Args:
-        path: the branch that they are of, with its turns whole.
-        bills: of their requests, as far as they were paid here.
-    """
+    `path`: the branch that they are of, with its turns whole; `bills`: of their requests, as far as they were paid
+    here."""
     found = []
     for turn in turns:
         begins = turn.requests[0].before
@@ -110,12 +107,8 @@ def answered_calls(
     calls: Sequence[Json], results: Sequence[ReplayedResult], used: Sequence[Json], given: Mapping[str, str]
 ) -> tuple[list[Json], list[Json]]:
     """The results of these calls as messages, in the order of the calls, and the calls that have none.
-
-    Args:
-        results: those of the turn that is made again; each answers one call.
-        used: the calls that were answered already.
-        given: results that the client brings, by the ids of calls.
-    """
+    `results`: those of the turn that is made again; each answers one call; `used`: the calls that were answered
+    already; `given`: results that the client brings, by the ids of calls."""
     left = list(results)
     for call in used:
         _take(left, call)

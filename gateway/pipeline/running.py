@@ -64,10 +64,7 @@ class RunningTurns:
     async def ended(self, request: ChatRequest, chain: Sequence[ChainDigest]) -> None:
         """Returns once every turn that the request goes on from is committed, if its client has left or its commit has
         begun, or after `seconds`. A turn that somebody is still reading is not waited for.
-
-        Args:
-            chain: the chain digests after each message of the request.
-        """
+        `chain`: the chain digests after each message of the request."""
         if request.caller.tenant not in self._running:
             return
         keys = {*_names(request), *(_said(request, digest) for digest in chain)}

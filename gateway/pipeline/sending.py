@@ -58,11 +58,7 @@ class ModelRoutes:
         self._router = router
 
     def first(self, request: ChatRequest) -> Target:
-        """Where a request is to be asked first.
-
-        Raises:
-            ModelNotFound, Unauthorized: nowhere, or not for this caller.
-        """
+        """Where a request is to be asked first. Raises ModelNotFound, Unauthorized: nowhere, or not for this caller."""
         candidates = self.candidates(request)
         return Target(request.model, candidates, candidates.first)
 
@@ -72,11 +68,7 @@ class ModelRoutes:
         return alone or self._router.candidates(request.model, request.caller, hint_of(request))
 
     def check_model(self, model: str, caller: RequestCaller) -> ModelDeployment:
-        """Where a caller is answered by a model.
-
-        Raises:
-            ModelNotFound, ModelNotAllowed, Unauthorized: nowhere.
-        """
+        """Where a caller is answered by a model. Raises ModelNotFound, ModelNotAllowed, Unauthorized: nowhere."""
         found = self._router.deployment(model, caller)
         caller.check_model(model)
         return found
@@ -185,10 +177,7 @@ class AttemptedRoute:
         return None if asked.patience is None else asked.started + asked.patience - self._routes.clock.monotonic()
 
     def _other_models(self, kind: Kind, *, only_well: bool = False) -> Iterator[Target]:
-        """
-        Args:
-            only_well: a model of which all deployments rest is no better.
-        """
+        """`only_well`: a model of which all deployments rest is no better."""
         for model in self._named(kind):
             try:
                 candidates = self._routes.candidates(replace(self._run.asked, model=model))
@@ -237,11 +226,7 @@ class UpstreamSender:
         self._hooks = hooks
 
     async def whole(self, run: RequestRun, route: AttemptedRoute) -> JsonAnswer:
-        """A whole answer.
-
-        Raises:
-            GatewayError: as drawn in `errors`.
-        """
+        """A whole answer. Raises GatewayError: as drawn in `errors`."""
 
         async def complete(prepared: PreparedRequest, attempt: RoutingAttempt) -> JsonAnswer:
             request = upstream_request(prepared, self._headers(prepared, route), run.scope)
@@ -257,10 +242,7 @@ class UpstreamSender:
         return await self._mended(run, complete)
 
     async def opened(self, run: RequestRun, route: AttemptedRoute, stack: AsyncExitStack) -> ChunkStream:
-        """A stream that has begun; `stack` holds it open.
-
-        Raises: as `whole`.
-        """
+        """A stream that has begun; `stack` holds it open. Raises as `whole`."""
 
         async def opening(prepared: PreparedRequest, attempt: RoutingAttempt) -> ChunkStream:
             request = upstream_request(prepared, self._headers(prepared, route), run.scope)

@@ -63,10 +63,7 @@ class RequestSettlement:
 
     async def settle(self, run: RequestRun, outcome: UpstreamOutcome) -> SettledRequest:
         """Makes the bill, and commits turn and bill in one transaction.
-
-        Raises:
-            StorageUnavailable: the turn could not be stored: the client must not be told that it was.
-        """
+        Raises StorageUnavailable: the turn could not be stored: the client must not be told that it was."""
         request_id = run.asked.request_id
         self._settling[request_id] = run
         try:
@@ -114,18 +111,12 @@ class RequestSettlement:
 
     def recording_failure(self, run: RequestRun, record: StreamRecord | None = None) -> "FailureRecording":
         """Records what a request cost, and what was delivered of it, if the body fails or is cancelled.
-
-        Args:
-            record: of a stream, what was delivered so far.
-        """
+        `record`: of a stream, what was delivered so far."""
         return FailureRecording(self, run, record)
 
     async def failed(self, run: RequestRun, record: StreamRecord | None, error: BaseException) -> None:
         """Does so with what it failed by.
-
-        Raises:
-            InternalError: it is a fault of our own, which must not lose the bill, nor show its insides.
-        """
+        Raises InternalError: it is a fault of our own, which must not lose the bill, nor show its insides."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self.abandon(run, record)
         elif isinstance(error, GatewayError):

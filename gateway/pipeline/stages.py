@@ -367,11 +367,7 @@ class RequestRun:
         return self.is_committing or self._is_given_up
 
     def attempted(self, outcome: UpstreamOutcome = SO_FAR, prepared: PreparedRequest | None = None) -> AttemptedRequest:
-        """What it is by now.
-
-        Args:
-            prepared: for another target, which is to be asked next.
-        """
+        """What it is by now. `prepared`: for another target, which is to be asked next."""
         prepared = prepared or self.prepared
         number, route = prepared.target.number, prepared.wire.deployment.route
         left = {each.target.number: each.route for each in self._attempts if each.target.number < number}

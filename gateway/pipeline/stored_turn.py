@@ -157,10 +157,7 @@ class TurnRecorder:
 
 def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> RequestFailure | None:
     """How a request failed, and which of its tries did; None where none did.
-
-    Args:
-        with_words: what an upstream said is kept: it may quote what was said.
-    """
+    `with_words`: what an upstream said is kept: it may quote what was said."""
     outcome, started = attempted.outcome, attempted.prepared.request.started
     tries = tuple(_failed_try(each, started, with_words=with_words) for each in attempted.attempts if each.error)
     fault = outcome.fault
@@ -341,10 +338,7 @@ def _completion(attempted: AttemptedRequest) -> dict[str, Any] | None:
 
 def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
     """The turn with the token counts of its messages, so that later requests count only what is new to them.
-
-    Args:
-        counting: the counts that the request made; None or inexact where it surely fits.
-    """
+    `counting`: the counts that the request made; None or inexact where it surely fits."""
     if counting is None or not counting.is_exact:
         return turn
 

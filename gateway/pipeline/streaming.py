@@ -54,14 +54,8 @@ async def relay(
 ) -> None:
     """Sends chunks to the client: those that arrive together, together. Those between the first and the last are
     written where their bytes arrive, as long as the client reads as fast as they come.
-
-    Args:
-        stack: holds the upstream call open.
-        settled: called once turn and bill are committed.
-
-    Raises:
-        GatewayError: the stream broke off; what it cost is in the ledger by then.
-    """
+    `stack`: holds the upstream call open; `settled`: called once turn and bill are committed.
+    Raises GatewayError: the stream broke off; what it cost is in the ledger by then."""
     request = run.asked
     chunks = ChunkRelay(run.completion_id, request.choices, request.include_usage)
     record = chunks.record

@@ -241,10 +241,7 @@ def _put_over(
 def _frame(
     said: Mapping[str, Any], ids: Sequence[str], bodies: Sequence[dict[str, Any]], key: _FrameKey
 ) -> PromptFrame:
-    """
-    Raises:
-        ValueError: a form is not what it was. What is no frame at all raises whatever comes of it.
-    """
+    """Raises ValueError: a form is not what it was. What is no frame at all raises whatever comes of it."""
     texts = MessageTexts(bodies, compact)
     forms: dict[str, Form] = {}
     for name, (digest, parts) in said["forms"].items():
@@ -276,10 +273,7 @@ def _frame(
 
 def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) -> bytes | None:
     """The frame of a request as JSON; None where an earlier one says it still.
-
-    Raises:
-        Unsayable: it cannot be told without content.
-    """
+    Raises Unsayable: it cannot be told without content."""
     request, history, built, kept = prepared.request, prepared.history, prepared.context, prepared.kept_frame
     assert history is not None
     assert built is not None

@@ -215,11 +215,8 @@ COVERAGE = 0.5
 
 def lexical(corpus: SourceCorpus, terms: Terms, weights: Mapping[str, float] | None = None) -> Scores:
     """A score for each chunk, 0 where neither it nor its source's label holds any of the terms.
-
-    Args:
-        terms: the terms to look up, in order; only the first `MAX_TERMS` different ones count.
-        weights: of terms; 1 for those that are not in it.
-    """
+    `terms`: the terms to look up, in order; only the first `MAX_TERMS` different ones count; `weights`: of terms; 1 for
+    those that are not in it."""
     order = list(dict.fromkeys(term for term, _ in terms))[:MAX_TERMS]
     if not order or not corpus.count:
         return np.zeros(corpus.count)

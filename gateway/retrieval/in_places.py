@@ -60,10 +60,7 @@ def line_scores(corpus: SourceCorpus, named: NamedPlaces) -> Scores | None:
 def lines_named(named: NamedPlaces, source: SearchedSource, *, alone: bool = False) -> tuple[Span, ...]:
     """The stretches of a text that are the lines, rows and cells which a question names. Where files and sheets are
     named, it is theirs alone.
-
-    Args:
-        alone: lines of a text without marks count, too, though the question does not say of which text they are.
-    """
+    `alone`: lines of a text without marks count, too, though the question does not say of which text they are."""
     content = source.content
     if not named.lines or not content:
         return ()

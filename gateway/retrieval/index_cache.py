@@ -21,11 +21,7 @@ MAX_FORGOTTEN = 10_000
 
 class ContentIndexes:
     """An LRU cache of indexes by tenant and content digest, for threads. `hits` and `misses` count what was asked for.
-
-    Args:
-        max_bytes: of all indexes together.
-        ttl: seconds for which an index is kept.
-    """
+    `max_bytes`: of all indexes together; `ttl`: seconds for which an index is kept."""
 
     def __init__(self, max_bytes: int, ttl: float, clock: Clock) -> None:
         self._indexes: BoundedCache[str, ContentIndex] = BoundedCache(
@@ -76,13 +72,10 @@ KEPT_CHARS = 2000
 
 
 class PassageFinder:
-    """Relevance for one request (`core.types.relevance.Relevance`): indexes each text once, and not at all if its
-    index is kept. numpy and the stemmers are loaded at the first call.
-
-    Args:
-        kept: where indexes are kept beyond the request; None: nowhere.
-        noted: indexes of short texts that can be recalled, as the request before had them.
-    """
+    """Relevance for one request (`core.types.relevance.Relevance`): indexes each text once, and not at all if its index
+    is kept. numpy and the stemmers are loaded at the first call.
+    `kept`: where indexes are kept beyond the request; None: nowhere; `noted`: indexes of short texts that can be
+    recalled, as the request before had them."""
 
     def __init__(
         self, kept: ContentIndexes | None, tenant: str, noted: "NotedForms[str, ContentIndex] | None" = None

@@ -33,10 +33,7 @@ OTHERS_SHARE = 0.2
 
 def speaker_weights(corpus: SourceCorpus, question: str) -> Scores | None:
     """For each chunk 1, or `OTHERS_SHARE` where it is a turn of somebody whom the question does not name.
-
-    Returns:
-        None if the question names none of the speakers, or all of them.
-    """
+    None if the question names none of the speakers, or all of them."""
     names = [speaker(source) for source in corpus.sources]
     turns = [source.kind == "turn" for source in corpus.sources]
     known = {name for name in names if name}

@@ -155,10 +155,7 @@ def position_scores(corpus: SourceCorpus, question: str) -> Scores | None:
 
 def position(question: str, tools: frozenset[str]) -> NamedPosition | None:
     """The position that a question asks for, None if it asks for none.
-
-    Args:
-        tools: words in the names of the tools: `the second grep` is the second text of that tool.
-    """
+    `tools`: words in the names of the tools: `the second grep` is the second text of that tool."""
     text: tuple[int, str] | None = None
     record: tuple[int, str] | None = None
     edge = 0 if BEGIN.search(question) else LAST if END.search(question) else None
@@ -249,10 +246,7 @@ OTHER_PIECE = 0.5
 def named_records(corpus: SourceCorpus, terms: Terms, weights: dict[str, float]) -> Scores | None:
     """Scores of the chunks that hold a rare identifier or name of the question, and of the other pieces of their
     records: those first that hold the most of its other terms. None if there is no such chunk.
-
-    Args:
-        weights: of terms; 1 for those that are not in it.
-    """
+    `weights`: of terms; 1 for those that are not in it."""
     identifiers = list(dict.fromkeys(term for term, kind in terms if kind in (IDENTIFIER, NAME)))
     if not identifiers or not corpus.count:
         return None

@@ -74,11 +74,7 @@ def _of_text(text: str) -> float | None:
 
 
 def _moment(text: str) -> float | None:
-    """Seconds of a date.
-
-    Raises:
-        ValueError: there is no such day.
-    """
+    """Seconds of a date. Raises ValueError: there is no such day."""
     if found := DATE.match(text):
         year, month, day, hour, minute, second = (int(group or 0) for group in found.groups())
         return date(year, month, day).toordinal() * DAY + hour * 3600 + minute * 60 + second

@@ -111,10 +111,7 @@ class AuditLog:
 
     async def saw(self, event: NewEvent) -> None:
         """Records an event before its answer is sent.
-
-        Raises:
-            StorageUnavailable: it could not be recorded, and so must not be shown.
-        """
+        Raises StorageUnavailable: it could not be recorded, and so must not be shown."""
         at = self._clock.now()
         try:
             await self._transactions.run(lambda connection: append(connection, event, at), write=True)
@@ -173,10 +170,7 @@ async def all_events(transactions: DatabaseTransactions, query: TrailQuery) -> A
 async def verify(transactions: DatabaseTransactions, begin: ChainAnchor | None = None) -> ChainVerdict:
     """Checks the chain from its first event on, or from the one that an earlier export or check had: then the events up
     to that one are known to have been the last at that time, and if they are gone it is found.
-
-    Raises:
-        StorageUnavailable: the storage cannot be read.
-    """
+    Raises StorageUnavailable: the storage cannot be read."""
     secret = await transactions.run(read_secret) or b""
     last: ChainAnchor | None = None
     count, number = 0, begin.number if begin is not None else 1

@@ -19,11 +19,7 @@ FIGURES = (
 
 
 class SqlCalibrations:
-    """Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    """Each method is one short transaction. Raises StorageUnavailable: the storage cannot be reached."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions

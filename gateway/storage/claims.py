@@ -41,10 +41,7 @@ class ClaimStore:
 
     async def take(self, claim: RequestClaim, *, alive_until: datetime | None) -> ClaimRecord | None:
         """Takes the claim if it is free and returns None, else the record that holds it.
-
-        Args:
-            alive_until: stored with the claim's process; None leaves that as it is.
-        """
+        `alive_until`: stored with the claim's process; None leaves that as it is."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> ClaimRecord | None:

@@ -119,10 +119,7 @@ KEPT = timedelta(hours=1)
 
 class ArrivingTexts:
     """Each method is one or more short transactions.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
         self._transactions = transactions
@@ -179,10 +176,7 @@ TRIES = 3
 
 class LargeDocuments:
     """Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
         self._transactions = transactions
@@ -210,10 +204,7 @@ class LargeDocuments:
 
     async def claim(self, holder: str, served: Collection[str] = ()) -> IndexClaim | None:
         """The oldest document whose index is not finished and that no other process is at; None if there is none.
-
-        Args:
-            served: tenants whose turn comes after that of all others.
-        """
+        `served`: tenants whose turn comes after that of all others."""
         now = self._clock.now()
         free = sa.or_(DOCUMENTS.c.held_until.is_(None), DOCUMENTS.c.held_until < now)
         due = (DOCUMENTS.c.status == BUILDING, free)

@@ -33,11 +33,8 @@ Position = tuple[datetime, str]
 
 def open_ledger(settings: StorageSettings) -> DatabaseTransactions:
     """The database that `storage.url` names, for reading.
-
-    Raises:
-        ValueError: the URL is none, or of a database that is not supported, or keys cannot be used.
-        StorageUnavailable: there is no such SQLite file.
-    """
+    Raises ValueError: the URL is none, or of a database that is not supported, or keys cannot be used;
+    StorageUnavailable: there is no such SQLite file."""
     url = parse_url(settings.url)
     is_file = url.get_backend_name() == "sqlite"
     opened: Any = ReadOnlySqlite(url, settings.timeout) if is_file else ReadOnlyPostgres(url, settings)
@@ -47,12 +44,9 @@ def open_ledger(settings: StorageSettings) -> DatabaseTransactions:
 
 
 async def ledger_pages(transactions: DatabaseTransactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:
-    """The rows in the order in which their requests arrived; each page is a transaction of its own, since one over
-    all of them would keep the database from tidying up behind the server.
-
-    Raises:
-        StorageUnavailable: it cannot be reached, or is not on this version's schema.
-    """
+    """The rows in the order in which their requests arrived; each page is a transaction of its own, since one over all
+    of them would keep the database from tidying up behind the server.
+    Raises StorageUnavailable: it cannot be reached, or is not on this version's schema."""
     await require_current(transactions)
     names: Sequence[str] = ()
     if (user := query.end_user) is not None:

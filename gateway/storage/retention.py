@@ -45,24 +45,16 @@ class Retention:
     ) -> int:
         """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. One that a
         request is at work on is passed over. Returns how many were deleted.
-
-        Args:
-            by: who deletes, as the trail tells it; each transaction records what it deleted. None: retention.
-            told: is told how many more were deleted.
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached; what was deleted by then is.
-        """
+        `by`: who deletes, as the trail tells it; each transaction records what it deleted. None: retention. `told`: is
+        told how many more were deleted.
+        Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
         return await self._expire(lambda: self._expired(before, tenant), by, told)
 
     async def expire_by_keys(self) -> tuple[int, float | None]:
         """Deletes the conversations that have outlived what the keys say with which they were made or continued
         (guarantee §12.13). Returns how many were deleted, and the shortest time that any conversation is kept by, in
         days; None where no key says one.
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached; what was deleted by then is.
-        """
+        Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
         deleted, shortest, days = 0, None, await self._transactions.run(lambda c: c.execute(_SHORTEST).scalar())
         while days is not None:
             shortest = days if shortest is None else shortest
@@ -102,10 +94,7 @@ class Retention:
     async def expire_claims(self) -> None:
         """Deletes claims that have expired, and processes that have not been alive for a day. A claim of a running
         request lives as long as its process. Wipes what a reader kept from being wiped before.
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached.
-        """
+        Raises StorageUnavailable: the storage cannot be reached."""
         now = self._clock.now()
         claims, processes = schema.claims.c, schema.processes.c
         alive = sa.exists().where(processes.id == claims.process, processes.alive_until > now).correlate(schema.claims)
@@ -118,18 +107,12 @@ class Retention:
 
     async def expire_texts(self) -> int:
         """Deletes texts of large documents whose turns were never stored. Returns how many were deleted.
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached.
-        """
+        Raises StorageUnavailable: the storage cannot be reached."""
         return await ArrivingTexts(self._transactions, self._clock).expire()
 
     async def expire_things(self) -> int:
         """Deletes things whose `memory.things_days` are over. Returns how many were deleted.
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached; what was deleted by then is.
-        """
+        Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
         now, deleted = self._clock.now(), 0
         while count := await self._transactions.run(lambda connection: expire(connection, now, THINGS), write=True):
             deleted += count

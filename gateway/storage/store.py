@@ -71,10 +71,7 @@ USED_FOR = timedelta(hours=1)
 
 class ConversationStore:
     """Each method is one short transaction; none is open while a model is being waited for (guarantee §3.7).
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(
         self,
@@ -369,19 +366,13 @@ class ConversationStore:
 
     def check_writable(self) -> None:
         """Asked before anything is paid for, as no bill could be kept of it (guarantee §3.6).
-
-        Raises:
-            StorageReadOnly: the storage refused a write, and has taken none since.
-        """
+        Raises StorageReadOnly: the storage refused a write, and has taken none since."""
         if self._transactions.writes.are_refused:
             raise StorageReadOnly
 
     async def probe(self) -> None:
         """Writes something and deletes it, as much as a turn may take.
-
-        Raises:
-            StorageUnavailable: it is not taken. `StorageReadOnly`: as nothing can be written.
-        """
+        Raises StorageUnavailable: it is not taken. `StorageReadOnly`: as nothing can be written."""
         await self._transactions.run(write_probe, write=True)
         self._transactions.writes.taken()
 
@@ -401,10 +392,7 @@ class ConversationStore:
 
     async def ready(self) -> bool:
         """Whether the storage answers, takes writes, and this version may run on its schema.
-
-        Raises:
-            StorageUnavailable: it does not answer. `StorageReadOnly`: it takes no writes.
-        """
+        Raises StorageUnavailable: it does not answer. `StorageReadOnly`: it takes no writes."""
         transactions = self._transactions
 
         def work(connection: sa.Connection) -> tuple[bool, bool]:

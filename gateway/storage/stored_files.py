@@ -64,10 +64,7 @@ async def contents_elsewhere(
     transactions: DatabaseTransactions, current: str | None, after: PlacedContent | None
 ) -> list[PlacedContent]:
     """The next contents that are not under the key `current`, in the order of tenants and digests.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     query = sa.select(CONTENT.tenant, CONTENT.digest, CONTENT.place, CONTENT.object)
     query = query.where(_is_other(current)).order_by(CONTENT.tenant, CONTENT.digest).limit(CONTENTS_LISTED)
     if after is not None:
@@ -84,10 +81,7 @@ def kinds_elsewhere(connection: sa.Connection, current: str | None) -> Counter[s
 
 async def move_content(transactions: DatabaseTransactions, content: PlacedContent, object_name: str) -> bool:
     """Says that a content is elsewhere in its store from now on. False: it was deleted or moved meanwhile.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     own = (CONTENT.tenant == content.tenant, CONTENT.digest == content.digest, CONTENT.object == content.place.object)
 
     def work(connection: sa.Connection) -> bool:
@@ -117,10 +111,7 @@ EXPIRED = 100
 
 class FileRows:
     """Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
     def __init__(
         self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
@@ -140,10 +131,7 @@ class FileRows:
     ) -> ContentPlace:
         """Adds a file whose content stands at `place`. Returns where its content is from now on: somewhere else if the
         tenant had it already, and then what stands at `place` is nobody's.
-
-        Args:
-            check: is told what the tenant keeps without it; what it raises undoes all.
-        """
+        `check`: is told what the tenant keeps without it; what it raises undoes all."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> ContentPlace:
@@ -162,29 +150,19 @@ class FileRows:
         return await self._transactions.run(work, write=True)
 
     async def page(self, tenant: str, query: FileQuery) -> FilePage:
-        """A page of a tenant's files.
-
-        Raises:
-            FileNotFound: `query.after` is none of them.
-        """
+        """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
 
     async def find(self, tenant: str, file_id: str) -> tuple[FileRecord, ContentPlace]:
-        """
-        Raises:
-            FileNotFound: the tenant has none of that id.
-        """
+        """Raises FileNotFound: the tenant has none of that id."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: _find(connection, tenant, file_id, now))
 
     async def delete(self, tenant: str, file_id: str, by: AuditActor | None) -> ContentPlace | None:
         """Deletes a file, and what conversations hold of it; with the last file of its content what was read of that.
         Returns where the content stood that is nobody's now.
-
-        Raises:
-            FileNotFound: the tenant has none of that id.
-        """
+        Raises FileNotFound: the tenant has none of that id."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> tuple[ContentPlace | None, tuple[str, ...], list[str]]:
@@ -361,14 +339,8 @@ def list_files(
     connection: sa.Connection, tenant: str | None, limit: int, now: datetime, after: str | None = None
 ) -> list[HeldFile]:
     """The latest files first, without those whose time is over.
-
-    Args:
-        tenant: None: of all.
-        after: the id of a file: those behind it.
-
-    Raises:
-        FileNotFound: there is no file `after`.
-    """
+    `tenant`: None: of all; `after`: the id of a file: those behind it.
+    Raises FileNotFound: there is no file `after`."""
     query = sa.select(FILE.tenant, *COLUMNS).where(living(now))
     if tenant is not None:
         query = query.where(FILE.tenant == tenant)
@@ -383,14 +355,8 @@ def list_files(
 
 def find_held(connection: sa.Connection, tenant: str | None, file_id: str, now: datetime | None) -> HeldFile:
     """One file, with the conversations that hold what was read of it.
-
-    Args:
-        tenant: None: whosever it is.
-        now: None: also one whose time is over.
-
-    Raises:
-        FileNotFound: there is none, or it is another tenant's.
-    """
+    `tenant`: None: whosever it is; `now`: None: also one whose time is over.
+    Raises FileNotFound: there is none, or it is another tenant's."""
     joined = sa.and_(CONTENT.tenant == FILE.tenant, CONTENT.digest == FILE.digest)
     query = sa.select(FILE.tenant, *COLUMNS, CONTENT.place).join_from(files, file_contents, joined)
     query = query.where(FILE.id == file_id)

@@ -71,10 +71,8 @@ def is_well_formed(token: str) -> bool:
 
 class KeyStore:
     """Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or a newer version wrote what is there.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or a newer version wrote what is
+    there."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: Clock, secret: HoldsSecret) -> None:
         self._transactions = transactions
@@ -173,14 +171,9 @@ class KeyStore:
         seen: datetime | None = None,
     ) -> StoredKey | None:
         """Changes what is said of a key; None if there is none. One that is revoked stays as it is.
-
-        Args:
-            change: makes the new fields out of those that are there; it may raise.
-            seen: `updated_at` of the key that the change was made for; None: of whichever is there.
-
-        Raises:
-            KeyChanged: it was changed after `seen`.
-        """
+        `change`: makes the new fields out of those that are there; it may raise; `seen`: `updated_at` of the key that
+        the change was made for; None: of whichever is there.
+        Raises KeyChanged: it was changed after `seen`."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> StoredKey | None:

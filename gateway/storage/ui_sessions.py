@@ -21,10 +21,7 @@ SESSIONS = schema.ui_sessions
 
 class UiSessions:
     """Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: Clock, store: ConversationStore) -> None:
         self._transactions = transactions

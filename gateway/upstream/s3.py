@@ -25,10 +25,7 @@ class S3Contents:
     """Objects of one bucket, below one prefix."""
 
     def __init__(self, settings: S3Settings, client: httpx.AsyncClient) -> None:
-        """
-        Raises:
-            ValueError: the package `botocore` is not installed, or there are no keys.
-        """
+        """Raises ValueError: the package `botocore` is not installed, or there are no keys."""
         self._signer = _signer(settings)
         base = (settings.endpoint or f"https://s3.{settings.region}.amazonaws.com").rstrip("/")
         self._bucket = f"{base}/{quote(settings.bucket)}"
@@ -95,10 +92,7 @@ class S3Contents:
 
     async def reach(self) -> None:
         """Asks for one name, as `names` does.
-
-        Raises:
-            StorageUnavailable: the bucket does not answer, or not these keys.
-        """
+        Raises StorageUnavailable: the bucket does not answer, or not these keys."""
         await self._ask("GET", None, {"list-type": "2", "prefix": self._prefix, "max-keys": "1"})
 
     async def _begin(self, name: str) -> str:

@@ -64,21 +64,14 @@ class TrailList:
 
 
 def _admin(caller: RequestCaller) -> RequestCaller:
-    """
-    Raises:
-        Forbidden: it is for administrators alone.
-    """
+    """Raises Forbidden: it is for administrators alone."""
     if ADMIN not in caller.roles:
         raise Forbidden("The trail is for keys of role 'admin'; where there are no keys, for `gateway trail`.")
     return caller
 
 
 def trail_query(given: Query) -> TrailQuery:
-    """The parameters of a list of events.
-
-    Raises:
-        InvalidRequest: a parameter breaks its rule; names it.
-    """
+    """The parameters of a list of events. Raises InvalidRequest: a parameter breaks its rule; names it."""
     for name in ("action", "actor"):
         if name in given and not NAME.fullmatch(given[name]):
             raise invalid(name, "must be 1 to 64 letters, digits, dots, dashes or underscores")

@@ -67,10 +67,7 @@ def default_model(settings: Settings) -> str | None:
 
 def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str | None]:
     """A body as one of `/v1/chat/completions`, and the client's own name of the conversation, if it is one.
-
-    Raises:
-        InvalidRequest: a field breaks a rule; `param` names it.
-    """
+    Raises InvalidRequest: a field breaks a rule; `param` names it."""
     body = json_body(raw)
     said = read(SAID, body)
     for name in NOT_HERE:

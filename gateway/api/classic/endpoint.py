@@ -102,10 +102,8 @@ class ClassicConversations:
 
     async def _about(self, call: ApiCall) -> Json:
         """The conversations that are about a workflow, the latest first.
-
-        Raises:
-            Unauthorized: callers without a key are one tenant; the ids of conversations are all that keeps them apart.
-        """
+        Raises Unauthorized: callers without a key are one tenant; the ids of conversations are all that keeps them
+        apart."""
         if call.tenant == ANONYMOUS:
             raise Unauthorized("An API key is required to list the conversations that are about a workflow.")
         name = call.path["spec_id"]
@@ -119,10 +117,7 @@ class ClassicConversations:
 
 async def find(records: ConversationRecords, call: ApiCall, name: str | None = None) -> ConversationRecord:
     """The conversation of the path, or of that name, by its id or by its client's own name.
-
-    Raises:
-        ConversationNotFound: the tenant has none.
-    """
+    Raises ConversationNotFound: the tenant has none."""
     name = call.path["conversation_id"] if name is None else name
     if CONVERSATION_ID.match(name):
         return await records.find(call.tenant, name)

@@ -73,10 +73,7 @@ class CompressEndpoint:
     def _read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> "_CompressRequest":
-        """
-        Raises:
-            InvalidRequest: a field breaks a rule; `param` names it.
-        """
+        """Raises InvalidRequest: a field breaks a rule; `param` names it."""
         body = json_body(raw)
         check_spelling(body, self._settings)
         reading = read_request(body, headers, counted=True) if _is_anthropics(body) else None

@@ -102,10 +102,7 @@ def as_store_message(name: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def completion_query(query: Query) -> CompletionQuery:
     """OpenAI's parameters of a list, `conversation` and `agent`; others are ignored.
-
-    Raises:
-        InvalidRequest: a parameter breaks its rule; names it.
-    """
+    Raises InvalidRequest: a parameter breaks its rule; names it."""
     check_named(query, "conversation", "model", "after", "agent")
     found = (query.get("conversation"), query.get("model"), metadata_of(query), limit_of(query), query.get("after"))
     return CompletionQuery(*found, newest_first=newest_first(query, "asc"), agent=query.get("agent"))

@@ -57,10 +57,7 @@ def as_context(found: WindowRecord) -> dict[str, Any]:
 
 def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> dict[str, Any]:
     """How full a window is, of what, and what left it. Zeros and nulls where nothing was counted.
-
-    Args:
-        used: `context_utilization` of a bill.
-    """
+    `used`: `context_utilization` of a bill."""
     window, budget = used.get("context_window"), used.get("budget_tokens")
     tokens, breakdown = used.get("tokens_used") or 0, used.get("breakdown") or {}
 

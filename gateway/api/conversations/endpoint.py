@@ -47,13 +47,8 @@ MAX_ITEMS = 20
 
 def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage, ...]:
     """The chat messages that `items` are, without ids.
-
-    Args:
-        keeps: their sender's files are kept here, so that pictures may be named by ids.
-
-    Raises:
-        InvalidRequest: an item breaks a rule; names `items[i]…`.
-    """
+    `keeps`: their sender's files are kept here, so that pictures may be named by ids.
+    Raises InvalidRequest: an item breaks a rule; names `items[i]…`."""
     if value is None:
         raise missing("items")
     if not isinstance(value, list):
@@ -80,10 +75,7 @@ def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage
 
 
 def _check_pictures(message: ReadMessage) -> None:
-    """
-    Raises:
-        InvalidRequest: one is named by an id.
-    """
+    """Raises InvalidRequest: one is named by an id."""
     content, field = message.body.get("content"), "output" if message.body["role"] == "tool" else "content"
     for index, part in enumerate(parts_of(content)):
         if named_picture(part) is not None:
@@ -153,10 +145,7 @@ def as_spent(spent: RequestSpending) -> dict[str, Any]:
 
 def given_team_task(value: Any) -> tuple[str | None, dict[str, Any]]:
     """What the agents of a conversation work on, as it is kept, and a warning where that is not all of it.
-
-    Raises:
-        InvalidRequest: it is no string.
-    """
+    Raises InvalidRequest: it is no string."""
     if value is None:
         return None, {}
     if not isinstance(value, str):
@@ -166,11 +155,7 @@ def given_team_task(value: Any) -> tuple[str | None, dict[str, Any]]:
 
 
 def record_query(query: Mapping[str, str]) -> RecordQuery:
-    """The parameters of a list of conversations.
-
-    Raises:
-        InvalidRequest: a parameter breaks its rule; names it.
-    """
+    """The parameters of a list of conversations. Raises InvalidRequest: a parameter breaks its rule; names it."""
     check_named(query, "after", "session")
     after = query.get("after")
     if after is not None and not CONVERSATION_ID.match(after):

@@ -182,10 +182,7 @@ EXPORT = TypeAdapter(ExportDocument)
 
 def parse_export(raw: bytes) -> ImportedConversation:
     """The conversation that a document holds. Takes a while for a large one.
-
-    Raises:
-        InvalidRequest: it is no JSON, or a field breaks its rule; names the field, as in `messages[3].parent`.
-    """
+    Raises InvalidRequest: it is no JSON, or a field breaks its rule; names the field, as in `messages[3].parent`."""
     try:
         value = jsons.checked(raw, jsons.loads(raw), most_deep=MAX_DEPTH)
     except jsons.JSONDecodeError as error:

@@ -106,10 +106,7 @@ class ReplayEndpoint:
 
     async def _known(self, asking: "_ReplayCaller", fields: ReplayField) -> ReplayField:
         """The same, with the replay that its `Idempotency-Key` began, if it has.
-
-        Raises:
-            IdempotencyKeyMismatch: that was asked for otherwise.
-        """
+        Raises IdempotencyKeyMismatch: that was asked for otherwise."""
         tenant, conversation_id, name = asking.caller.tenant, asking.conversation_id, asking.name
         known = await self.replays.find_begun(tenant, conversation_id, name) if name is not None else None
         if known is None:

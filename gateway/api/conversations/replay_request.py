@@ -72,10 +72,7 @@ BODY = TypeAdapter(ReplayField)
 
 
 def replay_field(body: Json) -> ReplayField:
-    """
-    Raises:
-        InvalidRequest: a field breaks its rule; `param` names it.
-    """
+    """Raises InvalidRequest: a field breaks its rule; `param` names it."""
     fields = read(BODY, body)
     if fields.replay_id is not None:
         for name in body.keys() - WHEN_RESUMED:
@@ -103,11 +100,7 @@ def asked_for(fields: ReplayField) -> ReplayChanges:
 
 
 def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[PastTurn]:
-    """The turns from `from_turn` to `to_turn`.
-
-    Raises:
-        InvalidRequest: there are none; names the field.
-    """
+    """The turns from `from_turn` to `to_turn`. Raises InvalidRequest: there are none; names the field."""
     count = len(turns)
     if not count:
         raise invalid("from_turn", "must be a turn, and this conversation has none")
@@ -122,11 +115,8 @@ def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[
 
 
 def check_turns(turns: Sequence[TurnToReplay], change: ReplayChanges) -> None:
-    """
-    Raises:
-        InvalidRequest: something is missing that the turns need; an agent is named that is not among them; nothing is
-            left that the first turn answers.
-    """
+    """Raises InvalidRequest: something is missing that the turns need; an agent is named that is not among them;
+    nothing is left that the first turn answers."""
     first = turns[0]
     if first.before is None and first.asks and not first.asks[0].messages:
         raise invalid("from_turn", f"must be a turn whose question is there: that of turn {first.number} was deleted")
@@ -160,10 +150,7 @@ class RequestMaker:
     def __call__(
         self, ask: ReplayedRequest, messages: Sequence[Json], branch: BranchPoint, *, dry_run: bool = False
     ) -> ChatRequest:
-        """
-        Raises:
-            InvalidRequest: a field of the replay breaks a rule of chats; names it as the replay has it.
-        """
+        """Raises InvalidRequest: a field of the replay breaks a rule of chats; names it as the replay has it."""
         asked = self._replay.asked
         parameters = {name: value for name, value in asked.parameters.items() if name != "tools" or value}
         context = {"planning": "never", **asked.context, "dry_run": True} if dry_run else asked.context

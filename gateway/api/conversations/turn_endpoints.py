@@ -74,10 +74,7 @@ class TurnEndpoints:
 
 
 def _number(text: str, most: int) -> int:
-    """
-    Raises:
-        TurnNotFound: there is no such turn.
-    """
+    """Raises TurnNotFound: there is no such turn."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0
     if not 1 <= number <= most:
         known = f"it has {most}, counted from 1" if most else "it has none"

@@ -40,11 +40,7 @@ MIN_SECONDS, MAX_SECONDS = 3600, 2_592_000
 
 class UploadForm:
     """One form. `pieces` is read once, to its end; then `said` tells what else it holds.
-
-    Raises:
-        InvalidRequest: it is no form with a boundary.
-        RequestTooLarge: by its declared length.
-    """
+    Raises InvalidRequest: it is no form with a boundary; RequestTooLarge: by its declared length."""
 
     def __init__(self, scope: Scope, receive: Receive, max_bytes: int, own: tuple[str, ...] = ()) -> None:
         """`own`: further fields that the form may have."""
@@ -73,12 +69,8 @@ class UploadForm:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The file's.
-
-        Raises:
-            InvalidRequest: the form is malformed, or has a field twice.
-            RequestTooLarge: the form is too long.
-            ClientDisconnected: the client left before its end.
-        """
+        Raises InvalidRequest: the form is malformed, or has a field twice; RequestTooLarge: the form is too long;
+        ClientDisconnected: the client left before its end."""
         current: Any = None
         value = bytearray()
         async for event in self._events():
@@ -96,10 +88,7 @@ class UploadForm:
                     raise invalid(_shown(current), f"must have {MAX_FIELD} bytes at most")
 
     def said(self) -> UploadFields:
-        """
-        Raises:
-            InvalidRequest: something is missing, or is not what it may be.
-        """
+        """Raises InvalidRequest: something is missing, or is not what it may be."""
         if self._file is None:
             raise missing("file")
         purpose = self._fields.get("purpose")
@@ -182,10 +171,7 @@ class NotSatisfiable(Exception):
 
 def range_of(asked: str | None, size: int) -> tuple[int, int] | None:
     """First and last byte; None where the whole is to be sent: nothing, several ranges, or something else is asked for.
-
-    Raises:
-        NotSatisfiable: there is no such byte.
-    """
+    Raises NotSatisfiable: there is no such byte."""
     found = RANGE.match((asked or "").strip())
     if found is None or not (found[1] or found[2]):
         return None
@@ -323,11 +309,7 @@ class FileEndpoints:
         await send({"type": "http.response.body", "body": b""})
 
     async def _part(self, tenant: str, file_id: str, asked: str) -> tuple[int, int] | None:
-        """First and last byte; None: the whole.
-
-        Raises:
-            RangeNotSatisfiable: it has none of these bytes.
-        """
+        """First and last byte; None: the whole. Raises RangeNotSatisfiable: it has none of these bytes."""
         size = (await self._files.find(tenant, file_id)).size
         try:
             return range_of(asked, size)

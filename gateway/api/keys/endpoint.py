@@ -154,10 +154,7 @@ class KeyEndpoints:
         await send_json(send, 200, own, NO_STORE)
 
     async def _check_made_here(self, key_id: str) -> None:
-        """
-        Raises:
-            KeyNotChangeable: the configuration says what this key may do.
-        """
+        """Raises KeyNotChangeable: the configuration says what this key may do."""
         if key_id in await self._auth.configured():
             text = f"The key {key_id} stands in auth.keys of the configuration, and is changed there alone."
             raise KeyNotChangeable(text, param="key_id")
@@ -170,10 +167,7 @@ class KeyEndpoints:
         return (await as_keys(self._store, [(policy, stored)], self._keys.now()))[0]
 
     async def _shown(self, key: StoredKey | None) -> dict[str, Any]:
-        """
-        Raises:
-            KeyNotFound: there is no such key.
-        """
+        """Raises KeyNotFound: there is no such key."""
         if key is None:
             raise KeyNotFound("No such key.", param="key_id")
         return await self._told(key.policy, key)

@@ -27,13 +27,8 @@ async def as_keys(
     store: KeyStore, keys: Sequence[KnownKey], now: datetime, *, is_brief: bool = False
 ) -> list[dict[str, Any]]:
     """Keys without what their holders send, each with its state and its use.
-
-    Args:
-        is_brief: what was spent in all, for which all of a key's days are read, is told where it has a budget for that.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    `is_brief`: what was spent in all, for which all of a key's days are read, is told where it has a budget for that.
+    Raises StorageUnavailable: the storage cannot be reached."""
     starts: dict[str, date] = {period: period_of(period, now)[0] for period in PERIODS if period != TOTAL}
     ids: dict[bool, list[str]] = {True: [], False: []}
     for policy, _ in keys:
@@ -78,23 +73,15 @@ def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datet
 
 def new_fields(body: dict[str, Any], tenant: str) -> KeyFields:
     """What a new key is to be; null says nothing.
-
-    Args:
-        tenant: whose it is where the body does not say.
-
-    Raises:
-        InvalidRequest: names the field that breaks a rule, or that no key has.
-    """
+    `tenant`: whose it is where the body does not say.
+    Raises InvalidRequest: names the field that breaks a rule, or that no key has."""
     given = {name: value for name, value in body.items() if value is not None}
     return read(FIELDS, {"tenant": tenant, **given})
 
 
 def changed_fields(before: KeyFields, body: dict[str, Any]) -> KeyFields:
     """What a key is with these fields in place of what it had; null takes a field back to its default.
-
-    Raises:
-        InvalidRequest: as of `new_fields`.
-    """
+    Raises InvalidRequest: as of `new_fields`."""
     if "tenant" in body and body["tenant"] is None:
         raise InvalidRequest("tenant is required.", param="tenant", code=REQUIRED)
     kept = {name: getattr(before, name) for name in before.model_fields_set - body.keys()}
@@ -105,10 +92,7 @@ def changed_fields(before: KeyFields, body: dict[str, Any]) -> KeyFields:
 
 def grace_of(body: dict[str, Any]) -> timedelta:
     """`grace_seconds`: for how long the key before counts.
-
-    Raises:
-        InvalidRequest: it is no number of seconds up to a week, or stands beside something else.
-    """
+    Raises InvalidRequest: it is no number of seconds up to a week, or stands beside something else."""
     for name in body:
         if name != "grace_seconds":
             raise invalid(name, "is not known; known are grace_seconds")

@@ -89,10 +89,7 @@ class McpEndpoint:
             return self._server
 
     async def _make(self) -> "McpServer":
-        """
-        Raises:
-            McpNotInstalled: the package is not there.
-        """
+        """Raises McpNotInstalled: the package is not there."""
         try:
             made = await asyncio.to_thread(_load)  # streams run meanwhile
         except ModuleNotFoundError as error:

@@ -173,10 +173,7 @@ class McpTools:
         return name in self._run
 
     async def call(self, asker: McpCaller, name: str, arguments: dict[str, Any]) -> McpResult:
-        """
-        Raises:
-            GatewayError: an argument breaks its rule, what it names is not there, or the storage is not.
-        """
+        """Raises GatewayError: an argument breaks its rule, what it names is not there, or the storage is not."""
         adapter, run = self._run[name]
         given = read(adapter, plain(arguments))
         async with self._turns.turn(asker.tenant):
@@ -215,10 +212,7 @@ class McpTools:
 
 def _notes(given: RememberArguments) -> tuple[ThingNote, ...]:
     """What is to be remembered.
-
-    Raises:
-        InvalidRequest: neither a text nor things, or both, or a text that is no line.
-    """
+    Raises InvalidRequest: neither a text nor things, or both, or a text that is no line."""
     if given.text is None:
         if not given.things:
             raise missing("text or things")

@@ -69,10 +69,7 @@ class ResolvedBlocks:
 async def resolved(body: Json, tenant: str, store: ConversationStore) -> ResolvedBlocks:
     """The body with what its last compaction block stands for in the place of that and of all before it. A block that
     this gateway did not make for this tenant is left as it is; so is one of a conversation that was deleted.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     secret = await store.secret()
     found = find_block(body)
     compacted = opened(found.sealed, tenant, secret) if found is not None else None
@@ -230,13 +227,8 @@ def chat_request(
     ref: ConversationRef = NO_NAME,
 ) -> ChatRequest:
     """The request as the pipeline takes it.
-
-    Args:
-        ref: where it goes on by a compaction block.
-
-    Raises:
-        InvalidRequest: a field breaks a rule.
-    """
+    `ref`: where it goes on by a compaction block.
+    Raises InvalidRequest: a field breaks a rule."""
     plain = plain_messages(reading.chat["messages"])
     return in_its_words(parse_chat_request(reading.chat, headers, caller, settings, arrival, plain), reading, ref)
 

@@ -70,12 +70,8 @@ METADATA: Schema = {
 
 def obj(description: str, required: str = "", optional: str = "", /, **properties: Schema) -> Schema:
     """An object.
-
-    Args:
-        required: names of properties, with spaces between; each of which nothing else is said may have its type behind
-            a colon (`TYPES`: a text without one), and a `?` where it may be null.
-        optional: more of them.
-    """
+    `required`: names of properties, with spaces between; each of which nothing else is said may have its type behind a
+    colon (`TYPES`: a text without one), and a `?` where it may be null; `optional`: more of them."""
     known = {**_named(required), **_named(optional), **properties}
     found: Schema = {"type": "object", "description": description, "properties": known}
     return {**found, "required": [*_named(required)]} if required else found

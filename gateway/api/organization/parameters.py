@@ -49,10 +49,7 @@ class TimeBuckets:
     page: str | None = None
 
     def check_page(self) -> None:
-        """
-        Raises:
-            InvalidRequest: `page` is no cursor of this query.
-        """
+        """Raises InvalidRequest: `page` is no cursor of this query."""
         self._first()
 
     def on_page(self) -> tuple[TimeBucket, ...]:
@@ -154,10 +151,7 @@ class ReportRequest:
 
 def asked(text: str, kind: ReportParameters, now: datetime) -> ReportRequest:
     """The parameters of a query string; a list is `NAME[]=…` or `NAME=…`, once for each member.
-
-    Raises:
-        InvalidRequest: names the first that is not known or breaks its rule.
-    """
+    Raises InvalidRequest: names the first that is not known or breaks its rule."""
     given: dict[str, list[str]] = {}
     for name, values in parse_qs(text, keep_blank_values=True).items():
         plain = name.removesuffix("[]")

@@ -44,10 +44,7 @@ class JsonBody:
     @property
     def model(self) -> str | None:
         """The model that it names.
-
-        Raises:
-            InvalidRequest: it is no name, or stands under a member that only some upstreams take for it.
-        """
+        Raises InvalidRequest: it is no name, or stands under a member that only some upstreams take for it."""
         refuse_odd_spelling(self.fields)
         name = self.fields.get(MODEL)
         if name is not None and not isinstance(name, str):
@@ -88,10 +85,7 @@ class FormBody:
     @property
     def model(self) -> str | None:
         """The model that it names.
-
-        Raises:
-            InvalidRequest: it names several, or it stands in a field that only some upstreams take for it.
-        """
+        Raises InvalidRequest: it names several, or it stands in a field that only some upstreams take for it."""
         refuse_odd_spelling(part.name for part in self.parts)
         found = [part for part in self.parts if part.name == MODEL]
         if len(found) > 1 or any(part.filename is not None or len(part.content) > MAX_MODEL_BYTES for part in found):
@@ -137,10 +131,7 @@ def understood(raw: bytes, headers: Headers) -> Body | None:
 
 
 def refuse_odd_spelling(names: Any) -> None:
-    """
-    Raises:
-        InvalidRequest: one of the names is `model` in another spelling, which some upstreams take for it.
-    """
+    """Raises InvalidRequest: one of the names is `model` in another spelling, which some upstreams take for it."""
     odd = next((name for name in names if name != MODEL and name.strip().lower() == MODEL), None)
     if odd is not None:
         raise InvalidRequest(f"{odd!r} must be written 'model'.", param=MODEL, code="invalid_value")
@@ -165,10 +156,7 @@ def _form(raw: bytes, boundary: str) -> FormBody | None:
 
 
 def _part(segment: MultipartSegment, content: bytes) -> FormPart:
-    """
-    Raises:
-        ValueError: its head has control characters, or its content an encoding that hardly any server reads.
-    """
+    """Raises ValueError: its head has control characters, or its content an encoding that hardly any server reads."""
     encoding = segment.header("Content-Transfer-Encoding")
     if encoding and encoding.strip().lower() not in PLAIN_ENCODINGS:
         raise ValueError("an encoded part")

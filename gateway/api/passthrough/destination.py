@@ -78,11 +78,7 @@ class RelayDestinations:
         self._listed_only = self._has_entries and settings.upstream.unlisted == "refuse"
 
     def default(self, caller: RequestCaller, *, named: bool) -> ModelDeployment:
-        """The default upstream.
-
-        Raises:
-            NotRelayed: not for this caller, or not for this path.
-        """
+        """The default upstream. Raises NotRelayed: not for this caller, or not for this path."""
         try:
             deployment = self._router.default("", caller)
         except ModelNotFound:
@@ -95,15 +91,11 @@ class RelayDestinations:
         return deployment
 
     async def of(self, call: RelayTarget, upload: RelayedUpload, place: BodySlot, *, limited: bool) -> RelayDestination:
-        """Where a call goes, with which body. `limited`: what it may cost is to be told by its body; `place`: what
-        a body that is read holds of the budget for large ones.
-
-        Raises:
-            ModelNotFound: the model is not served here.
-            NotRelayed: the call is not for this key, or the model's provider has no such path.
-            InvalidRequest: the body, or its model, cannot be read.
-            Overloaded: the body is large, and there is no room for it.
-        """
+        """Where a call goes, with which body. `limited`: what it may cost is to be told by its body; `place`: what a
+        body that is read holds of the budget for large ones.
+        Raises ModelNotFound: the model is not served here; NotRelayed: the call is not for this key, or the model's
+        provider has no such path; InvalidRequest: the body, or its model, cannot be read; Overloaded: the body is
+        large, and there is no room for it."""
         if self._listed_only:
             self._check_address(call)
         for name in call.models_in_address if call.is_restricted else ():
@@ -186,11 +178,8 @@ class RelayDestinations:
         return RelayDestination(deployment, written, kind, model)
 
     def _check_address(self, call: RelayTarget) -> None:
-        """
-        Raises:
-            ModelNotFound: path or query name a model that is not served here.
-            NotRelayed: they name one that is served elsewhere than at the default upstream, or by another name there.
-        """
+        """Raises ModelNotFound: path or query name a model that is not served here; NotRelayed: they name one that is
+        served elsewhere than at the default upstream, or by another name there."""
         for name in call.models_in_address:
             found = self._router.deployment(name, call.caller)
             default = self.default(call.caller, named=call.named)

@@ -56,10 +56,7 @@ class CallMetering:
 
     def meter(self, call: RelayTarget, upload: RelayedUpload) -> "CallMeter | None":
         """The meter of a call, before its body is read; None for one that asks no model.
-
-        Raises:
-            StorageReadOnly: no bill could be kept.
-        """
+        Raises StorageReadOnly: no bill could be kept."""
         path = call.target.partition("?")[0].rstrip("/")
         if call.scope["method"] != "POST" or path not in ENDPOINTS:
             return None
@@ -277,10 +274,7 @@ class RelayEndpoint:
 
     async def _admit(self, call: RelayTarget, found: RelayDestination) -> AdmittedRequest | None:
         """Lets a call in that may cost something, by what is known of it before its answer.
-
-        Raises:
-            BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left.
-        """
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left."""
         if call.scope["method"] != "POST" or not self._limited.may_limit(call.caller.key):
             return None
         request_id, now = call.scope["gateway"]["request_id"], self._clock.now()
@@ -315,11 +309,8 @@ class RelayEndpoint:
 
 def _target(scope: Scope, path: str) -> str:
     """Path and query below the upstream's base, as they came.
-
-    Raises:
-        MethodNotAllowed: for CONNECT and TRACE.
-        NotRelayed: the upstream could read the path as another one, or the request asks for a WebSocket.
-    """
+    Raises MethodNotAllowed: for CONNECT and TRACE; NotRelayed: the upstream could read the path as another one, or the
+    request asks for a WebSocket."""
     query = query_up(scope["query_string"].decode("latin-1"))
     if scope["method"] in ("CONNECT", "TRACE"):
         raise MethodNotAllowed("This method is not allowed here.")

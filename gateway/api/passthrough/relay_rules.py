@@ -91,10 +91,7 @@ def named_calls(relay: tuple[str, ...]) -> tuple[RelayPattern, ...]:
 
 def is_operators(method: str, path: str) -> bool:
     """Whether an operator's key may be used for this call by default. All of these calls are answered by a model.
-
-    Args:
-        path: below `/v1/`.
-    """
+    `path`: below `/v1/`."""
     return any(pattern.fits(method, PREFIX + path) for pattern in BY_A_MODEL)
 
 
@@ -119,10 +116,7 @@ def is_plain_path(raw_path: str) -> bool:
 def headers_up(headers: Headers, *, operator: bool) -> Headers:
     """The client's headers that go to the upstream, without `Authorization` and whatever else carries a credential: it
     was given for another place.
-
-    Args:
-        operator: an operator's key is used: only headers of a list go up, and none that holds the client's key.
-    """
+    `operator`: an operator's key is used: only headers of a list go up, and none that holds the client's key."""
     dropped = KEPT_HERE | _named_by_connection(headers)
     kept = [
         (name, value)

@@ -15,10 +15,7 @@ from gateway.upstream.openai.passthrough import BodySample
 
 class RelayedUpload:
     """One body. `fault` keeps what ended it early, which would otherwise be raised inside the HTTP client.
-
-    Raises:
-        RequestTooLarge: by its declared length, before it is read.
-    """
+    Raises RequestTooLarge: by its declared length, before it is read."""
 
     def __init__(self, scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> None:
         self.fault: GatewayError | ClientDisconnected | None = None
@@ -38,12 +35,9 @@ class RelayedUpload:
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         """The pieces of the body; can be read once.
-
-        Raises:
-            RequestTooLarge: as soon as the body is too long.
-            RequestTimeout: the client took longer than `server.receive_timeout`, not counting what upstream takes.
-            ClientDisconnected: the client left before it was complete.
-        """
+        Raises RequestTooLarge: as soon as the body is too long; RequestTimeout: the client took longer than
+        `server.receive_timeout`, not counting what upstream takes; ClientDisconnected: the client left before it was
+        complete."""
         try:
             async for piece in self._pieces():
                 yield piece
@@ -55,13 +49,8 @@ class RelayedUpload:
 
     async def read(self, place: BodySlot) -> bytes:
         """The whole body; raises as reading in pieces does.
-
-        Args:
-            place: what it holds of the budget for large bodies.
-
-        Raises:
-            Overloaded: it is large, and there is no room for it.
-        """
+        `place`: what it holds of the budget for large bodies.
+        Raises Overloaded: it is large, and there is no room for it."""
         declared = self.length or ""
         expected = int(declared) if declared.isdigit() else self._max_bytes
         whole = BytesIO()

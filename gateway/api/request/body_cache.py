@@ -87,11 +87,8 @@ class RecognizedBody:
 class BodyCache:
     """An LRU memory of bodies by tenant, for threads. Nothing of a request with `store: false` is in it. `recognised`
     counts the requests that began like one of them.
-
-    Args:
-        max_bytes: of all together, with what was parsed of them.
-        ttl: seconds that a body is kept which nobody goes on with.
-    """
+    `max_bytes`: of all together, with what was parsed of them; `ttl`: seconds that a body is kept which nobody goes on
+    with."""
 
     def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
         self._max_bytes = max_bytes
@@ -145,11 +142,7 @@ class BodyCache:
         self._keep(raw, request, since)
 
     def _keep(self, raw: bytes, request: ChatRequest, since: int) -> None:
-        """In place of the body by which the request was recognised.
-
-        Args:
-            since: the moment before it was answered.
-        """
+        """In place of the body by which the request was recognised. `since`: the moment before it was answered."""
         source = request.known.source
         parts = _part_bytes(raw, source) if isinstance(source, _CacheSource) else jsons.part_bytes(raw)
         size = len(raw) + jsons.text_bytes(raw) + parts + MESSAGE_BYTES * len(request.messages)
@@ -222,13 +215,8 @@ def read_chat_request(
     read: Callable[[ResponsesReading], object] = lambda _: None,
 ) -> ChatRequest:
     """The request that a body holds; `parse_chat_request` tells of the arguments.
-
-    Args:
-        read: told how a body was read that is in other words than a chat's: errors name its fields by those.
-
-    Raises:
-        InvalidRequest: it is no JSON object, or a field breaks a rule; `param` names it.
-    """
+    `read`: told how a body was read that is in other words than a chat's: errors name its fields by those.
+    Raises InvalidRequest: it is no JSON object, or a field breaks a rule; `param` names it."""
     found = resends.parse(caller.tenant, raw)
     if found is not None:
         return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)

@@ -92,10 +92,7 @@ NAME, AGENT = TypeAdapter(Name), TypeAdapter(AgentField)
 
 
 def agent_of(value: Any) -> RequestAgent | None:
-    """
-    Raises:
-        InvalidRequest: it breaks a rule; `param` names the field.
-    """
+    """Raises InvalidRequest: it breaks a rule; `param` names the field."""
     if value is None:
         return None
     if isinstance(value, str):

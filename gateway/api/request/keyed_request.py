@@ -41,10 +41,7 @@ class KeyedRequest:
 
 def keyed(scope: Scope) -> KeyedRequest | None:
     """What the headers say of an `Idempotency-Key`; None without one.
-
-    Raises:
-        InvalidRequest: there are several keys that differ, or the key breaks its rule.
-    """
+    Raises InvalidRequest: there are several keys that differ, or the key breaks its rule."""
     keys = {value for name, value in scope["headers"] if name == KEY}
     if not keys:
         return None
@@ -56,10 +53,7 @@ def keyed(scope: Scope) -> KeyedRequest | None:
 
 async def identify(request: KeyedRequest, tenant: str, body: bytes, store: ConversationStore) -> RequestIdentity:
     """The keyed digests by which the request is known.
-
-    Raises:
-        StorageUnavailable: the storage, and with it the secret of the digests, cannot be reached.
-    """
+    Raises StorageUnavailable: the storage, and with it the secret of the digests, cannot be reached."""
     secret = await store.secret()
     if tenant == UNKNOWN:  # the storage was down a moment ago, so the request's tenant is not known
         raise StorageUnavailable("The storage cannot be reached.")

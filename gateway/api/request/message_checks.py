@@ -21,10 +21,7 @@ role_of, content_of = itemgetter("role"), itemgetter("content")
 
 def chat_body(raw: bytes) -> tuple[dict[str, Any], PlainMessages | None]:
     """The body of a chat request as a JSON object, and its messages where they are plain.
-
-    Raises:
-        InvalidRequest: it is no JSON object.
-    """
+    Raises InvalidRequest: it is no JSON object."""
     try:
         body = jsons.loads(raw)
         plain = plain_messages(body.get("messages")) if isinstance(body, dict) else None
@@ -40,13 +37,8 @@ def chat_body(raw: bytes) -> tuple[dict[str, Any], PlainMessages | None]:
 
 
 def check_messages(messages: Any, known: int = 0) -> None:
-    """
-    Args:
-        known: how many of them have been checked before.
-
-    Raises:
-        InvalidRequest: not a list of messages; names `messages[i]…`.
-    """
+    """`known`: how many of them have been checked before.
+    Raises InvalidRequest: not a list of messages; names `messages[i]…`."""
     if messages is None:
         raise missing("messages")
     if not isinstance(messages, list) or not messages:
@@ -56,10 +48,7 @@ def check_messages(messages: Any, known: int = 0) -> None:
 
 
 def check_message(message: Any, where: str) -> None:
-    """
-    Raises:
-        InvalidRequest: no message; names the field, which is at or under `where`.
-    """
+    """Raises InvalidRequest: no message; names the field, which is at or under `where`."""
     if not _is_common(message):
         _check_message(message, where)
     if len(message) > 2 and not IN_BLOCKS.isdisjoint(message):
@@ -69,10 +58,7 @@ def check_message(message: Any, where: str) -> None:
 
 def without_pins(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], frozenset[int]]:
     """The messages without `pinned`, a field of the gateway's own, and the indexes of those that are pinned.
-
-    Raises:
-        InvalidRequest: it is neither true nor false; names `messages[i].pinned`.
-    """
+    Raises InvalidRequest: it is neither true nor false; names `messages[i].pinned`."""
     named = [index for index, message in enumerate(messages) if PINNED in message]
     if not named:
         return messages, NO_PINS
@@ -84,10 +70,7 @@ def without_pins(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
 
 
 def check_tools(body: dict[str, Any]) -> None:
-    """
-    Raises:
-        InvalidRequest: `tools` or `functions` is no list of objects; names `tools[i]…`.
-    """
+    """Raises InvalidRequest: `tools` or `functions` is no list of objects; names `tools[i]…`."""
     for name in ("tools", "functions"):
         tools = body.get(name)
         if tools is None:

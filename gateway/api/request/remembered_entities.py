@@ -87,17 +87,9 @@ def memory_of(
     value: Any, user: str | None, *, keeps: bool, default: bool, days: float | None
 ) -> EntityMemoryOptions | None:
     """What a chat request says of its memory; None where it has none.
-
-    Args:
-        value: its field `memory`.
-        user: whom it names.
-        keeps: whether what its user and its model write is stored.
-        default: whether things are remembered for a request that does not say so.
-        days: how long they are.
-
-    Raises:
-        InvalidRequest: a field breaks a rule; `param` names it.
-    """
+    `value`: its field `memory`; `user`: whom it names; `keeps`: whether what its user and its model write is stored;
+    `default`: whether things are remembered for a request that does not say so; `days`: how long they are.
+    Raises InvalidRequest: a field breaks a rule; `param` names it."""
     fields = read(FIELD, value, "memory") if value is not None else NO_FIELD
     is_on = (default if value is None else True) if fields.things is None else fields.things
     notes = tuple(each.as_note() for each in fields.remember or ())
@@ -112,10 +104,7 @@ def memory_of(
 
 def things_in(body: dict[str, Any]) -> tuple[tuple[ThingNote, ...], str | None]:
     """The things of a body of the memory's API, one or several, and for which user they are noted, too.
-
-    Raises:
-        InvalidRequest: a field breaks a rule; `param` names it.
-    """
+    Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if "remember" not in body:
         return (read(THING, body).as_note(),), None
     fields = read(SEVERAL, body)

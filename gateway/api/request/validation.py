@@ -92,15 +92,9 @@ def parse_chat_request(
     known: KnownMessages | None = None,
 ) -> ChatRequest:
     """A request as the pipeline takes it.
-
-    Args:
-        headers: those that begin with `x-`, in lower case.
-        plain: its messages, where they have been found to be plain.
-        known: what an earlier request tells of them.
-
-    Raises:
-        InvalidRequest: a field breaks a rule; `param` names it.
-    """
+    `headers`: those that begin with `x-`, in lower case; `plain`: its messages, where they have been found to be plain;
+    `known`: what an earlier request tells of them.
+    Raises InvalidRequest: a field breaks a rule; `param` names it."""
     fields = read(CHAT, body)
     check_spelling(body, settings)
     forward = dict(body)
@@ -164,10 +158,7 @@ def _memory(value: Any, request: ChatRequest, settings: Settings) -> EntityMemor
 
 def check_spelling(body: dict[str, Any], settings: Settings) -> None:
     """Some upstreams take `Model` for `model`, and the later of the two: with a `model_list` nothing goes past it so.
-
-    Raises:
-        InvalidRequest: a field is such a name.
-    """
+    Raises InvalidRequest: a field is such a name."""
     for name in body if settings.model_list else ():
         if len(name) == len("model") and name != "model" and name.lower() == "model":
             raise invalid(name, "must be written 'model'")
@@ -237,10 +228,7 @@ def _patience(headers: Mapping[str, str]) -> float | None:
 
 
 def _check_number(messages: Sequence[Any], most: int) -> None:
-    """
-    Raises:
-        InvalidRequest: these are too many for one request.
-    """
+    """Raises InvalidRequest: these are too many for one request."""
     if len(messages) > most:
         raise invalid("messages", f"must be at most {most} (server.max_messages); these are {len(messages)}")
 

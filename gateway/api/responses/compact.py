@@ -92,10 +92,7 @@ class CompactionEndpoint:
 
     async def item(self, body: Json, caller: RequestCaller, size: int) -> Json:
         """The item that stands for what a request names and brings.
-
-        Raises:
-            InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it.
-        """
+        Raises InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it."""
         body, at, before, _ = await self.resolved(body, caller.tenant)
         names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
         if names_history:
@@ -110,10 +107,7 @@ class CompactionEndpoint:
 
     async def resolved(self, body: Json, tenant: str) -> "ResolvedItems":
         """The body with what its items stand for in their place.
-
-        Raises:
-            GatewayError: it is not there, or not this tenant's; `param` names the field.
-        """
+        Raises GatewayError: it is not there, or not this tenant's; `param` names the field."""
         sealer = None
         if body.get("context_management") is not None:
             sealer = CompactionSealer(tenant, await self._store.secret())
@@ -127,10 +121,7 @@ class CompactionEndpoint:
     async def _expanded(self, body: Json, tenant: str) -> ResolvedItems:
         """The body with what its last compaction item stands for in the place of that and of all that is before it; and
         the stored message behind which the rest goes on, or in front of which, if there is one.
-
-        Raises:
-            InvalidRequest: it is another tenant's, was changed, or stands for what was deleted.
-        """
+        Raises InvalidRequest: it is another tenant's, was changed, or stands for what was deleted."""
         given = body.get("input")
         if not isinstance(given, list):
             return ResolvedItems(body)
@@ -179,10 +170,7 @@ class CompactionEndpoint:
 
     async def _compacted(self, request: ChatRequest, at: str | None, *, before: bool, is_known: bool) -> CompactionMark:
         """What is stored of the messages by its place, the rest as an extract.
-
-        Args:
-            is_known: some of them may be stored.
-        """
+        `is_known`: some of them may be stored."""
         sent = sent_chain(request)
         kept = 0
         if is_known:
@@ -214,11 +202,7 @@ class CompactionEndpoint:
 
 
 def triggered(body: Mapping[str, Any]) -> Json | None:
-    """The request without its last item, if that is a trigger.
-
-    Raises:
-        InvalidRequest: a trigger stands elsewhere.
-    """
+    """The request without its last item, if that is a trigger. Raises InvalidRequest: a trigger stands elsewhere."""
     given: Sequence[Any] = body["input"] if isinstance(body.get("input"), list) else ()
     places = [i for i, each in enumerate(given) if isinstance(each, dict) and each.get("type") == TRIGGER]
     if not places:

@@ -30,11 +30,8 @@ def is_reference(item: Any) -> bool:
 
 async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Json:
     """The body with stored items in the place of references to them.
-
-    Raises:
-        ItemNotFound: the tenant has no such item; names `input[i].id`.
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises ItemNotFound: the tenant has no such item; names `input[i].id`; StorageUnavailable: the storage cannot be
+    reached."""
     given = body.get("input")
     if not isinstance(given, list):
         return body

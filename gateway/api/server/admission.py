@@ -17,11 +17,8 @@ LARGE_BYTES = 8 * 2**20
 
 class LargeBodies(SharedRoom):
     """Admits large bodies in the order in which they come, those of tenants by turns.
-
-    Args:
-        max_bytes: of all large bodies that are worked on at once. A larger one is worked on alone.
-        patience: seconds after which a body that waits is refused.
-    """
+    `max_bytes`: of all large bodies that are worked on at once. A larger one is worked on alone. `patience`: seconds
+    after which a body that waits is refused."""
 
     def __init__(self, max_bytes: int, patience: float) -> None:
         super().__init__(max_bytes)
@@ -40,11 +37,7 @@ class LargeBodies(SharedRoom):
         return BodySlot(self, "", held)
 
     async def admitted(self, tenant: str, size: int) -> None:
-        """Waits until there is room for `size` bytes.
-
-        Raises:
-            Overloaded: there is none after `patience` seconds.
-        """
+        """Waits until there is room for `size` bytes. Raises Overloaded: there is none after `patience` seconds."""
         try:
             await self.acquire(tenant, size, self._patience)
         except TimeoutError:
@@ -68,14 +61,8 @@ class BodySlot:
 
     async def grow(self, size: int, expected: int) -> None:
         """To be called as the body arrives.
-
-        Args:
-            size: bytes that have arrived.
-            expected: bytes that it may have in the end.
-
-        Raises:
-            Overloaded: it is large, and there is no room for it.
-        """
+        `size`: bytes that have arrived; `expected`: bytes that it may have in the end.
+        Raises Overloaded: it is large, and there is no room for it."""
         if not self._size and size >= LARGE_BYTES:
             await self._bodies.admitted(self._tenant, expected)
             self._size = expected

@@ -79,10 +79,7 @@ class ShutdownState:
         self.begun = False
 
     def admit(self, path: str) -> None:
-        """
-        Raises:
-            ShuttingDown: the server takes no new requests, other than for `/health/`.
-        """
+        """Raises ShuttingDown: the server takes no new requests, other than for `/health/`."""
         if self.begun and not path.startswith("/health/"):
             raise ShuttingDown
 

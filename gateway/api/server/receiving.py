@@ -19,16 +19,10 @@ LARGE_BODY = 2**20
 
 async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: BodySlot | None = None) -> bytes:
     """The whole body. `api/server/protocol.py` limits how long it may take.
-
-    Args:
-        place: what it holds of the budget for large bodies.
-
-    Raises:
-        Overloaded: it is large, and there is no room for it.
-        UnsupportedMediaType: it is encoded, whatever it then holds.
-        RequestTooLarge: by its declared length before it is read, else as soon as it is too long.
-        ClientDisconnected: the client left before it was complete.
-    """
+    `place`: what it holds of the budget for large bodies.
+    Raises Overloaded: it is large, and there is no room for it; UnsupportedMediaType: it is encoded, whatever it then
+    holds; RequestTooLarge: by its declared length before it is read, else as soon as it is too long;
+    ClientDisconnected: the client left before it was complete."""
     check_encoding(scope)
     declared = header(scope, b"content-length")
     expected = int(declared) if declared and declared.isdigit() else max_bytes
@@ -58,10 +52,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: BodyS
 
 def json_body(raw: bytes) -> dict[str, Any]:
     """A body as a JSON object, halves of characters mended (guarantee §1.9); no body is an empty one.
-
-    Raises:
-        InvalidRequest: it is no JSON object.
-    """
+    Raises InvalidRequest: it is no JSON object."""
     try:
         return an_object(jsons.loads_mended(raw or b"{}"))
     except jsons.JSONDecodeError as error:
@@ -69,10 +60,7 @@ def json_body(raw: bytes) -> dict[str, Any]:
 
 
 def an_object(body: Any) -> dict[str, Any]:
-    """
-    Raises:
-        InvalidRequest: the body is no JSON object.
-    """
+    """Raises InvalidRequest: the body is no JSON object."""
     if not isinstance(body, dict):
         raise InvalidRequest("The request body must be a JSON object.", code="invalid_json")
     return body
@@ -85,10 +73,7 @@ def no_json(error: Exception) -> InvalidRequest:
 
 def check_encoding(scope: Scope) -> None:
     """No encoding is decoded, and what says that it is encoded is not taken for plain text.
-
-    Raises:
-        UnsupportedMediaType: it says so.
-    """
+    Raises UnsupportedMediaType: it says so."""
     for name, value in scope["headers"]:
         encoding = value.strip().lower() if name == b"content-encoding" else b""
         if encoding not in (b"", b"identity"):
@@ -108,10 +93,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, which is cancelled as soon as the client leaves.
-
-    Raises:
-        ClientDisconnected: the client left first.
-    """
+    Raises ClientDisconnected: the client left first."""
     listener = _LeaveListener(receive)
     try:
         return await work

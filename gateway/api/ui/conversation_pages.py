@@ -49,11 +49,7 @@ class ConversationPages:
         self._parts = parts
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page.
-
-        Raises:
-            InvalidRequest: what is looked for is too long, or the place is none.
-        """
+        """The page. Raises InvalidRequest: what is looked for is too long, or the place is none."""
         part = _part(page)
         found = await self._parts.transactions.run(partial(list_conversations, part=part))
         return await page.render(

@@ -83,11 +83,7 @@ class ColumnChart:
 
 
 def column_chart(found: Sequence[ColumnValue], worded: Callable[[Decimal], str]) -> ColumnChart | None:
-    """A chart of these columns; None where all values are 0.
-
-    Args:
-        worded: a value of the scale as text.
-    """
+    """A chart of these columns; None where all values are 0. `worded`: a value of the scale as text."""
     up = max((sum(v for _, v in each.values if v > 0) for each in found), default=Decimal(0))
     down = min((sum(v for _, v in each.values if v < 0) for each in found), default=Decimal(0))
     if not up and not down:

@@ -83,10 +83,7 @@ class UiLogins:
         return hmac.digest(await self._parts.store.secret(), b"ui-form\0" + bound, "sha256").hex()
 
     async def check_form(self, page: PageRequest) -> None:
-        """
-        Raises:
-            Forbidden: what was posted does not come from a form of this session.
-        """
+        """Raises Forbidden: what was posted does not come from a form of this session."""
         page.check_token(header(page.scope, b"x-csrf-token") or page.form.get("csrf", ""))
 
     async def show(self, page: PageRequest) -> PageAnswer:
@@ -196,10 +193,7 @@ class LoginGuesses:
         self._all: deque[float] = deque(maxlen=MAX_IN_ALL)
 
     def admit(self, address: str, now: float) -> None:
-        """
-        Raises:
-            TooManyTries: from this address, or from everywhere.
-        """
+        """Raises TooManyTries: from this address, or from everywhere."""
         own = self._failed.get(address) or deque()
         for failures, most in ((own, MAX_FAILURES), (self._all, MAX_IN_ALL)):
             while failures and failures[0] <= now - WITHIN:

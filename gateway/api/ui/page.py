@@ -155,11 +155,7 @@ class PageRequest:
     @property
     def form(self) -> Mapping[str, str]:
         """The fields of the form that was posted, each with its first value; `files` are apart.
-
-        Raises:
-            UnsupportedMediaType: it is no form.
-            InvalidRequest: it has too many fields.
-        """
+        Raises UnsupportedMediaType: it is no form; InvalidRequest: it has too many fields."""
         kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip().lower()
         if kind == MULTIPART:
             fields = [(part.name, part.content) for part in self._posted() if part.filename is None]
@@ -173,20 +169,14 @@ class PageRequest:
         return {name: values[0] for name, values in found.items()}
 
     def check_token(self, given: str) -> None:
-        """
-        Raises:
-            Forbidden: what was posted does not come from a form of this session.
-        """
+        """Raises Forbidden: what was posted does not come from a form of this session."""
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self.csrf.encode()):
             raise Forbidden("This form is too old, or of another login. Open the page again.")
 
     @property
     def files(self) -> tuple[FormPart, ...]:
         """The files that were posted. A browser sends an empty one, without a name, where none was chosen.
-
-        Raises:
-            UnsupportedMediaType: it is no form.
-        """
+        Raises UnsupportedMediaType: it is no form."""
         return tuple(part for part in self._posted() if part.filename is not None)
 
     def _posted(self) -> tuple[FormPart, ...]:
@@ -209,11 +199,7 @@ class PageRequest:
 
 
 def redirect(to: str, cookies: tuple[str, ...] = ()) -> PageAnswer:
-    """Sends the browser to another page, by GET.
-
-    Args:
-        to: a path below `/ui`.
-    """
+    """Sends the browser to another page, by GET. `to`: a path below `/ui`."""
     return PageAnswer(b"", 303, {"location": to, "content-length": "0"}, cookies)
 
 

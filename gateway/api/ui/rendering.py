@@ -118,11 +118,7 @@ def files() -> Mapping[str, tuple[str, bytes]]:
 
 @cache
 def static(name: str) -> str:
-    """The address of a static file.
-
-    Raises:
-        KeyError: there is no such file.
-    """
+    """The address of a static file. Raises KeyError: there is no such file."""
     stem, _, suffix = name.rpartition(".")
     for served in files():
         if served.startswith(f"{stem}.") and served.endswith(f".{suffix}") and served.count(".") == name.count(".") + 1:

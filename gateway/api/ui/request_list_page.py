@@ -68,11 +68,7 @@ class RequestListPage:
         self._search = RequestSearch(parts.transactions)
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The list.
-
-        Raises:
-            InvalidRequest: a filter cannot be used.
-        """
+        """The list. Raises InvalidRequest: a filter cannot be used."""
         query = self._query(page)
         found = await self._search.find(query)
         keys = {line.key_id for line in (each.line for each in found.found) if line.key_id is not None}
@@ -104,10 +100,7 @@ class RequestListPage:
     async def csv(self, page: PageRequest) -> PageAnswer:
         """All that the filters find, as a file that is written while it is read. It is in the order of time: any other
         leaves out requests whose value is not known.
-
-        Raises:
-            InvalidRequest: as `show`.
-        """
+        Raises InvalidRequest: as `show`."""
         query = self._query(page)
         if query.sort != "time":
             query = replace(query, sort="time", ascending=False, at=None)

@@ -257,10 +257,7 @@ class WhatIfs:
     def _request(
         self, stored: StoredRequest, found: ExplainedRequest, artifact: ExplainedArtifact | None, model: str | None
     ) -> ChatRequest:
-        """
-        Raises:
-            GatewayError: a rule of chats is broken, or the model is not served any more.
-        """
+        """Raises GatewayError: a rule of chats is broken, or the model is not served any more."""
         entry, path, past = stored.entry, stored.path, stored.request
         assert path is not None
         assert past is not None
@@ -333,11 +330,7 @@ class OneRequest:
         self._what_ifs = WhatIfs(parts)
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page.
-
-        Raises:
-            NotFound: there is none of that id to be seen.
-        """
+        """The page. Raises NotFound: there is none of that id to be seen."""
         stored, found = await self._found(page)
         artifacts = [
             (number, each, marked(each) if each.original is not None else [], _shown_beside(found, number))
@@ -365,10 +358,7 @@ class OneRequest:
     async def text(self, page: PageRequest) -> PageAnswer:
         """One text as it is, to be saved: `of` is `said`, `forwarded` (with the number of a message), `artifact` (with
         the number of one) or `question`, `answer`, `prompt`.
-
-        Raises:
-            NotFound: there is none.
-        """
+        Raises NotFound: there is none."""
         _, found = await self._found(page)
         number, kind = _number(page, "number", 0), page.query.get("of", "")
         if kind == "artifact" and (artifact := _large_artifact(found, number)) is not None:
@@ -383,10 +373,7 @@ class OneRequest:
     async def document(self, page: PageRequest) -> PageAnswer:
         """A part of a large document: `number` says which artifact of the request it is, `part` which part, `find`
         words or a place by which one is looked for.
-
-        Raises:
-            NotFound: there is no such request, or no such document of it.
-        """
+        Raises NotFound: there is no such request, or no such document of it."""
         _, found = await self._found(page)
         number = _number(page, "number", 0)
         artifact = _large_artifact(found, number)
@@ -412,10 +399,7 @@ class OneRequest:
     async def in_full(self, page: PageRequest) -> PageAnswer:
         """What would have been forwarded with an artifact in full, and what it would have cost. Nothing is stored, and
         no model is asked.
-
-        Raises:
-            NotFound: there is no such request, or no such artifact of it.
-        """
+        Raises NotFound: there is no such request, or no such artifact of it."""
         stored, found = await self._found(page)
         artifact_id = page.form.get("artifact", "")
         artifact = next((each for each in found.artifacts if each.artifact_id == artifact_id), None)
@@ -426,10 +410,7 @@ class OneRequest:
     async def replay(self, page: PageRequest) -> PageAnswer:
         """What would have been forwarded to another model, and what it would have cost. Nothing is stored, and no model
         is asked.
-
-        Raises:
-            NotFound: there is no such request, it cannot be made again, or that model is none of `model_list`.
-        """
+        Raises NotFound: there is no such request, it cannot be made again, or that model is none of `model_list`."""
         stored, found = await self._found(page)
         model = page.form.get("model", "")
         if model not in served(self._parts.settings) or not can_ask(stored):
@@ -440,10 +421,7 @@ class OneRequest:
 
     async def compare(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/compare?a=…&b=…`: two requests side by side; a form for their ids where one is missing.
-
-        Raises:
-            NotFound: one of them is not to be seen.
-        """
+        Raises NotFound: one of them is not to be seen."""
         names = [page.query.get(name, "").strip() for name in ("a", "b")]
         sides = [(await self._found(page, name))[1] for name in names] if all(names) else []
         page.seen_ids = tuple(dict.fromkeys(each.entry.request_id for each in sides))

@@ -59,10 +59,7 @@ class OneConversation:
     async def show(self, page: PageRequest) -> PageAnswer:
         """The page, of its last turns; `before`, `after` (the message that begins a turn), `turn` and `branch` name
         others.
-
-        Raises:
-            NotFound: there is none of that id to be seen, or it has no such branch or turn.
-        """
+        Raises NotFound: there is none of that id to be seen, or it has no such branch or turn."""
         name, branch, number = page.params["conversation_id"], page.query.get("branch"), page.query.get("turn")
         before, after = page.query.get("before"), page.query.get("after")
         if not CONVERSATION_ID.match(name):
@@ -117,10 +114,7 @@ class SeenPages:
 
     async def note(self, page: PageRequest, route: PageRoute) -> None:
         """Records that a page was seen, where its route says as what.
-
-        Raises:
-            StorageUnavailable: it cannot be recorded, so it is not shown.
-        """
+        Raises StorageUnavailable: it cannot be recorded, so it is not shown."""
         if route.seen is None or page.viewer is None:
             return
         view = (page.viewer.key_id, page.link())
@@ -259,10 +253,7 @@ class UiRouter:
         return answer
 
     def _find(self, page: PageRequest) -> tuple[PageRoute, dict[str, str]]:
-        """
-        Raises:
-            NotFound, MethodNotAllowed: there is no such page.
-        """
+        """Raises NotFound, MethodNotAllowed: there is no such page."""
         path = page.path.removeprefix(PATH).rstrip("/") or "/"
         method = "GET" if page.scope["method"] == "HEAD" else page.scope["method"]
         found = [(route, match.groupdict()) for pattern, route in self._routes if (match := pattern.fullmatch(path))]

@@ -74,14 +74,8 @@ class SignIn:
 
     async def begin(self, browser: str | None, to: str) -> Begun:
         """Begins a login.
-
-        Args:
-            browser: what the browser keeps of another that it began.
-            to: the page that it leads to.
-
-        Raises:
-            IdentityProviderUnavailable: it cannot be asked where its login is.
-        """
+        `browser`: what the browser keeps of another that it began; `to`: the page that it leads to.
+        Raises IdentityProviderUnavailable: it cannot be asked where its login is."""
         metadata = await self._issuer.metadata()
         browser = browser or secrets.token_urlsafe(32)
         payload = _encoded({"t": int(self._clock.now().timestamp()), "n": secrets.token_urlsafe(16), "to": to})
@@ -102,12 +96,8 @@ class SignIn:
 
     async def end(self, browser: str | None, query: Mapping[str, str]) -> Ended:
         """Ends a login: exchanges the code, and checks who it is.
-
-        Raises:
-            Forbidden: it is none of this browser, the provider refuses it, or nobody is known here by what it says.
-            Unauthorized: the id token does not hold.
-            IdentityProviderUnavailable: the provider cannot be asked.
-        """
+        Raises Forbidden: it is none of this browser, the provider refuses it, or nobody is known here by what it says;
+        Unauthorized: the id token does not hold; IdentityProviderUnavailable: the provider cannot be asked."""
         payload, _, digest = query.get("state", "").partition(".")
         secret = await self._store.secret()
         expected = _derived(secret, "state", browser or "", payload)
@@ -153,20 +143,13 @@ class SignIn:
 
     def _check_issuer(self, metadata: Mapping[str, Any], query: Mapping[str, str]) -> None:
         """Another provider cannot have its answers taken for those of this one (RFC 9207).
-
-        Raises:
-            Forbidden: the answer is somebody else's.
-        """
+        Raises Forbidden: the answer is somebody else's."""
         told, must_tell = query.get("iss"), metadata.get("authorization_response_iss_parameter_supported") is True
         if (told is None and must_tell) or told not in (None, self._settings.issuer):
             raise Forbidden("This answer comes from another identity provider than the login went to.")
 
     async def _told(self, metadata: Mapping[str, Any], token: Any, subject: str) -> dict[str, Any]:
-        """What the userinfo endpoint says of that subject.
-
-        Raises:
-            Forbidden: it says it of somebody else.
-        """
+        """What the userinfo endpoint says of that subject. Raises Forbidden: it says it of somebody else."""
         url = self._issuer.address(metadata.get("userinfo_endpoint"), "userinfo_endpoint")
         if not isinstance(token, str):
             raise IdentityProviderUnavailable("The identity provider answers without an access token.")

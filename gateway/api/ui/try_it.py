@@ -83,11 +83,7 @@ class EnteredForm:
 
     @property
     def api(self) -> str:
-        """The API that is asked: `chat`, `responses` or `messages`.
-
-        Raises:
-            InvalidRequest: it is none of these.
-        """
+        """The API that is asked: `chat`, `responses` or `messages`. Raises InvalidRequest: it is none of these."""
         api = self.fields.get("api") or "chat"
         if api not in APIS:
             raise invalid("api", f"must be one of {', '.join(APIS)}")
@@ -105,10 +101,7 @@ class EnteredForm:
 
 
 def entered(page: PageRequest) -> EnteredForm:
-    """
-    Raises:
-        InvalidRequest: a field is too long.
-    """
+    """Raises InvalidRequest: a field is too long."""
     fields = dict(page.form)
     for name, text in fields.items():
         most = MAX_LONG_CHARS if name in LONG[1:] else MAX_FIELD_CHARS
@@ -120,10 +113,7 @@ def entered(page: PageRequest) -> EnteredForm:
 
 def as_request(form: EnteredForm, *, stream: bool) -> bytes:
     """The body for the API that is chosen. Fields of the form count before those of its parameters.
-
-    Raises:
-        InvalidRequest: there is no message or model, a number is none, or parameters or tools are no such JSON.
-    """
+    Raises InvalidRequest: there is no message or model, a number is none, or parameters or tools are no such JSON."""
     api, fields = form.api, form.fields
     message = form.message.replace("\r\n", "\n")
     for name, value in (("message", message), ("model", fields.get("model", ""))):
@@ -345,11 +335,7 @@ class TrialRequest:
         self._running: asyncio.Task[None] | None = None
 
     async def whole(self, body: bytes) -> ReadAnswer:
-        """The answer.
-
-        Raises:
-            GatewayError: there is none.
-        """
+        """The answer. Raises GatewayError: there is none."""
         pieces: list[bytes] = []
 
         async def sent(message: Message) -> None:
@@ -361,11 +347,7 @@ class TrialRequest:
         return read
 
     async def begin(self, body: bytes) -> None:
-        """Waits until the answer begins.
-
-        Raises:
-            GatewayError: it does not.
-        """
+        """Waits until the answer begins. Raises GatewayError: it does not."""
         self._running = asyncio.ensure_future(self._pushed(body))
         try:
             if await self._sent.get() is None:
@@ -377,10 +359,7 @@ class TrialRequest:
     async def events(self) -> AsyncIterator[bytes]:
         """The events of the answer: a `delta` of text each, at last the `bill`, the `calls` of tools and the
         `conversation`; or an `error`.
-
-        Raises:
-            ClientDisconnected: the browser has left; the upstream's call is cancelled, and what came is kept.
-        """
+        Raises ClientDisconnected: the browser has left; the upstream's call is cancelled, and what came is kept."""
         read = ReadAnswer()
         try:
             while (message := await self._sent.get()) is not None:
@@ -554,10 +533,7 @@ class TryIt:
         )
 
     async def _caller(self, page: PageRequest, key: str) -> RequestCaller:
-        """
-        Raises:
-            Forbidden: whoever is logged in may look, and spend nothing.
-        """
+        """Raises Forbidden: whoever is logged in may look, and spend nothing."""
         viewer = page.viewer
         if viewer is not None and viewer.own_tenant is not None:
             if USER not in viewer.roles:

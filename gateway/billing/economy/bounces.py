@@ -50,10 +50,7 @@ def read_again(material: WindowInputs, since: int, costs: BranchCosts) -> list[A
 
 def recalled(messages: Sequence[Mapping[str, Any]], costs: BranchCosts) -> Iterator[tuple[Mapping[str, Any], bytes]]:
     """The results of rounds of `recall` that are bounces, each with the mark of what was read.
-
-    Args:
-        messages: what the rounds added to the prompt: calls and their results.
-    """
+    `messages`: what the rounds added to the prompt: calls and their results."""
     cut = ResultMarks.together(costs.cut)
     asked: dict[Any, bytes] = {}
     for message in messages if cut else ():

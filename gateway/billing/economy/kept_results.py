@@ -57,11 +57,7 @@ def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> lis
     """Indexes of the results that stay, the most needed first: of each file that is being edited the latest reading,
     and the latest of the whole of it; what was called for again after it had been cut; then the latest reading of any
     file, where that is recent.
-
-    Args:
-        uses: all results of the conversation, oldest first.
-        read_within: answers within which a reading is recent.
-    """
+    `uses`: all results of the conversation, oldest first; `read_within`: answers within which a reading is recent."""
     readings: dict[str, list[ToolUse]] = {}
     alone: dict[str, list[ToolUse]] = {}
     edited: set[str] = set()

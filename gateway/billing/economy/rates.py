@@ -42,13 +42,9 @@ def cache_rates(
     prices: Mapping[str, Decimal], prompt_tokens: int, *, for_an_hour: bool = False, service_tier: Any = None
 ) -> CacheRates | None:
     """The rates of a model; None where a price is unknown, or where cached input is no cheaper.
-
-    Args:
-        prices: USD per token by LiteLLM's names.
-        prompt_tokens: of the prompt, which decides the context tier.
-        for_an_hour: what is written is kept for an hour.
-        service_tier: by which the call is charged, as its answer says.
-    """
+    `prices`: USD per token by LiteLLM's names; `prompt_tokens`: of the prompt, which decides the context tier;
+    `for_an_hour`: what is written is kept for an hour; `service_tier`: by which the call is charged, as its answer
+    says."""
     rates = TokenRates(prices, prompt_tokens, service_tier)
     full, read = rates.find("input_cost_per_token"), rates.find(READ)
     if full is None or read is None or read >= full:
@@ -60,10 +56,7 @@ def cache_rates(
 def cache_lifetime(request: ChatRequest, prices: Mapping[str, Decimal]) -> timedelta:
     """How long what a request leaves in its provider's cache lives at most, as its client wants it. Marks of an hour,
     and OpenAI's retention, are looked for in each message.
-
-    Args:
-        prices: the model's, USD per token by LiteLLM's names.
-    """
+    `prices`: the model's, USD per token by LiteLLM's names."""
     for fields in _bodies(request):
         if fields.get(RETENTION) is not None:
             return FOR_AN_HOUR if fields[RETENTION] == "in_memory" else FOR_A_DAY

@@ -93,10 +93,7 @@ class BudgetAccounts:
 
     async def check(self, spending: AccountSpending) -> bool:
         """Whether anything is left of a hard budget. Before it says no, it asks.
-
-        Raises:
-            StorageUnavailable: it cannot ask.
-        """
+        Raises StorageUnavailable: it cannot ask."""
         if spending.free(self._clock.monotonic()) <= 0:
             await self._read(spending)
             return not spending.is_spent
@@ -104,10 +101,7 @@ class BudgetAccounts:
 
     async def look(self, spending: AccountSpending) -> bool:
         """Whether anything is left of a soft budget, as of a few seconds ago.
-
-        Raises:
-            StorageUnavailable: it cannot ask.
-        """
+        Raises StorageUnavailable: it cannot ask."""
         if not spending.is_fresh(self._clock.monotonic()):
             await self._read(spending)
         return not spending.is_spent
@@ -121,11 +115,8 @@ class BudgetAccounts:
 
     async def hold(self, spending: AccountSpending, amount: int) -> None:
         """Reserves so much of a hard budget, until `release`.
-
-        Raises:
-            NotLeft: it does not fit. `spending` has what the storage says of it now.
-            StorageUnavailable: it cannot be asked, and what is known here is not enough.
-        """
+        Raises NotLeft: it does not fit. `spending` has what the storage says of it now; StorageUnavailable: it cannot
+        be asked, and what is known here is not enough."""
         if self.try_hold(spending, amount):
             return
         task = asyncio.ensure_future(self._grow(spending, amount))

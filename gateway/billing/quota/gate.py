@@ -339,12 +339,8 @@ class Quota:
 
     async def admit(self, ask: AdmissionRequest, key: KeyPolicy | None) -> "AdmittedRequest | None":
         """Lets a request in, or not; None where nothing limits it. `leave` is to be called when it is over.
-
-        Raises:
-            RateLimitExceeded: too many requests, within a minute or at once.
-            BudgetExceeded: a hard budget that it counts for is used up.
-            LimitsUnavailable: nobody can tell, and `limits.when_down` is `closed`.
-        """
+        Raises RateLimitExceeded: too many requests, within a minute or at once; BudgetExceeded: a hard budget that it
+        counts for is used up; LimitsUnavailable: nobody can tell, and `limits.when_down` is `closed`."""
         plan = self._plans.of(ask, key)
         nobodys = key is not None and ask.key_id is None and self.may_limit(key)
         if plan.is_empty and not nobodys:
@@ -384,10 +380,7 @@ class Quota:
 
     async def take(self, admitted: "AdmittedRequest", counted: Counted, what: What, amount: int) -> None:
         """Counts for a limit within a minute; what was counted is given back if another limit refuses the request.
-
-        Raises:
-            RateLimitExceeded: it does not fit.
-        """
+        Raises RateLimitExceeded: it does not fit."""
         local, at = self.local, time.time()
         if local is not None:
             fits, window = local.take(counted.key, counted.limit, amount, at)
@@ -450,10 +443,7 @@ class Quota:
 
     async def asked(self, admitted: "AdmittedRequest", work: Awaitable[T]) -> T | None:
         """What the limiter says; None where it cannot be asked and requests pass.
-
-        Raises:
-            LimitsUnavailable: it cannot be asked, and they do not.
-        """
+        Raises LimitsUnavailable: it cannot be asked, and they do not."""
         try:
             return await work
         except DOWN:
@@ -461,11 +451,7 @@ class Quota:
             return None
 
     def down(self, admitted: "AdmittedRequest") -> None:
-        """Something cannot be checked.
-
-        Raises:
-            LimitsUnavailable: requests do not pass then.
-        """
+        """Something cannot be checked. Raises LimitsUnavailable: requests do not pass then."""
         self._metrics.limits_down()
         now = self._clock.monotonic()
         if now - self._logged >= LOG_SECONDS:

@@ -94,10 +94,7 @@ def extract_artifacts_from_messages(
     messages: Sequence[ConversationMessage], current: int, notes: FormNotes | None = None
 ) -> list[Artifact]:
     """Tool results in messages: `history:msg_N:tool` for earlier turns, `step_N:tool` from index `current` on.
-
-    Args:
-        notes: what is known of stored results, and is to be known of them later.
-    """
+    `notes`: what is known of stored results, and is to be known of them later."""
     if notes is None:
         return list(_found_in(messages, current, NOTHING_FOUND, {}).artifacts)
     before = notes.found if notes.found and notes.found.begins(messages, current) else NOTHING_FOUND
@@ -151,10 +148,7 @@ def with_documents(
     results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]
 ) -> list[Artifact]:
     """The tool results with what the documents in them say, each in its place and below a mark with its name.
-
-    Args:
-        files: texts of `file` parts, for those that are not forwarded as they are.
-    """
+    `files`: texts of `file` parts, for those that are not forwarded as they are."""
     inside: dict[int, dict[int, str]] = {}
     for (index, number), text in files.items():
         if messages[index].role in RESULT_ROLES:
@@ -221,12 +215,9 @@ def documents_in_messages(
     spoken: tuple[int, int] | None = None,
 ) -> list[Artifact]:
     """Documents in user messages: `file` parts, and what is plainly a document inside a text (guarantee §4 I4).
-
-    Args:
-        min_chars: texts of a message that are longer together may hold documents.
-        files: texts of `file` parts, for those that are not forwarded as they are.
-        spoken: the part of the current message's first text that may hold some; None: all of it.
-    """
+    `min_chars`: texts of a message that are longer together may hold documents; `files`: texts of `file` parts, for
+    those that are not forwarded as they are; `spoken`: the part of the current message's first text that may hold some;
+    None: all of it."""
     found: list[Artifact] = []
     for index, message in enumerate(messages):
         if message.role != "user":

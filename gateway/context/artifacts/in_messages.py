@@ -57,12 +57,8 @@ Span = tuple[int, int]
 def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int, int]]:
     """Documents in a text of an over-long user message: fences and tagged blocks, else the middle of the text. Its
     first and last paragraph are the user's own words and stay (guarantee §4 I4).
-
-    Args:
-        min_chars: texts longer than this are over-long.
-        beside: the text is a content part of its own beside the question. All of it is a document, unless it is short
-            and neither fenced nor tagged.
-    """
+    `min_chars`: texts longer than this are over-long. `beside`: the text is a content part of its own beside the
+    question. All of it is a document, unless it is short and neither fenced nor tagged."""
     if beside and (len(text) > DOCUMENT_CHARS or (len(text) > MARKED_CHARS and _is_marked(text.strip()))):
         return [(0, len(text))]
     if len(text) <= min_chars:
@@ -316,11 +312,8 @@ def pinned_messages(
     restored: Sequence[Artifact] = (),
 ) -> tuple[PinnedMessage, ...]:
     """All that is pinned, the oldest first. System messages are in any window as what they are.
-
-    Args:
-        files: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_kept`.
-        restored: tool results that cannot be messages of this request.
-    """
+    `files`: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_kept`;
+    `restored`: tool results that cannot be messages of this request."""
     older: tuple[ConversationMessage, ...] = ()
     if history.older_kept:
         older = with_whole_steps(replace(history, messages=history.older_kept)).messages
@@ -388,14 +381,9 @@ Kept = Callable[[DocumentFile, DocumentOwner], Awaitable[tuple[Reading, str]]]
 
 async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader, kept: Kept) -> ChatRequest:
     """The request with a text as the content of each attachment.
-
-    Args:
-        kept: reads files that are kept here, unless nothing may outlive the request.
-
-    Raises:
-        NotFound: no such file for this client; names its field.
-        InvalidRequest: an attachment is no readable document, or has no text; names its field.
-    """
+    `kept`: reads files that are kept here, unless nothing may outlive the request.
+    Raises NotFound: no such file for this client; names its field; InvalidRequest: an attachment is no readable
+    document, or has no text; names its field."""
     found = []
     owner = DocumentOwner(request.caller.tenant, keeps=False)
     for index, attachment in enumerate(request.attachments):

@@ -111,12 +111,8 @@ def shaped(
     text: str, standing: Sequence[StandingText] = (), *, margin: int = MARGIN, is_plain: bool = False
 ) -> ShapedText | None:
     """The result in a shorter form; None where it has none.
-
-    Args:
-        standing: what it may refer to, oldest first.
-        margin: lines of what stands elsewhere that are repeated at each seam.
-        is_plain: what a terminal would not show is a part of it, as in a file.
-    """
+    `standing`: what it may refer to, oldest first; `margin`: lines of what stands elsewhere that are repeated at each
+    seam; `is_plain`: what a terminal would not show is a part of it, as in a file."""
     if len(text) < MIN_CHARS:
         return None
     whole = _lines_of(text, is_plain=is_plain)

@@ -34,11 +34,7 @@ class StepsAsText:
     """The messages that the artifacts were, one of each."""
 
     def with_documents(self, files: Mapping[FilePlace, str]) -> "StepsAsText":
-        """The same with what the documents in the results say.
-
-        Args:
-            files: texts of `file` parts in `results`.
-        """
+        """The same with what the documents in the results say. `files`: texts of `file` parts in `results`."""
         if not files:
             return self
         each = [replace(artifact, place=ArtifactPosition(index)) for index, artifact in enumerate(self.artifacts)]

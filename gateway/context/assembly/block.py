@@ -266,11 +266,8 @@ def block(
     pages: Sequence[ShownPages] = (),
 ) -> str:
     """The one delimited block at the head of the current user message; "" if it would be empty.
-
-    Args:
-        citing: what the model is asked to cite, with its own delimiters; it comes first.
-        pages: those of PDFs that follow behind the block, each PDF as a file.
-    """
+    `citing`: what the model is asked to cite, with its own delimiters; it comes first; `pages`: those of PDFs that
+    follow behind the block, each PDF as a file."""
     if not (renderings or turns or things or citing or pages):
         return ""
     first = [citing] if citing else []

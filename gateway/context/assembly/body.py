@@ -221,10 +221,7 @@ class PromptProfile:
 def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[str, str]:
     """The mode of a conversation, and what it was taken from: the message that begins the current turn, else the tools
     that were used in the turn before it, else the mode before; the same in each step of a turn.
-
-    Args:
-        before: the mode that the conversation had.
-    """
+    `before`: the mode that the conversation had."""
     starts = turn_starts(str(message.get("role")) for message in messages)
     if starts:
         if (mode := _mode_of(WORD.findall(text_of(messages[starts[-1]].get("content"))[:FIRST_CHARS]))) is not None:
@@ -298,13 +295,9 @@ def with_breakpoints(
     messages: list[dict[str, Any]], forward: dict[str, Any], *, goes_on: bool, translated: bool
 ) -> list[dict[str, Any]]:
     """The messages with breakpoints, in copies; unchanged if the client set any itself.
-
-    Args:
-        forward: the other fields of the body, with its tools.
-        goes_on: whether another request may continue this one. If not, its end is not cached: writing costs more.
-        translated: the body becomes one of Anthropic's, for which a tool result's breakpoint is expected on the
-            message; routers expect it on a part.
-    """
+    `forward`: the other fields of the body, with its tools. `goes_on`: whether another request may continue this one.
+    If not, its end is not cached: writing costs more. `translated`: the body becomes one of Anthropic's, for which a
+    tool result's breakpoint is expected on the message; routers expect it on a part."""
     tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
     if BREAKPOINT in forward or any(map(_has_breakpoint, (*messages, *tools))):
         return messages
@@ -376,10 +369,7 @@ def as_upstream_takes(
     tokens: int | None = None,
 ) -> TranslatedPrompt:
     """A request as its deployment takes it. Of a request of another API only what was stored by this one changes.
-
-    Args:
-        tokens: what the prompt takes, by which edits go.
-    """
+    `tokens`: what the prompt takes, by which edits go."""
     cleared: list[dict[str, Any]] = []
     native, protocol = request.native, PROTOCOLS[deployment.protocol]
     speaks = native is not None and native.protocol == deployment.protocol

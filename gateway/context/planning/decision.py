@@ -181,12 +181,8 @@ def facts_of(
     unrecognised: bool = False,
 ) -> PlanningFacts:
     """The facts of a request.
-
-    Args:
-        stored: how many of the material's messages were forwarded with an earlier request.
-        budget: in tokens; None if the window is unknown.
-        historical_turns: how many turns back a historical artifact counts.
-    """
+    `stored`: how many of the material's messages were forwarded with an earlier request; `budget`: in tokens; None if
+    the window is unknown; `historical_turns`: how many turns back a historical artifact counts."""
     same = unreduced.selection.same
     sizes = [artifact.size_chars for artifact in material.artifacts if artifact.artifact_id not in same]
     undecided = without_standing(material, unreduced, stored)
@@ -331,20 +327,14 @@ Body = dict[str, Any]
 class ToolLoops:
     """Keyed digests of first calls, in the cache, so that replicas know them of each other. Nobody's words are in it. A
     cache that is down costs nothing but this knowledge.
-
-    Args:
-        secret: reads the storage's; may raise StorageUnavailable.
-    """
+    `secret`: reads the storage's; may raise StorageUnavailable."""
 
     def __init__(self, cache: CacheBackend, secret: Callable[[], Awaitable[bytes]]) -> None:
         self._cache, self._secret = cache, secret
 
     async def seen_in(self, tenant: str, history: ConversationHistory, *, stored: bool) -> ConversationHistory:
         """The conversation with what is known of its latest tool loop, where that loop is not stored.
-
-        Args:
-            stored: the request leaves stored content. What is not stored is not recognised in any case.
-        """
+        `stored`: the request leaves stored content. What is not stored is not recognised in any case."""
         bodies = [message.body for message in history.messages]
         call, index, current = _latest_loop(bodies, history.stored if stored else 0)
         if call is None:
@@ -356,12 +346,8 @@ class ToolLoops:
 
     async def note(self, tenant: str, messages: Sequence[Body], answers: Sequence[Body], *, asked: bool) -> None:
         """Notes the loop of a turn when it begins, and when its planner was asked.
-
-        Args:
-            messages: those of the request, the current turn at their end.
-            answers: what they were answered.
-            asked: a planner was asked for this request.
-        """
+        `messages`: those of the request, the current turn at their end; `answers`: what they were answered; `asked`: a
+        planner was asked for this request."""
         called = next((calls[0] for answer in answers if (calls := calls_of(answer))), None)
         if called is None and not asked:
             return

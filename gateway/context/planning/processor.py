@@ -195,10 +195,7 @@ class ModelConfig:
     def is_expensive_primary(self, prices: Mapping[str, Decimal], threshold: Decimal) -> bool:
         """Whether the primary model's input price (USD per token) is above the threshold; an unknown one is cheap
         (guarantee §5).
-
-        Args:
-            prices: the primary model's, by LiteLLM's names.
-        """
+        `prices`: the primary model's, by LiteLLM's names."""
         price = prices.get(INPUT_PRICE)
         return price is not None and price > threshold
 
@@ -242,13 +239,8 @@ class ArtifactProcessor:
 
     async def plan_context(self, task: PlannerTask, planner: InternalModel, once: Once | None = None) -> ArtifactPlan:
         """The planner's plan: one call, within its deadline.
-
-        Args:
-            once: shares the call with equal ones.
-
-        Raises:
-            InternalModelFailed: no answer in time, or rubbish; the message is the `fallback_reason`.
-        """
+        `once`: shares the call with equal ones.
+        Raises InternalModelFailed: no answer in time, or rubbish; the message is the `fallback_reason`."""
         ask, ids = self._request(task, planner)
 
         async def make() -> str:

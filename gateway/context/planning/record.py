@@ -87,10 +87,7 @@ class WindowContents:
 
     def is_left_out(self, artifact: Artifact, stored: int) -> bool:
         """Whether the window holds nothing of it because the pass with which the window began left it out.
-
-        Args:
-            stored: how many messages are of earlier requests.
-        """
+        `stored`: how many messages are of earlier requests."""
         index = artifact.place.message
         if index is not None:
             return self.passed and index < stored and index not in self.indexes
@@ -171,12 +168,9 @@ def records_of(
 ) -> list[ArtifactUsageRecord]:
     """One record per artifact that the window holds or that was decided on: references and sizes, never content
     (guarantee §6). What is shown as an earlier request decided is reported as decided then.
-
-    Args:
-        named: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2).
-        earlier_window: what stands as it was there; without it nothing does.
-        notes: what is known of records that stand, and is to be known of them later.
-    """
+    `named`: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2);
+    `earlier_window`: what stands as it was there; without it nothing does; `notes`: what is known of records that
+    stand, and is to be known of them later."""
     records: list[ArtifactUsageRecord] = []
     window = WindowContents.of(material, fitted)
     stands = _standing_messages(window, fitted, earlier_window) if notes is not None and named else frozenset()

@@ -88,14 +88,10 @@ class SummaryCache:
 
     async def get_or_make(self, key: SummaryKey, make: Make, secret: bytes, *, read: bool, keep: bool) -> CachedSummary:
         """The summary: kept, being made by somebody else, or made now.
-
-        Args:
-            make: makes and pays for it; may raise what it likes, which is passed on.
-            secret: the storage's, for the key and the signature of the value.
-            read: whether one that is kept may be used, and whether it may be asked for (not with `store: false`).
-            keep: whether it may be kept (neither with `store: false` nor of a dry run). Without `read` that is for
-                those who ask while it is being made, in other processes, too.
-        """
+        `make`: makes and pays for it; may raise what it likes, which is passed on. `secret`: the storage's, for the key
+        and the signature of the value. `read`: whether one that is kept may be used, and whether it may be asked for
+        (not with `store: false`). `keep`: whether it may be kept (neither with `store: false` nor of a dry run).
+        Without `read` that is for those who ask while it is being made, in other processes, too."""
         name = key.name(secret)
         run = f"{name} {read} {keep}"
         while (running := self._running.get(run)) is not None:
@@ -245,10 +241,7 @@ class ArtifactSummarizer:
 
     async def summarize(self, artifact: Artifact, focus: str) -> CachedSummary:
         """A summary that is shorter than its source.
-
-        Raises:
-            InternalModelFailed: none could be made, or it was no shorter; the message says why.
-        """
+        Raises InternalModelFailed: none could be made, or it was no shorter; the message says why."""
 
         async def make() -> str:
             text = await self._made(artifact, focus)
@@ -313,13 +306,8 @@ class ArtifactSummarizer:
 
 def summary_question(text: str, name: str, focus: str, part: tuple[int, int] | None, tokens: int) -> str:
     """What one call asks.
-
-    Args:
-        name: of the text: its kind and title.
-        focus: what the summary must keep above all; may be empty.
-        part: number (from 1) and count of the pieces, for one of several.
-        tokens: what the summary may take.
-    """
+    `name`: of the text: its kind and title; `focus`: what the summary must keep above all; may be empty; `part`: number
+    (from 1) and count of the pieces, for one of several; `tokens`: what the summary may take."""
     which = f" Part {part[0]} of {part[1]}." if part else ""
     above_all = f"\nKeep above all: {focus}" if focus else ""
     escaped = END.sub(r"<\\", text)

@@ -71,13 +71,10 @@ Size = tuple[int, int]
 
 
 def image_tokens(image: Any, model: str) -> int:
-    """Tokens of an `image_url` part's picture; of one whose size is not known here (an address),
-    the most that the formula can give.
-
-    Args:
-        image: the part's `image_url`, an object with `url` and `detail`, or the address itself.
-        model: the model's name, with or without its provider.
-    """
+    """Tokens of an `image_url` part's picture; of one whose size is not known here (an address), the most that the
+    formula can give.
+    `image`: the part's `image_url`, an object with `url` and `detail`, or the address itself; `model`: the model's
+    name, with or without its provider."""
     detail = image.get("detail") if isinstance(image, dict) else None
     url = image.get("url") if isinstance(image, dict) else image
     return picture_tokens(picture_size(url) if isinstance(url, str) else None, model, detail)
@@ -174,12 +171,8 @@ class PdfTokens(NamedTuple):
 
 def pdf_tokens(pages: Sequence[PageFacts], text: str, model: str, count: Callable[[str], int]) -> PdfTokens:
     """What a PDF of these pages costs.
-
-    Args:
-        text: of all pages, with their marks.
-        model: its name, with or without its provider.
-        count: tokens of a text.
-    """
+    `text`: of all pages, with their marks; `model`: its name, with or without its provider; `count`: tokens of a
+    text."""
     page_tokens = family_of(model).page
     if page_tokens is not None:
         return PdfTokens(0, page_tokens * len(pages))

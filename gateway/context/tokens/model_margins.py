@@ -69,11 +69,7 @@ class ModelMargins:
         return True
 
     def learn(self, facts: ModelFacts, report: PromptReport, counted_by: str, *, exact: bool) -> None:
-        """One more report.
-
-        Args:
-            exact: whether the model's own tokenizer counted (see `calibrated`).
-        """
+        """One more report. `exact`: whether the model's own tokenizer counted (see `calibrated`)."""
         key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
         now = self._clock.now()
         known = self._known.peek(key) or ModelCalibration(facts.token_margin, 0, now)
@@ -123,10 +119,7 @@ class ModelMargins:
 
     async def keep(self, store: CalibrationStore) -> None:
         """Reads what other processes have learned, and writes what was learned here.
-
-        Raises:
-            StorageUnavailable: nothing is lost by that; try again later.
-        """
+        Raises StorageUnavailable: nothing is lost by that; try again later."""
         stored = await store.load()
         changed = {key: own for key in self._changed if (own := self._known.peek(key)) is not None}
         for key, found in reversed(stored.items()):  # the latest of them last

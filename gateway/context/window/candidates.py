@@ -229,10 +229,7 @@ def kept_words(
     candidates: Iterable[PassageCandidate], rules: NotedForms[str, bool] | None = None
 ) -> list[PassageCandidate]:
     """User messages that matter beyond their turn: the beginning of the very first, then instructions, latest first.
-
-    Args:
-        rules: what is known of old messages, and is to be known of them later.
-    """
+    `rules`: what is known of old messages, and is to be known of them later."""
     of_user = [c for c in candidates if isinstance(c.of, TranscriptMessage) and c.of.speaker.startswith("user")]
     if not of_user:
         return []

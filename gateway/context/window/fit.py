@@ -69,10 +69,7 @@ def count_unreduced(
     shares: Sequence[float] = (),
 ) -> FullPrompt:
     """What was forwarded before as it was, and all since in full, counted as exactly as it matters.
-
-    Args:
-        shares: shares of the budget. It must be certain on which side of each the count is, and of the budget itself.
-    """
+    `shares`: shares of the budget. It must be certain on which side of each the count is, and of the budget itself."""
     selection = _frozen(material, SegmentRoom(material, counting), limits.usable)
     if material.repeats.documents:
         selection = once(material, selection)

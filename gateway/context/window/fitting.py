@@ -190,13 +190,8 @@ class ForwardedMinimum:
 
     def settle(self, *, may_spare: bool) -> tuple[WindowSelection, int]:
         """The minimum and its tokens. Nothing of it changes afterwards.
-
-        Args:
-            may_spare: whether `spares_current` is tried, and what the user said in a tool loop is spared.
-
-        Raises:
-            ContextLengthExceeded: not even the minimum fits.
-        """
+        `may_spare`: whether `spares_current` is tried, and what the user said in a tool loop is spared.
+        Raises ContextLengthExceeded: not even the minimum fits."""
         if may_spare:
             self.pointers |= self._task_in_full()
         self._take_before()

@@ -189,10 +189,7 @@ class GreedyFit:
 
 class SegmentRoom:
     """The summaries of what is older than a window, and how many of them are taken, the latest (guarantee §11.13).
-
-    Args:
-        material: whose current turn the latest of them comes before.
-    """
+    `material`: whose current turn the latest of them comes before."""
 
     def __init__(self, material: WindowInputs, counting: PromptCounter) -> None:
         self._material, self._counting = material, counting

@@ -107,10 +107,7 @@ class ShownInFull:
 
 class WindowPacker:
     """Packs compacted material in one pass: a minimum, and above it what is worth most.
-
-    Raises:
-        ContextLengthExceeded: not even the minimum fits.
-    """
+    Raises ContextLengthExceeded: not even the minimum fits."""
 
     def __init__(self, fitting: WindowFitter) -> None:
         self._fitting, self._material = fitting, fitting.material

@@ -49,15 +49,10 @@ class PlanGuide:
         by_plan: Mapping[int, PassageCandidate],
     ) -> tuple[list[PassageCandidate], list[PassageCandidate]]:
         """Fills the heuristic's share; returns the order in which the relevant passages and all others are then taken.
-
-        Args:
-            room: tokens of all that may be taken, including what was taken already.
-            relevant, rest: what was not taken, in the heuristic's order.
-            by_plan: all candidates by `order`, with the scores that they have for the plan's queries.
-
-        Returns:
-            What the plan wants first, and what it excludes last; a trusted plan's exclusions not at all.
-        """
+        `room`: tokens of all that may be taken, including what was taken already; `relevant, rest`: what was not taken,
+        in the heuristic's order; `by_plan`: all candidates by `order`, with the scores that they have for the plan's
+        queries.
+        What the plan wants first, and what it excludes last; a trusted plan's exclusions not at all."""
         if not (self.decisions or self.searches):
             return relevant, rest
         if not self.trusted:
@@ -78,13 +73,10 @@ class PlanGuide:
         self, decision: ArtifactDecision, own: Sequence[PassageCandidate], chars: float
     ) -> list[PassageCandidate]:
         """What is to be taken of an artifact, in that order.
-
-        Args:
-            own: its candidates; none of them is taken yet.
-            chars: the room. An artifact that is longer is shown by what is most relevant to the question, not in full.
-                One whose summary is longer, or could not be made, is shown by what is relevant to the summary's focus;
-                a summary that is too long is forgotten, so that later calls do not show it either.
-        """
+        `own`: its candidates; none of them is taken yet. `chars`: the room. An artifact that is longer is shown by what
+        is most relevant to the question, not in full. One whose summary is longer, or could not be made, is shown by
+        what is relevant to the summary's focus; a summary that is too long is forgotten, so that later calls do not
+        show it either."""
         match decision.strategy:
             case ProcessingStrategy.EXCLUDE:
                 return []

@@ -34,11 +34,7 @@ class TurnBound:
 
     @classmethod
     def of(cls, most: int | None, oldest_share: float) -> "TurnBound | None":
-        """The bound of the settings; None where there is none.
-
-        Args:
-            oldest_share: share of `most` that leaves at once.
-        """
+        """The bound of the settings; None where there is none. `oldest_share`: share of `most` that leaves at once."""
         return None if most is None else cls(most, most - int(oldest_share * most))
 
 
@@ -121,10 +117,7 @@ def budget_for(
     facts: ModelFacts, forward: dict[str, Any], requested: int | None, settings: ContextSettings
 ) -> PromptBudget:
     """min(model's maximum input, window - reserved output, `max_input_tokens`).
-
-    Raises:
-        ContextLengthExceeded: the output that the request reserves leaves nothing for a prompt.
-    """
+    Raises ContextLengthExceeded: the output that the request reserves leaves nothing for a prompt."""
     window = facts.context_window or facts.max_input_tokens
     given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), WHOSE, strict=True)
     max_input = min([(limit, whose) for limit, whose in given if limit], default=None)
@@ -166,12 +159,8 @@ def writable(forward: dict[str, Any], facts: ModelFacts) -> dict[str, Any]:
 
 def tightened(budget: PromptBudget, counted: int, reported: int | None, limit: int | None) -> PromptBudget:
     """The budget for one refit after upstream said overflow (guarantee §4 I1).
-
-    Args:
-        counted: tokens of the refused prompt as counted here.
-        reported: tokens of the same prompt as counted upstream, if it said so.
-        limit: tokens that upstream allows, prompt and answer together, if it said so.
-    """
+    `counted`: tokens of the refused prompt as counted here; `reported`: tokens of the same prompt as counted upstream,
+    if it said so; `limit`: tokens that upstream allows, prompt and answer together, if it said so."""
     refused = min(budget.tokens or counted, counted)
     tokens = int(refused * REFIT_SHARE)
     if reported and limit and reported > limit:

@@ -18,13 +18,8 @@ class ConfigurationError(Exception):
 def read_file(path: str, places: dict[str, str] | None = None) -> dict[str, Any]:
     """The sections of a file, those of its `include` among them: lists are appended, other sections replaced, as
     LiteLLM does it.
-
-    Args:
-        places: is told where each `section`, `section.key` and member `section[0]` stands: `FILE:LINE`.
-
-    Raises:
-        ConfigurationError: a file is missing or is no YAML mapping.
-    """
+    `places`: is told where each `section`, `section.key` and member `section[0]` stands: `FILE:LINE`.
+    Raises ConfigurationError: a file is missing or is no YAML mapping."""
     waiting = [Path(path)]
     sections: dict[str, Any] = {}
     places = {} if places is None else places
@@ -99,10 +94,7 @@ def fault(error: yaml.YAMLError) -> str:
 
 def section(raw: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
     """A copy of a section, which may be changed; a new one if there is none.
-
-    Raises:
-        ConfigurationError: it is no mapping.
-    """
+    Raises ConfigurationError: it is no mapping."""
     values = raw.get(name)
     if values is not None and not isinstance(values, dict):
         raise ConfigurationError(f"{origin}: {name}: must be a mapping")
@@ -113,11 +105,8 @@ def section(raw: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
 
 def resolve(value: Any, environ: Mapping[str, str], where: str, missing: Callable[[str, str], Any]) -> Any:
     """A value with the environment's in the place of each `os.environ/NAME` in it.
-
-    Args:
-        missing: called with the path and the name of what the environment does not have; gives what stands there
-            instead, or raises.
-    """
+    `missing`: called with the path and the name of what the environment does not have; gives what stands there instead,
+    or raises."""
     if isinstance(value, dict):
         return {str(k): resolve(v, environ, f"{where}.{k}".lstrip("."), missing) for k, v in value.items()}
     if isinstance(value, list):

@@ -67,14 +67,9 @@ class ImportedConfig:
 
 def move_in(raw: dict[str, Any], environ: Mapping[str, str], origin: str, *, referring: bool = False) -> ImportedConfig:
     """Maps LiteLLM's sections onto ours and takes them out.
-
-    Args:
-        referring: `os.environ/NAME` stays what it is, wherever it stands.
-
-    Raises:
-        ConfigurationError: a section has no shape that could be read, or one that keeps strangers out
-            (`master_key`) cannot be.
-    """
+    `referring`: `os.environ/NAME` stays what it is, wherever it stands.
+    Raises ConfigurationError: a section has no shape that could be read, or one that keeps strangers out (`master_key`)
+    cannot be."""
     moved = ImportedConfig(dict(raw), origin, EnvironmentReferences(environ) if referring else dict(environ))
     foreign = _foreign_sections(moved)
     moved.names_database = _names(foreign, DATABASE)

@@ -59,10 +59,7 @@ class LitellmDraft:
 
     def put_in(self, raw: dict[str, Any], origin: str) -> None:
         """Puts the sections beneath those of the file: what it says in ours counts.
-
-        Raises:
-            ConfigurationError: a section of the file is no mapping.
-        """
+        Raises ConfigurationError: a section of the file is no mapping."""
         for name, values in (("routing", self.routing), ("limits", self.limits), ("upstream", self.upstream)):
             own = raw.get(name) or {}
             if not isinstance(own, Mapping):
@@ -89,10 +86,7 @@ SettingReader = Callable[[LitellmDraft, str, Any], None]
 
 def whole(value: Any, least: int = 0) -> Any:
     """A whole number, or a reference to one that is not resolved yet.
-
-    Raises:
-        UnreadableValue: it is none, or less than `least`.
-    """
+    Raises UnreadableValue: it is none, or less than `least`."""
     found = number(value)
     if is_reference(found):
         return found
@@ -102,11 +96,7 @@ def whole(value: Any, least: int = 0) -> Any:
 
 
 def number(value: Any) -> Any:
-    """A number of 0 or more, or a reference to one that is not resolved yet.
-
-    Raises:
-        UnreadableValue: it is none.
-    """
+    """A number of 0 or more, or a reference to one that is not resolved yet. Raises UnreadableValue: it is none."""
     if is_reference(value):
         return value
     try:
@@ -124,21 +114,14 @@ def is_reference(value: Any) -> bool:
 
 
 def looked_up(value: Any) -> Any:
-    """A value that has to be known to be taken over.
-
-    Raises:
-        UnreadableValue: it stands in the environment.
-    """
+    """A value that has to be known to be taken over. Raises UnreadableValue: it stands in the environment."""
     if is_reference(value):
         raise UnreadableValue("stands in the environment: set what it stands for here by hand")
     return value
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """
-    Raises:
-        UnreadableValue: it is no mapping.
-    """
+    """Raises UnreadableValue: it is no mapping."""
     if not isinstance(looked_up(value), dict):
         raise UnreadableValue("is no mapping")
     return {str(name): each for name, each in value.items()}

@@ -131,10 +131,7 @@ def _add(draft: LitellmDraft, path: str, model: str, fields: dict[str, Any]) -> 
 
 def finish_limits(draft: LitellmDraft) -> list[tuple[str, str]]:
     """What needs several settings: sums and their durations, and which of those for keys is the nearest.
-
-    Returns:
-        paths of settings that could not be read, and why.
-    """
+    Paths of settings that could not be read, and why."""
     problems: list[tuple[str, str]] = []
     for read in (_all, _keys, _entries):
         try:

@@ -203,10 +203,7 @@ def _table(draft: LitellmDraft, path: str, value: Any) -> tuple[dict[str, list[s
 
 
 def _targets(draft: LitellmDraft, path: str, value: Any) -> list[str]:
-    """
-    Raises:
-        UnreadableValue: it is neither a name nor a list of names.
-    """
+    """Raises UnreadableValue: it is neither a name nor a list of names."""
     listed = [value] if isinstance(value, str | dict) else value
     if not isinstance(listed, list):
         raise UnreadableValue("names no models")

@@ -134,13 +134,8 @@ NAMES = (
 def fill_in(raw: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[Place, str], list[SettingFate]]:
     """Puts what these names say where nothing is said yet; returns the name by which each setting was given, and what
     became of each name.
-
-    Args:
-        raw: the settings of file, environment and command line; changed in place.
-
-    Raises:
-        ConfigurationError: a value cannot be read; names the variable.
-    """
+    `raw`: the settings of file, environment and command line; changed in place.
+    Raises ConfigurationError: a value cannot be read; names the variable."""
     given: dict[Place, str] = {}
     fates: list[SettingFate] = []
     for each in NAMES:
@@ -190,14 +185,8 @@ ADDRESSES = frozenset(
 
 def look_up(value: Any, origin: str, where: str = "") -> Any:
     """A value with secrets in the place of each reference in it.
-
-    Args:
-        origin: what the configuration was read from.
-        where: the path of the value in it.
-
-    Raises:
-        ConfigurationError: a secret cannot be read, or nobody reads such; the message holds none of it.
-    """
+    `origin`: what the configuration was read from; `where`: the path of the value in it.
+    Raises ConfigurationError: a secret cannot be read, or nobody reads such; the message holds none of it."""
     if isinstance(value, dict):
         return {name: look_up(each, origin, f"{where}.{name}".lstrip(".")) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -275,10 +264,7 @@ INTERNAL = ("warnings", "moved", "origins", "storage_is_named")
 
 def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Settings:
     """Settings out of a file (optional), the environment, and `section.key` overrides.
-
-    Raises:
-        ConfigurationError: the file is missing, is no YAML mapping, or holds an unknown or unusable setting.
-    """
+    Raises ConfigurationError: the file is missing, is no YAML mapping, or holds an unknown or unusable setting."""
     origin = path or "environment"
     places: dict[str, str] = {}
     raw = read_file(path, places) if path else {}
@@ -328,10 +314,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tuple[str, ...]) -> Settings:
-    """
-    Args:
-        ignored: names of the environment that do not count.
-    """
+    """`ignored`: names of the environment that do not count."""
     raw = dict(moved.raw)
     if moved.names_database:
         ignored = (*ignored, DATABASE)

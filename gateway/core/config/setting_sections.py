@@ -283,11 +283,7 @@ class StorageSettings(SettingsSection):
 
 
 def key_bytes(key: SecretStr) -> bytes:
-    """The bytes of an encryption key.
-
-    Raises:
-        ValueError: it is not `KEY_BYTES` long.
-    """
+    """The bytes of an encryption key. Raises ValueError: it is not `KEY_BYTES` long."""
     text = key.get_secret_value().strip()
     if re.fullmatch(r"[0-9A-Fa-f]{64}", text):
         return bytes.fromhex(text)
@@ -387,10 +383,7 @@ HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 
 
 def _collector(text: str) -> str:
-    """
-    Raises:
-        ValueError: it is no address.
-    """
+    """Raises ValueError: it is no address."""
     parts = urlsplit(text.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must read 'http://HOST:PORT' or 'https://HOST', with a path where the collector has one")

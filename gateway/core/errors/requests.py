@@ -56,12 +56,8 @@ class ContextLengthExceeded(InvalidRequest):
 def overflow_text(limit: int | None, tokens: int | None, reserved: int = 0) -> str:
     """OpenAI's words for a prompt that is too long, which clients look for: the limit that was broken and what was
     asked for, as far as they are known, always more than the limit (guarantee §7).
-
-    Args:
-        limit: of messages and answer together.
-        tokens: of the messages.
-        reserved: tokens of the limit that the answer may take.
-    """
+    `limit`: of messages and answer together; `tokens`: of the messages; `reserved`: tokens of the limit that the answer
+    may take."""
     if limit is None:
         found = "more" if tokens is None else tokens
         return f"This model's maximum context length is exceeded: your messages resulted in {found} tokens."

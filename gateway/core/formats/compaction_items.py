@@ -32,11 +32,7 @@ OLD_NONCE_BYTES, OLD_TAG_BYTES = 16, 32
 
 def seal(key: bytes, purpose: bytes, text: bytes) -> str:
     """The text, sealed, in letters that may stand in JSON and URLs.
-
-    Args:
-        key: any secret.
-        purpose: for what and whom: it opens for the same alone. It is not kept secret.
-    """
+    `key`: any secret. `purpose`: for what and whom: it opens for the same alone. It is not kept secret."""
     sealed = _cipher(key, purpose).encrypt(zlib.compress(text, 6), [VERSION])
     return urlsafe_b64encode(VERSION + sealed).decode()
 
@@ -70,10 +66,7 @@ def _cipher(key: bytes, purpose: bytes) -> Any:
 def _opened_as_before(main: bytes, raw: bytes) -> bytes:
     """What versions before 2 sealed and clients still hold: hidden by SHAKE-256, under a tag of BLAKE2b. Nothing is
     sealed so any more.
-
-    Raises:
-        ValueError: it was not with this key, or is not as it was.
-    """
+    Raises ValueError: it was not with this key, or is not as it was."""
     hidden, tag = raw[:-OLD_TAG_BYTES], raw[-OLD_TAG_BYTES:]
     stream_key, tag_key = (hmac.digest(main, name, "sha256") for name in (b"stream", b"tag"))
     known = hashlib.blake2b(hidden, key=tag_key, digest_size=OLD_TAG_BYTES).digest()
@@ -178,10 +171,7 @@ def opened(sealed: Any, tenant: str, secret: bytes) -> CompactionMark | None:
 def extract_of(messages: Sequence[Json], before: str | None = None, *, most: int = MAX_CHARS) -> str | None:
     """What messages said, shortened, within `most` characters: the first question and the latest that fits beside it.
     System messages are not in it: they stand for themselves. None where there is nothing.
-
-    Args:
-        before: an extract of what was said before these.
-    """
+    `before`: an extract of what was said before these."""
     lines = [line for body in messages if (line := _line(body))]
     if before is not None:
         lines.insert(0, before)

@@ -36,10 +36,7 @@ class StreamRecord:
 
     def add(self, chunk: dict[str, Any]) -> None:
         """Takes in a chunk as upstream sent it.
-
-        Raises:
-            UpstreamInvalidResponse: the answer has become longer than any whole answer may be.
-        """
+        Raises UpstreamInvalidResponse: the answer has become longer than any whole answer may be."""
         for key, value in chunk.items():
             if value is not None and key not in NOT_ENVELOPE:
                 self._envelope[key] = value

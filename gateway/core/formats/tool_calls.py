@@ -380,10 +380,7 @@ def without_typed(body: Json) -> Json:
 
 def without_freeform(body: Json, *, keeps_allowed: bool) -> Json:
     """The body with functions in the place of all such tools, of the choice of one, and of their calls.
-
-    Args:
-        keeps_allowed: the upstream takes a choice of `allowed_tools`; else only those are offered.
-    """
+    `keeps_allowed`: the upstream takes a choice of `allowed_tools`; else only those are offered."""
     found = without_typed({**body, "messages": [_message(message, _as_function) for message in body["messages"]]})
     if found.get("tools"):
         found["tools"] = [_function(tool["custom"]) if _custom(tool) else tool for tool in found["tools"]]

@@ -89,11 +89,8 @@ def tell_also(fields: Fields) -> None:
 
 def configure(level: str, form: str = "auto", *, colour: bool = True) -> None:
     """Sends the gateway's own logs and those of its libraries the same way.
-
-    Args:
-        form: `text`, `json`, or `auto`: text if the log is a terminal.
-        colour: whether text may be coloured, if the log is a terminal.
-    """
+    `form`: `text`, `json`, or `auto`: text if the log is a terminal; `colour`: whether text may be coloured, if the log
+    is a terminal."""
     # Not looked up for each record, since nothing here shows them (the standard library's how-to: "Optimization").
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None

@@ -585,12 +585,7 @@ WRITE_SECONDS = 1.0
 
 
 class SharedCounts:
-    """The counts of one of several workers.
-
-    Args:
-        folder: theirs alone.
-        name: of this worker's file.
-    """
+    """The counts of one of several workers. `folder`: theirs alone; `name`: of this worker's file."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name

@@ -670,11 +670,7 @@ class SentPrompt:
 
     @classmethod
     def of_list(cls, told: Sequence[Any]) -> Self:
-        """As it was stored.
-
-        Raises:
-            ValueError, TypeError: it is none.
-        """
+        """As it was stored. Raises ValueError, TypeError: it is none."""
         route, tools, system, first, digests, at, lifetime, kept = told
         sent = b64decode(digests, validate=True)
         return cls(str(route), str(tools), str(system), int(first), sent, int(at), int(lifetime), int(kept))

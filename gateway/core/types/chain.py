@@ -122,11 +122,8 @@ def extended(
     who: list[Any] | None = None,
 ) -> ChainDigest:
     """The digest after one more message.
-
-    Args:
-        reworded: another form of the message was forwarded, so that its words are not all there is of it.
-        who: the identity of the message, where that is known.
-    """
+    `reworded`: another form of the message was forwarded, so that its words are not all there is of it; `who`: the
+    identity of the message, where that is known."""
     if says_nothing(message, status):
         return digest
     who = identity(message) if who is None else who
@@ -244,11 +241,7 @@ class ChainKeys:
 
     def key(self, said: bytes, calls: Sequence[str] = (), whole: bytes = b"") -> ChainKey:
         """The key of a chain that says so much.
-
-        Args:
-            calls: the ids of the tool calls that its last message makes.
-            whole: what `whole` gives for it.
-        """
+        `calls`: the ids of the tool calls that its last message makes; `whole`: what `whole` gives for it."""
         keyed = self._keyed(b"calls", jsons.canonical(sorted(calls))) if calls else b""
         return ChainKey(self._keyed(b"chain", said), keyed, whole)
 

@@ -56,10 +56,8 @@ class RequestCaller:
         return self.key is None or self.key.may_ask(model)
 
     def check_model(self, model: str) -> None:
-        """
-        Raises:
-            ModelNotAllowed: its key names the models that it may ask, and this is none of them (guarantee §12.1).
-        """
+        """Raises ModelNotAllowed: its key names the models that it may ask, and this is none of them (guarantee
+        §12.1)."""
         if not self.may_ask(model):
             text = f"This key may not ask the model {shown(model)}: it names those that it may."
             raise ModelNotAllowed(text, param="model")
@@ -366,19 +364,14 @@ class ChunkStream(Protocol):
 
     def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Chunks until upstream's `[DONE]`: those that came together, together.
-
-        Raises:
-            UpstreamInterrupted, UpstreamTimeout, UpstreamInvalidResponse: the stream did not end well.
-        """
+        Raises UpstreamInterrupted, UpstreamTimeout, UpstreamInvalidResponse: the stream did not end well."""
         ...
 
     async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
         """Between two `batches`: gives chunks to `take` in the moment in which their bytes come, without a task that is
-        woken for each. Returns when `take` returned False, and when there is something that only `batches` can tell;
-        at once, if this stream cannot do so.
-
-        Raises: as `batches`, and what `take` raises.
-        """
+        woken for each. Returns when `take` returned False, and when there is something that only `batches` can tell; at
+        once, if this stream cannot do so.
+        Raises as `batches`, and what `take` raises."""
         ...
 
 
@@ -429,10 +422,7 @@ def as_parts(content: Any) -> list[Any]:
 
 def texts_of(content: object, kind: str | None = None) -> Iterator[str]:
     """Yields the texts of a content: itself, or those of its parts.
-
-    Args:
-        kind: of which type parts must be; None: whatever has a text.
-    """
+    `kind`: of which type parts must be; None: whatever has a text."""
     if isinstance(content, str):
         yield content
         return

@@ -155,11 +155,7 @@ def body_of(frame: PromptFrame) -> dict[str, Any]:
 
 
 def frame_of(body: Mapping[str, Any]) -> PromptFrame:
-    """The frame that such a JSON object is.
-
-    Raises:
-        AttributeError, KeyError, TypeError: it is none.
-    """
+    """The frame that such a JSON object is. Raises AttributeError, KeyError, TypeError: it is none."""
     return PromptFrame(
         first=body.get("first"),
         left_out=frozenset(body.get("left", ())),

@@ -71,10 +71,7 @@ def is_hosted_shell(item: Mapping[str, Any]) -> bool:
 def arguments_of(kind: str, held: Any) -> str:
     """The arguments of the function: the same for all that asks for the same, so that a resent call is the one that was
     handed out.
-
-    Args:
-        held: what an item holds, or the arguments as a model wrote them; what fits no field is left out.
-    """
+    `held`: what an item holds, or the arguments as a model wrote them; what fits no field is left out."""
     if not isinstance(held, dict):
         try:
             held = json.loads(held, strict=False) if isinstance(held, str) else {}
@@ -132,10 +129,7 @@ def status_of(kind: Any, status: str) -> str:
 
 def result_text(kind: str, item: Mapping[str, Any]) -> str:
     """A result as a model reads it: what the tool wrote where that tells all, else the result as JSON.
-
-    Args:
-        kind: the type of the call's item.
-    """
+    `kind`: the type of the call's item."""
     output = item.get("output")
     if kind == LOCAL_SHELL:
         return str(output)
@@ -274,10 +268,7 @@ NO_CALLS: Mapping[str, str] = {}
 
 def items_of(message: ConversationMessage, calls: Mapping[str, str] = NO_CALLS) -> list[Item]:
     """The items that a stored message is, at least one; each `pinned` where it is.
-
-    Args:
-        calls: those that a tool's message may answer, as `call_kinds` has them.
-    """
+    `calls`: those that a tool's message may answer, as `call_kinds` has them."""
     items = _items_of(message, calls)
     return [{**item, "pinned": True} for item in items] if message.pinned else items
 
@@ -417,13 +408,9 @@ def ordered(
     body: Item, kept: Sequence[Any], said: list[Item], calls: list[Item], apart: Callable[[Item, int], Item]
 ) -> list[Any]:
     """The items of an answer in the order in which they were made, as far as its message still says them.
-
-    Args:
-        kept: its thoughts and hosted calls; what holds a place alone, as it is not shown, is {}.
-        said: the message that all of its words are; it stands where the messages do of which the words were changed.
-        calls: its calls.
-        apart: makes an item of an entry for a message, and its number among them.
-    """
+    `kept`: its thoughts and hosted calls; what holds a place alone, as it is not shown, is {}; `said`: the message that
+    all of its words are; it stands where the messages do of which the words were changed; `calls`: its calls; `apart`:
+    makes an item of an entry for a message, and its number among them."""
     order = _order_of(body)
     messages = [entry for entry in order if _kind(entry) == "message"]
     if messages and _tells(messages, body):
@@ -540,10 +527,7 @@ def call_item_id(stem: str, call_id: str, before: int, kind: str) -> str:
 
 def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
     """The tool calls of a message with the ids of their items, which do not depend on each other's places.
-
-    Args:
-        stem: what the ids of the message's items have in common, or one of those ids.
-    """
+    `stem`: what the ids of the message's items have in common, or one of those ids."""
     parts = ITEM_ID.fullmatch(stem)
     stem = parts.group(3) if parts else stem
     calls: list[dict[str, Any]] = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]

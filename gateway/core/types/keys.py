@@ -221,11 +221,8 @@ class HeldAdmission(Protocol):
 
     async def reserve(self, cost: int | None, tokens: int) -> None:
         """Before a model is asked, for at most so many picodollars (None: no price is known) and tokens.
-
-        Raises:
-            BudgetExceeded, RateLimitExceeded: there is not so much left.
-            LimitsUnavailable: nobody can tell, and `limits.when_down` is `closed`.
-        """
+        Raises BudgetExceeded, RateLimitExceeded: there is not so much left; LimitsUnavailable: nobody can tell, and
+        `limits.when_down` is `closed`."""
         ...
 
     def billed(self, cost: int, tokens: int | None) -> None:

@@ -123,11 +123,7 @@ class MemoryMessage:
 
 
 def memory_message_of(stored: Mapping[str, Any] | None) -> MemoryMessage | None:
-    """The message of a frame's JSON; None where there is none.
-
-    Raises:
-        KeyError: it is no such object.
-    """
+    """The message of a frame's JSON; None where there is none. Raises KeyError: it is no such object."""
     if stored is None:
         return None
     return MemoryMessage(stored["body"], tuple(stored.get("pinned", ())), tuple(stored.get("segments", ())))

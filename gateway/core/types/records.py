@@ -289,13 +289,9 @@ def unlisted_among(
     notes: FormNotes | None = None,
 ) -> "OmittedRecords | None":
     """What a stored bill need not list, as `with_standing` gives it again; None if that is nothing.
-
-    Args:
-        records: of all artifacts of the request.
-        messages: its conversation, oldest first, in which `ArtifactUsageRecord.message` is an index.
-        current: index of the message that begins the current turn.
-        notes: what is known of the beginning of these messages, and is to be known of it later.
-    """
+    `records`: of all artifacts of the request; `messages`: its conversation, oldest first, in which
+    `ArtifactUsageRecord.message` is an index; `current`: index of the message that begins the current turn; `notes`:
+    what is known of the beginning of these messages, and is to be known of it later."""
     results = {record.message: record for record in records if record.message is not None}
     before: KeptUnlisted | None = notes.unlisted if notes is not None else None
     first, found = 0, OmittedRecords(current)
@@ -447,10 +443,7 @@ def unlisted_of(metadata: Json) -> Json | None:
 def as_numbered_then(unlisted: Json, path: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     """The messages of a path, given as numbers and ids in order, by the numbers of the bill's time. Empty where these
     are not known: something was deleted while the request was under way, or by a replica of an older version.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill.
-    """
+    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill."""
     gone = [number for number, _ in unlisted.get("gone", ())]
     if not path or path[-1][0] != unlisted["runs"][-1][1] - len(gone):
         return []
@@ -465,17 +458,9 @@ def _number_then(gone: Sequence[int], number: int) -> int:
 
 def without_message(metadata: Json, number: int, before: str | None, *, ends: bool, calls: bool) -> Json:
     """The stored bill after a message of its path was deleted.
-
-    Args:
-        metadata: a bill that leaves something out; it is not changed.
-        number: that the message had in the path until now.
-        before: the message before it.
-        ends: whether the path ended with it.
-        calls: whether it made calls.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill.
-    """
+    `metadata`: a bill that leaves something out; it is not changed; `number`: that the message had in the path until
+    now; `before`: the message before it; `ends`: whether the path ended with it; `calls`: whether it made calls.
+    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill."""
     utilization = metadata["context_utilization"]
     unlisted = utilization[UNLISTED]
     gone = unlisted.get("gone", [])
@@ -488,23 +473,15 @@ def without_message(metadata: Json, number: int, before: str | None, *, ends: bo
 
 def messages_in_runs(unlisted: Json, path: Sequence[tuple[int, str]]) -> list[str]:
     """Which messages of a path, as `as_numbered_then` gives it, are needed to tell what was left out.
-
-    Raises:
-        KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill.
-    """
+    Raises KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill."""
     return [name for first, last, *_ in unlisted["runs"] for _, name in _between(path, first, last)]
 
 
 def with_standing(metadata: Json, path: Sequence[tuple[int, MessageRecord]]) -> Json:
     """The bill with all of its records again. What has been deleted since is not listed.
-
-    Args:
-        metadata: a stored bill; it is not changed.
-        path: the messages that its runs name, as far as they are there, by the numbers of the bill's time, in order.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill.
-    """
+    `metadata`: a stored bill; it is not changed; `path`: the messages that its runs name, as far as they are there, by
+    the numbers of the bill's time, in order.
+    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill."""
     utilization = dict(metadata["context_utilization"])
     unlisted = utilization.pop(UNLISTED)
     numbered = list(_told(unlisted, path))

@@ -36,10 +36,7 @@ class EmbeddingTariff:
 
 def packed(rows: "numpy.ndarray[Any, Any]") -> list[Vector]:
     """Normalises the rows of a matrix.
-
-    Raises:
-        EmbeddingFault: a row has no direction, because it holds NaN, infinity or only zeros.
-    """
+    Raises EmbeddingFault: a row has no direction, because it holds NaN, infinity or only zeros."""
     import numpy
 
     lengths = numpy.linalg.norm(rows.astype(numpy.float64), axis=1, keepdims=True)

@@ -36,10 +36,7 @@ class RequestPosition:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """
-        Raises:
-            ValueError: the text is no position.
-        """
+        """Raises ValueError: the text is no position."""
         number, dot, name = text.partition(".")
         if not dot or len(name) > MAX_ID_CHARS or not name.isprintable():
             raise ValueError("no position in a list")
@@ -55,10 +52,7 @@ class RequestPosition:
 
     @property
     def time(self) -> datetime:
-        """
-        Raises:
-            ValueError: the value is no time.
-        """
+        """Raises ValueError: the value is no time."""
         try:
             return EPOCH + timedelta(microseconds=self.value)
         except OverflowError:
@@ -78,10 +72,7 @@ class ListPosition:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """
-        Raises:
-            ValueError: the text is no position.
-        """
+        """Raises ValueError: the text is no position."""
         at = RequestPosition.parse(text)
         if text.startswith("-") or not at.id:
             raise ValueError("no position in a list")
@@ -113,10 +104,7 @@ class ListPage(Generic[T]):
 
 def rows_of(part: ListPart[Any], found: Sequence[T], place: Callable[[T], ListPosition]) -> ListPage[T]:
     """A part of a list out of what was read of it.
-
-    Args:
-        found: in the order of the reading, one more than `part.limit` where there are more.
-    """
+    `found`: in the order of the reading, one more than `part.limit` where there are more."""
     more, shown = len(found) > part.limit, list(found[: part.limit])
     if part.direction == "newer":
         shown.reverse()

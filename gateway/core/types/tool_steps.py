@@ -38,19 +38,13 @@ def turn_starts(roles: Iterable[str]) -> list[int]:
 
 def in_loop_after(role: str, *, before: bool) -> bool:
     """Whether a user's message behind one of that role stands in a tool loop.
-
-    Args:
-        before: whether it would have stood in one without that message.
-    """
+    `before`: whether it would have stood in one without that message."""
     return before if role == "user" or role in INSTRUCTION_ROLES else role in RESULT_ROLES
 
 
 def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str:
     """The text of a tool message's content; other parts than texts are passed over.
-
-    Args:
-        documents: what those of its parts say that are documents, by their numbers.
-    """
+    `documents`: what those of its parts say that are documents, by their numbers."""
     if isinstance(content, str):
         return content
     texts = (

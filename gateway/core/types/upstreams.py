@@ -87,10 +87,7 @@ class RoutingAttempt(Protocol):
     def ended(self, error: BaseException | None = None, tokens: int = 0) -> None:
         """It is over: with an error, or at the end of the answer. A client that left (`CancelledError`) tells nothing
         of the deployment. Whether an error counts against it is decided there: faults of a request do not.
-
-        Args:
-            tokens: those that the answer took beside the prompt, for a deployment with a limit of tokens.
-        """
+        `tokens`: those that the answer took beside the prompt, for a deployment with a limit of tokens."""
         ...
 
 
@@ -114,13 +111,9 @@ class RoutingCandidates(Protocol):
         ...
 
     def next(self, after: ModelDeployment, error: GatewayError) -> ModelDeployment | None:
-        """Another that was not asked yet, as things stand now; None if there is none. A resting one is named if
-        nothing else is left: whether to ask it is the caller's to say (`rests`).
-
-        Args:
-            after: the one that was asked last.
-            error: how it failed.
-        """
+        """Another that was not asked yet, as things stand now; None if there is none. A resting one is named if nothing
+        else is left: whether to ask it is the caller's to say (`rests`).
+        `after`: the one that was asked last; `error`: how it failed."""
         ...
 
     def rests(self, deployment: ModelDeployment) -> bool:
@@ -128,11 +121,7 @@ class RoutingCandidates(Protocol):
         ...
 
     def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
-        """A try begins there.
-
-        Args:
-            tokens: what the prompt was counted at, for a deployment with a limit of tokens.
-        """
+        """A try begins there. `tokens`: what the prompt was counted at, for a deployment with a limit of tokens."""
         ...
 
     def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
@@ -438,12 +427,8 @@ def calibrated(
     known: ModelCalibration, report: PromptReport, now: datetime, *, exact: bool = False
 ) -> ModelCalibration:
     """What is known after one more report.
-
-    Args:
-        known: what was known until now.
-        exact: the model's own tokenizer counted: only an overflow shows that it is another, and its texts take what was
-            counted. What frames tool calls is learned instead.
-    """
+    `known`: what was known until now. `exact`: the model's own tokenizer counted: only an overflow shows that it is
+    another, and its texts take what was counted. What frames tool calls is learned instead."""
     if report.counted <= 0 or report.reported <= 0:
         return known
     added = _added(known, report, exact=exact)
@@ -492,10 +477,7 @@ def _added(known: ModelCalibration, report: PromptReport, *, exact: bool) -> int
 
 
 def _margin(margin: float, report: PromptReport, of_texts: int, *, exact: bool) -> float:
-    """
-    Args:
-        of_texts: what was reported, without what is known to be added to messages.
-    """
+    """`of_texts`: what was reported, without what is known to be added to messages."""
     ratio = of_texts / report.counted
     if report.refused:
         return max(margin, ratio)
@@ -511,10 +493,7 @@ def _margin(margin: float, report: PromptReport, of_texts: int, *, exact: bool) 
 def merged(mine: ModelCalibration, base: ModelCalibration | None, stored: ModelCalibration | None) -> ModelCalibration:
     """What this process learned since it last looked, and what another did in the meantime: the larger margin and the
     smaller saving, so that nobody forgets an overflow.
-
-    Args:
-        base: what was stored when this process last looked.
-    """
+    `base`: what was stored when this process last looked."""
     if stored is None or stored == base:
         return mine
     lower = min(mine, stored, key=lambda each: (each.saved_per_call, each.calls_seen))

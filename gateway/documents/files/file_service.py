@@ -118,12 +118,8 @@ class FileService:
         self, caller: RequestCaller, pieces: AsyncIterator[bytes], said: Callable[[], UploadFields]
     ) -> FileRecord:
         """Keeps a file. `said` is asked once all pieces have come; what it raises leaves nothing.
-
-        Raises:
-            RequestTooLarge: beyond `files.max_bytes`.
-            FilesQuotaExceeded: beyond what the tenant, or the key, may keep.
-            StorageUnavailable: it cannot be kept.
-        """
+        Raises RequestTooLarge: beyond `files.max_bytes`; FilesQuotaExceeded: beyond what the tenant, or the key, may
+        keep; StorageUnavailable: it cannot be kept."""
         most = self._room(caller, await self._rows.kept(caller.tenant, _key_id(caller)))
         place = ContentPlace(self._current, object_name(caller.tenant, self._vault))
         store, passed = self._stores[place.store], _CountedStream(self._settings.max_bytes, most)
@@ -149,10 +145,7 @@ class FileService:
         return record
 
     async def find(self, tenant: str, file_id: str) -> FileRecord:
-        """
-        Raises:
-            FileNotFound: the tenant has none of that id.
-        """
+        """Raises FileNotFound: the tenant has none of that id."""
         return (await self._rows.find(tenant, _checked(file_id)))[0]
 
     async def has(self, tenant: str, file_id: str) -> bool:
@@ -165,11 +158,8 @@ class FileService:
 
     async def content(self, tenant: str, file_id: str, start: int = 0) -> tuple[FileRecord, AsyncIterator[bytes]]:
         """A file and its content from byte `start` on, in pieces. What is before that is not read.
-
-        Raises:
-            FileNotFound: the tenant has none of that id.
-            StorageUnavailable: what holds the content is not configured; or, while it is read, cannot be reached.
-        """
+        Raises FileNotFound: the tenant has none of that id; StorageUnavailable: what holds the content is not
+        configured; or, while it is read, cannot be reached."""
         record, place = await self._rows.find(tenant, _checked(file_id))
         store = self._stores.get(place.store)
         if store is None:
@@ -182,12 +172,8 @@ class FileService:
 
     async def whole(self, tenant: str, file_id: str) -> tuple[FileRecord, bytes]:
         """A file and its content. What is put under another key meanwhile is read again from where it is then.
-
-        Raises:
-            FileNotFound: the tenant has none of that id.
-            StorageUnavailable: the content cannot be read.
-            Overloaded: too many bytes of files are fetched.
-        """
+        Raises FileNotFound: the tenant has none of that id; StorageUnavailable: the content cannot be read; Overloaded:
+        too many bytes of files are fetched."""
         for is_last in (False, True):
             record, pieces = await self.content(tenant, file_id)
             try:
@@ -217,29 +203,19 @@ class FileService:
             yield piece
 
     async def page(self, tenant: str, query: FileQuery) -> FilePage:
-        """A page of a tenant's files.
-
-        Raises:
-            FileNotFound: `query.after` is none of them.
-        """
+        """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         return await self._rows.page(tenant, query)
 
     async def delete(self, tenant: str, file_id: str, by: AuditActor | None) -> None:
         """Deletes a file for good, with what was read of it and what conversations hold of it.
-
-        Raises:
-            FileNotFound: the tenant has none of that id.
-        """
+        Raises FileNotFound: the tenant has none of that id."""
         place = await self._rows.delete(tenant, _checked(file_id), by)
         if place is not None:
             await self._discard(place)
 
     async def upkeep(self) -> int:
         """Deletes files whose time is over, and contents that were left behind. Returns how many files.
-
-        Raises:
-            StorageUnavailable: something cannot be reached; what was deleted by then is.
-        """
+        Raises StorageUnavailable: something cannot be reached; what was deleted by then is."""
         deleted = 0
         while found := await self._rows.expired():
             for tenant, file_id in found:

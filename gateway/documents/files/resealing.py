@@ -25,10 +25,7 @@ async def seal_contents(
 ) -> AsyncIterator[tuple[PlacedContent, str | None]]:
     """Puts the contents that are not under the current key under it. Says of each what it was, and why it could not be
     read; None: it is sealed now.
-
-    Raises:
-        StorageUnavailable: the database cannot be reached.
-    """
+    Raises StorageUnavailable: the database cannot be reached."""
     last: PlacedContent | None = None
     while found := await contents_elsewhere(transactions, vault.current, last):
         for last in found:

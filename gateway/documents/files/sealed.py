@@ -40,13 +40,8 @@ def start_of(number: int) -> int:
 async def opened(
     pieces: AsyncIterator[bytes], name: str, vault: KeyVault | None, number: int = 0
 ) -> AsyncIterator[bytes]:
-    """
-    Args:
-        pieces: the sealed content from the piece with this number on.
-
-    Raises:
-        ContentUnreadable: a piece is under a key that is not here, was changed, or is missing.
-    """
+    """`pieces`: the sealed content from the piece with this number on.
+    Raises ContentUnreadable: a piece is under a key that is not here, was changed, or is missing."""
     buffer, ended = bytearray(), False
     async for piece in pieces:
         buffer += piece

@@ -87,10 +87,7 @@ async def _list(
 async def _show(
     transactions: DatabaseTransactions, options: argparse.Namespace, now: datetime, screen: CommandScreen, _err: TextIO
 ) -> int:
-    """
-    Raises:
-        FileNotFound: there is none.
-    """
+    """Raises FileNotFound: there is none."""
     found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, now))
     told = {**_json(found), **_more(found)}
     if options.json:
@@ -106,10 +103,7 @@ async def _show(
 
 @asynccontextmanager
 async def _service(settings: Settings, clock: Clock) -> AsyncIterator[tuple[FileService, DatabaseTransactions]]:
-    """
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    """Raises StorageUnavailable: the storage cannot be reached."""
     cache = open_cache(settings.cache, clock)
     transactions = await open_current(settings.storage)
     try:
@@ -122,12 +116,8 @@ async def _service(settings: Settings, clock: Clock) -> AsyncIterator[tuple[File
 
 async def _put(settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen) -> None:
     """As `POST /v1/files` does, for a tenant.
-
-    Raises:
-        RequestTooLarge, FilesQuotaExceeded: as of `FileService.add`.
-        OSError: the file cannot be read.
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises RequestTooLarge, FilesQuotaExceeded: as of `FileService.add`; OSError: the file cannot be read;
+    StorageUnavailable: the storage cannot be reached."""
     name = options.name or Path(options.path).name
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     said = UploadFields(name, options.purpose, kind, options.expires)
@@ -147,11 +137,7 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
 
 async def _remove(settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen) -> None:
     """As `DELETE /v1/files/{id}` does.
-
-    Raises:
-        FileNotFound: there is none.
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises FileNotFound: there is none; StorageUnavailable: the storage cannot be reached."""
     async with _service(settings, clock) as (kept, transactions):
         found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, None))
         await kept.delete(found.tenant, found.file.id, command_actor())

@@ -109,10 +109,7 @@ class _KeyCommand:
         await self._show(await self.store.revoke(self.options.id, self.record))
 
     async def _show(self, key: StoredKey | None, secret: str | None = None) -> None:
-        """
-        Raises:
-            KeyNotFound: there is none.
-        """
+        """Raises KeyNotFound: there is none."""
         if key is None:
             raise KeyNotFound("No such key was made at runtime.")
         (told,) = await as_keys(self.store, [(key.policy, key)], self.now)
@@ -136,10 +133,7 @@ def keys(
     settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
 ) -> int:
     """Runs one command; returns 1 if there is no such key or the storage cannot be used, 2 if the arguments cannot be.
-
-    Raises:
-        ValueError: an argument cannot be read.
-    """
+    Raises ValueError: an argument cannot be read."""
     try:
         asyncio.run(_with_store(settings, options, clock, CommandScreen(out, environ), err))
     except StorageUnavailable as error:
@@ -167,10 +161,7 @@ async def _with_store(
 
 
 def _lasting(key: StoredKey | None) -> StoredKey:
-    """
-    Raises:
-        KeyNotFound: there is none, or it was revoked.
-    """
+    """Raises KeyNotFound: there is none, or it was revoked."""
     if key is None or key.revoked_at is not None:
         raise KeyNotFound("No such key was made at runtime." if key is None else "This key was revoked, and stays so.")
     return key

@@ -74,13 +74,8 @@ def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
 
 def said(options: argparse.Namespace, now: datetime, before: Json | None = None) -> Json:
     """What the arguments say of a key, as a request to the API would.
-
-    Args:
-        before: the key's limits and defaults of context, of which those that are not named stay.
-
-    Raises:
-        ValueError: an argument cannot be read.
-    """
+    `before`: the key's limits and defaults of context, of which those that are not named stay.
+    Raises ValueError: an argument cannot be read."""
     found: Json = {name: value for name in NAMED if (value := getattr(options, name)) is not None}
     lists = {"roles": options.role, "models": options.model}
     found |= {name: value for name, value in lists.items() if value}
@@ -101,11 +96,7 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
 
 
 def seconds_of(option: str, text: str) -> float:
-    """How long `90s`, `1h` or `7d` is.
-
-    Raises:
-        ValueError: it is no such time.
-    """
+    """How long `90s`, `1h` or `7d` is. Raises ValueError: it is no such time."""
     span = AGO.fullmatch(text.strip())
     if span is None:
         raise ValueError(f"{option}: {text!r} is no time as in 30m, 12h, 7d")

@@ -59,10 +59,7 @@ class NoTelemetry:
 
 def open_telemetry(settings: TelemetrySettings) -> "NoTelemetry | OpenTelemetry":
     """OpenTelemetry as configured; it connects to nothing yet.
-
-    Raises:
-        ConfigurationError: it is configured, and its packages are not installed.
-    """
+    Raises ConfigurationError: it is configured, and its packages are not installed."""
     if not settings.is_on:
         return NoTelemetry()
     with _installed():
@@ -72,10 +69,7 @@ def open_telemetry(settings: TelemetrySettings) -> "NoTelemetry | OpenTelemetry"
 
 async def reach_collector(settings: TelemetrySettings) -> str | None:
     """What is wrong with the collector, or None; for `gateway check`.
-
-    Raises:
-        ConfigurationError: as `open_telemetry`.
-    """
+    Raises ConfigurationError: as `open_telemetry`."""
     with _installed():
         from gateway.operations.otel.sdk import reach
     return await asyncio.to_thread(reach, settings)

@@ -41,10 +41,7 @@ READERS: tuple[TranscriptReader, ...] = (claude_code, codex, chats)
 
 def transcripts(folder: Path) -> list[Path]:
     """The files that may be transcripts, below a folder; a file is itself.
-
-    Raises:
-        ValueError: there is no such folder, or it has none.
-    """
+    Raises ValueError: there is no such folder, or it has none."""
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
@@ -56,11 +53,7 @@ def transcripts(folder: Path) -> list[Path]:
 
 
 def read_sessions(path: Path, name: str) -> list[RecordedSession]:
-    """The sessions of a file.
-
-    Raises:
-        ValueError: it is no transcript; says why.
-    """
+    """The sessions of a file. Raises ValueError: it is no transcript; says why."""
     if path.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
     lines = list(_objects(path))
@@ -135,10 +128,7 @@ def savings(
     err: TextIO,
 ) -> int:
     """Plays the sessions at each setting and writes what they cost; returns 1 if there was none to play.
-
-    Raises:
-        ValueError: there is no such folder, or an option cannot be used.
-    """
+    Raises ValueError: there is no such folder, or an option cannot be used."""
     found = _read(Path(options.replay).expanduser(), options.limit, err)
     model = options.model or _first_model(settings, found)
     modes = options.economy or [None]
@@ -179,10 +169,7 @@ def _read(folder: Path, limit: int | None, err: TextIO) -> list[RecordedSession]
 
 
 def _first_model(settings: Settings, found: Sequence[RecordedSession]) -> str:
-    """
-    Raises:
-        ValueError: nothing says which.
-    """
+    """Raises ValueError: nothing says which."""
     configured = next((each.model_name for each in settings.model_list if "*" not in each.model_name), None)
     named = configured or next((session.model for session in found if session.model), None)
     if named is None:

@@ -125,10 +125,7 @@ class PromptCache:
         return {**usage, "prompt_tokens_details": details}
 
     def cost(self, usage: Json) -> Decimal:
-        """
-        Raises:
-            ValueError: the model has no known price.
-        """
+        """Raises ValueError: the model has no known price."""
         cost = price_call("primary", "", usage, self._prices).total
         if cost is None:
             raise ValueError("the model has no known price")
@@ -401,11 +398,7 @@ class SessionPlayer:
         self._number = 0
 
     async def open(self) -> None:
-        """Makes the schema.
-
-        Raises:
-            ValueError: the model has no known price.
-        """
+        """Makes the schema. Raises ValueError: the model has no known price."""
         await migrate(self._gateway.transactions)
         if not {"input_cost_per_token", "output_cost_per_token"} <= self.facts.prices.keys():
             raise ValueError(f"--model: no prices are known of {self._model!r}; say them in its model_info")
@@ -417,10 +410,7 @@ class SessionPlayer:
         return router.facts(self._model, router.deployment(self._model, RequestCaller("replay")))
 
     async def play(self, session: RecordedSession) -> PlayedSession:
-        """
-        Raises:
-            TooLong: a request of the session exceeds the model's window.
-        """
+        """Raises TooLong: a request of the session exceeds the model's window."""
         facts, clock = self.facts, self._clock
         segments = PromptSegments(self._gateway.counters.counter(facts))
         upstream, direct = self._upstream, PromptCache(facts.prices, segments, self._lifetime)

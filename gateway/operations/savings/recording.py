@@ -43,10 +43,7 @@ class StepTimes:
 
     def next(self, at: float | None) -> float:
         """When the next step was, never before the last one.
-
-        Args:
-            at: in seconds of any clock; None where it is not told.
-        """
+        `at`: in seconds of any clock; None where it is not told."""
         if at is None:
             self._last += STEP_SECONDS
         else:
@@ -77,11 +74,7 @@ class SessionRecorder:
 
     def answer(self, key: object, at: float | None, text: str | None = None, calls: Sequence[Json] = ()) -> None:
         """A part of an answer.
-
-        Args:
-            key: tells answers apart: a part of the same one has the same.
-            at: when, in seconds of any clock.
-        """
+        `key`: tells answers apart: a part of the same one has the same; `at`: when, in seconds of any clock."""
         if self._answer is None or key != self._key:
             self._close()
             self._answer, self._key, self._at = {"role": "assistant", "content": None}, key, at

@@ -48,10 +48,7 @@ def savings_report(
     settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
 ) -> int:
     """Writes the tables; returns 1 if the storage cannot be read.
-
-    Raises:
-        ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other.
-    """
+    Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
     now = clock.now()
     since, until = parse_period(options.since, options.until, now)
     groups = groups_of(options.by or BY)

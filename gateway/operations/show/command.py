@@ -522,10 +522,7 @@ MAX_BILLS = 1000
 
 def show(settings: Settings, options: argparse.Namespace, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
     """Returns 1 if there is no such thing, or the storage cannot be read.
-
-    Raises:
-        ValueError: the options do not go together, or with the id.
-    """
+    Raises ValueError: the options do not go together, or with the id."""
     name = options.id
     if name.startswith(CONVERSATION):
         if (options.sent or options.why) and options.turn is None:
@@ -549,11 +546,8 @@ def show(settings: Settings, options: argparse.Namespace, environ: Mapping[str, 
 @dataclass(slots=True)
 class ShowCommand:
     """One call of the command. Each method returns the exit status.
-
-    Raises:
-        ConversationNotFound, NotFound: from any method: there is none of that id to be seen.
-        StorageUnavailable: from any method: the storage cannot be reached.
-    """
+    Raises ConversationNotFound, NotFound: from any method: there is none of that id to be seen; StorageUnavailable:
+    from any method: the storage cannot be reached."""
 
     settings: Settings
     options: argparse.Namespace
@@ -595,11 +589,7 @@ class ShowCommand:
         return ExplanationReader(OutlineReader(self.transactions), LargeDocuments(self.transactions, SystemClock()))
 
     async def _named(self) -> str:
-        """The id, or the only one that begins so.
-
-        Raises:
-            ConversationNotFound: several begin so.
-        """
+        """The id, or the only one that begins so. Raises ConversationNotFound: several begin so."""
         name: str = self.options.id
         if len(name) >= WHOLE_ID:
             return name

@@ -34,10 +34,7 @@ class NoGuards:
 
 def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: Clock) -> "NoGuards | GuardWiring":
     """Guards and masking as configured; loaded where they are.
-
-    Raises:
-        ConfigurationError: a guard or a rule cannot be used.
-    """
+    Raises ConfigurationError: a guard or a rule cannot be used."""
     if not guards_are_on(settings):
         return NoGuards()
     from gateway.pipeline.guards.wiring import GuardWiring

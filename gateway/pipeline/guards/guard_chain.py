@@ -37,11 +37,7 @@ class RunningGuard:
 
     async def asked(self, scope: CallScope, ask: Ask, *about: Any) -> Verdict:
         """What it decides; of one that fails, is late or rests, that all may pass where it is `open`.
-
-        Raises:
-            ContentRefused: it refuses.
-            GuardUnavailable: it cannot be asked, and is `closed`.
-        """
+        Raises ContentRefused: it refuses; GuardUnavailable: it cannot be asked, and is `closed`."""
         verdict = None
         began = self._clock.monotonic()
         if not self._cooldown.remaining(began):
@@ -79,11 +75,7 @@ class GuardChain:
         return min((guard.entry.hold for guard in self._after), default=0)
 
     async def before(self, call: GuardedCall, scope: CallScope) -> Mapping[str, Any]:
-        """The body that is sent.
-
-        Raises:
-            ContentRefused, GuardUnavailable: it is not sent.
-        """
+        """The body that is sent. Raises ContentRefused, GuardUnavailable: it is not sent."""
         for guard in self._before:
             assert guard.before is not None
             verdict = await guard.asked(scope, guard.before, call)
@@ -93,10 +85,7 @@ class GuardChain:
 
     async def after(self, call: GuardedCall, said: Said, scope: CallScope) -> str:
         """The text that the client gets.
-
-        Raises:
-            ContentRefused, GuardUnavailable: it gets none; the model's call is charged.
-        """
+        Raises ContentRefused, GuardUnavailable: it gets none; the model's call is charged."""
         for guard in self._after:
             assert guard.after is not None
             try:
@@ -110,10 +99,7 @@ class GuardChain:
 
 
 def _checked(verdict: Any) -> Verdict:
-    """
-    Raises:
-        TypeError: it is no verdict.
-    """
+    """Raises TypeError: it is no verdict."""
     if not isinstance(verdict, Verdict):
         raise TypeError("a guard answers with a Verdict")
     body, cost = verdict.body, verdict.cost
@@ -126,10 +112,7 @@ def _checked(verdict: Any) -> Verdict:
 
 def open_chain(entries: Sequence[GuardEntry], clock: Clock) -> GuardChain:
     """The guards of the configuration.
-
-    Raises:
-        ConfigurationError: no installed package has a guard of that name, or it cannot be made.
-    """
+    Raises ConfigurationError: no installed package has a guard of that name, or it cannot be made."""
     known = {found.name: found for found in entry_points(group=GROUP)}
     guards = []
     for number, entry in enumerate(entries):

@@ -34,10 +34,7 @@ class GuardCheckpoint:
         self, request: UpstreamRequest, model: str
     ) -> tuple[UpstreamRequest, GuardedCall, PlaceholderMap | None]:
         """The request as it goes up, the call as guards know it, and what was masked in it.
-
-        Raises:
-            ContentRefused, GuardUnavailable, StorageUnavailable: it does not go up.
-        """
+        Raises ContentRefused, GuardUnavailable, StorageUnavailable: it does not go up."""
         scope, native = request.scope, request.native
         shown = request.body if native is None else {**request.body, NATIVE: native}
         call = GuardedCall(scope.purpose, model, scope.caller.tenant, scope.request_id, shown)
@@ -53,10 +50,7 @@ class GuardCheckpoint:
 
 class GuardedUpstream(UpstreamWrapper):
     """An `Upstream` whose calls pass a checkpoint, and whose answers come back by it.
-
-    Raises:
-        ContentRefused, GuardUnavailable: nothing was sent; or the answer is not for the client, and is charged.
-    """
+    Raises ContentRefused, GuardUnavailable: nothing was sent; or the answer is not for the client, and is charged."""
 
     def __init__(self, inner: Upstream, checkpoint: GuardCheckpoint) -> None:
         super().__init__(inner)
@@ -151,10 +145,7 @@ class GuardedEmbedder:
 
 
 def _texts(given: Any, count: int) -> list[str]:
-    """
-    Raises:
-        EmbeddingFault: a guard left something else than one text for each.
-    """
+    """Raises EmbeddingFault: a guard left something else than one text for each."""
     if not isinstance(given, list) or len(given) != count or not all(isinstance(text, str) for text in given):
         raise EmbeddingFault("a guard left no text for each")
     return given

@@ -39,11 +39,7 @@ class GuardedPassthrough(PassthroughClient):
     @asynccontextmanager
     async def open(self, deployment: ModelDeployment, call: RelayedCall) -> AsyncIterator[RawAnswer]:
         """The answer once it has begun, with what was masked put back.
-
-        Raises:
-            ContentRefused, GuardUnavailable: nothing was sent.
-            UpstreamError: as drawn in `errors`.
-        """
+        Raises ContentRefused, GuardUnavailable: nothing was sent; UpstreamError: as drawn in `errors`."""
         vault = None
         if call.body is not None:
             call, vault = await self._passed(deployment, call)
@@ -156,10 +152,7 @@ class GuardWiring:
 
 def what_guards(settings: Settings) -> str:
     """What is configured, in words; for `gateway check`.
-
-    Raises:
-        ConfigurationError: a guard or a rule cannot be used.
-    """
+    Raises ConfigurationError: a guard or a rule cannot be used."""
     open_chain(settings.guards, SystemClock())
     rules: list[str] = []
     if settings.masking.enabled:

@@ -41,10 +41,7 @@ class MiniLM:
     at_once = CHARS_AT_ONCE
 
     def __init__(self) -> None:
-        """
-        Raises:
-            EmbeddingFault: a package is not installed.
-        """
+        """Raises EmbeddingFault: a package is not installed."""
         if package := missing():
             raise EmbeddingFault(f"the package {package} is not installed")
         self._thread = ThreadPoolExecutor(1, "embeddings")

@@ -48,21 +48,13 @@ def packed_places(regions: Sequence[TextRegion]) -> bytes:
 
 
 def unpacked_places(data: bytes) -> list[RegionPlace]:
-    """The same read again.
-
-    Raises:
-        ValueError, TypeError, zlib.error: it is none.
-    """
+    """The same read again. Raises ValueError, TypeError, zlib.error: it is none."""
     told = json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
     return [RegionPlace(number, place, line) for number, place, line in told]
 
 
 def regions_named(named: NamedPlaces, places: Sequence[RegionPlace]) -> list[int]:
-    """The numbers of these regions, `MAX_PLACED` at most.
-
-    Args:
-        places: of all regions of a document, in order.
-    """
+    """The numbers of these regions, `MAX_PLACED` at most. `places`: of all regions of a document, in order."""
     known = {place: _at(place) for place in {each.place for each in places}}
     files = {name for name in {each.file for each in known.values()} if name and is_named("file", name, named)}
     sheets = {name for name in {each.sheet for each in known.values()} if name and is_named("sheet", name, named)}

@@ -54,10 +54,7 @@ def bucket_of(term: str) -> int:
 
 def segment(texts: Sequence[str], lexicon: TermLexicon) -> Iterator[tuple[int, bytes]]:
     """The buckets of the index of these regions, those that are not empty, by their numbers.
-
-    Args:
-        texts: `SEGMENT_REGIONS` at most.
-    """
+    `texts`: `SEGMENT_REGIONS` at most."""
     found = _occurrences(texts, lexicon)
     keys, often = np.unique(found, return_counts=True)
     hashes, regions = (keys >> np.uint64(16)).astype(np.uint32), (keys & np.uint64(0xFFFF)).astype(np.int64)
@@ -114,10 +111,7 @@ class PostingBucket:
     """A bucket that was read."""
 
     def __init__(self, data: bytes) -> None:
-        """
-        Raises:
-            ValueError, zlib.error: it is none.
-        """
+        """Raises ValueError, zlib.error: it is none."""
         raw = np.frombuffer(zlib.decompress(data), np.uint8)
         terms, occurrences = (int(each) for each in raw[:8].view(np.uint32))
         at = 8

@@ -68,10 +68,7 @@ def best_regions(
     """For each document the numbers of the regions that are read, in order: of all documents together those that share
     most words with the question, `most` at most. The first and the last of each are always among them, those that the
     question names by their places, and more of the beginning of one whose index is not finished.
-
-    Args:
-        named: regions that are named, by the document's number.
-    """
+    `named`: regions that are named, by the document's number."""
     chosen = [
         {0, max(0, each.regions - 1), *named.get(number, ())} if each.regions else set()
         for number, each in enumerate(documents)
@@ -136,13 +133,8 @@ async def read_for(
     artifacts: Sequence[Artifact], texts: LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
     """The artifacts, of which large documents have as their content what a question needs of them.
-
-    Args:
-        recent: the texts before the question, which explain its pronouns.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    `recent`: the texts before the question, which explain its pronouns.
+    Raises StorageUnavailable: the storage cannot be reached."""
     large = list(dict.fromkeys(each.metadata[LARGE] for each in artifacts if each.is_excerpt))
     terms, named = await asyncio.to_thread(_asked, question, recent)
     found = await texts.indexes(tenant, large, _buckets(terms, named))
@@ -157,10 +149,7 @@ async def read_for(
 async def regions_found(texts: LargeTexts, tenant: str, digest: str, wanted: str, most: int) -> list[int]:
     """The numbers of a document's regions that somebody looks for: those of a place that is named first, then those
     that share most words with it.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     terms, named = await asyncio.to_thread(_asked, wanted, ())
     indexes = await texts.indexes(tenant, [digest], _buckets(terms, named))
     places = await _places(texts, tenant, indexes) if named else {}

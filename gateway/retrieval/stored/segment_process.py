@@ -37,10 +37,7 @@ class SegmentMaker:
 
     def make(self, texts: Sequence[str]) -> list[tuple[int, bytes]]:
         """The buckets of the index of these regions (`postings.segment`).
-
-        Raises:
-            IndexFailed: the process ended, for want of memory perhaps.
-        """
+        Raises IndexFailed: the process ended, for want of memory perhaps."""
         if self._process is None:
             self._process = _started()
         pipe_in, pipe_out = self._process.stdin, self._process.stdout

@@ -25,11 +25,7 @@ PART_CHARS = 1_000_000
 
 def read_page(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> AttachmentPage:
     """The documents in the order in which they came, or the other way round; each content once.
-
-    Raises:
-        ConversationNotFound: the tenant has none of that id.
-        NotFound: `after` is none of its documents.
-    """
+    Raises ConversationNotFound: the tenant has none of that id; NotFound: `after` is none of its documents."""
     require_conversation(connection, tenant, conversation_id)
     number = sa.func.min(TABLE.c.number)
     first = sa.select(number.label("number")).where(TABLE.c.conversation_id == conversation_id)
@@ -47,11 +43,7 @@ def read_one(
     connection: sa.Connection, tenant: str, conversation_id: str, name: str, part: TextPart = WHOLE_TEXT
 ) -> AttachmentRecord:
     """One document, with its text, or that part of it; of a large one no more than `PART_CHARS`.
-
-    Raises:
-        ConversationNotFound: the tenant has none of that id.
-        NotFound: the conversation has no such document.
-    """
+    Raises ConversationNotFound: the tenant has none of that id; NotFound: the conversation has no such document."""
     require_conversation(connection, tenant, conversation_id)
     number = _first_number(connection, conversation_id, name, "attachment_id")
     found = _read(connection, tenant, conversation_id, [number])[number]
@@ -69,14 +61,8 @@ def read_one(
 def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: str, now: datetime) -> tuple[str, ...]:
     """Deletes a document: its text, what was forwarded of it beside questions, what planners said, its names on bills.
     What a model answered is the conversation's own and stays. Numbers are not given again.
-
-    Returns:
-        The cache groups to evict: those of all contents that this conversation alone holds.
-
-    Raises:
-        ConversationNotFound: the tenant has none of that id.
-        NotFound: the conversation has no such document.
-    """
+    The cache groups to evict: those of all contents that this conversation alone holds.
+    Raises ConversationNotFound: the tenant has none of that id; NotFound: the conversation has no such document."""
     require_conversation(connection, tenant, conversation_id, lock=True)
     _first_number(connection, conversation_id, name, "attachment_id")
     content_id = content_id_of(name)

@@ -54,10 +54,7 @@ ANSWERED = ("complete", "partial")
 def read_window(connection: sa.Connection, tenant: str, conversation_id: str, model: str | None) -> WindowRecord:
     """Of a conversation that the tenant has. The bill is found by an index; the path is walked only where artifacts of
     old messages stand in the window.
-
-    Args:
-        model: the model that was asked for; None: any.
-    """
+    `model`: the model that was asked for; None: any."""
     where = [LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id, LEDGER.c.status.in_(ANSWERED)]
     if model is not None:
         where.append(LEDGER.c.model == model)
@@ -130,13 +127,9 @@ TABLE = schema.conversations
 
 class ConversationRecords:
     """Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-        ConversationNotFound: from all but `create`: the tenant has no such conversation.
-        ItemNotFound: the conversation has no such item.
-        NotFound: it has no such attachment.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout;
+    ConversationNotFound: from all but `create`: the tenant has no such conversation; ItemNotFound: the conversation has
+    no such item; NotFound: it has no such attachment."""
 
     def __init__(
         self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
@@ -323,10 +316,7 @@ def _keep_no_longer(connection: sa.Connection, conversation_id: str, days: float
 
 
 def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationRecord:
-    """
-    Raises:
-        ConversationNotFound: the tenant has none of that id.
-    """
+    """Raises ConversationNotFound: the tenant has none of that id."""
     where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
     row = connection.execute(_RECORDS.where(*where)).first()
     if row is None:

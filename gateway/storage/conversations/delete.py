@@ -39,10 +39,7 @@ def delete_locked(
 ) -> tuple[str, ...]:
     """Deletes a conversation whose row this transaction has locked: a turn that commits meanwhile waits, then finds it
     gone. Foreign keys delete the rows with content; claims hold none and stay. Returns the cache groups to evict.
-
-    Args:
-        keeping: the users that stay in its bills: digests, which are no names.
-    """
+    `keeping`: the users that stay in its bills: digests, which are no names."""
     rows = [schema.conversations.delete().where(schema.conversations.c.id == conversation_id)]
     return _delete(connection, tenant, conversation_id, rows, keeping)
 
@@ -117,11 +114,8 @@ def anonymise_bills(
 ) -> None:
     """Takes names that people gave (titles of attachments, tools, users), and what upstreams said of failures, out of
     rows of the ledger.
-
-    Args:
-        of: the content id of the one artifact whose names go; else those of all, and the user's.
-        keeping: the users that stay: digests, which are no names.
-    """
+    `of`: the content id of the one artifact whose names go; else those of all, and the user's; `keeping`: the users
+    that stay: digests, which are no names."""
     if of is None:
         rename_users(connection, sa.and_(where, schema.ledger.c.end_user.not_in(keeping)), None)
     forget_failures(connection, where)

@@ -41,14 +41,9 @@ def delete(
     connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, now: datetime
 ) -> tuple[str, ...]:
     """Deletes an item. Messages that followed a deleted one follow the one before it from then on.
-
-    Returns:
-        The cache groups to evict: those of all contents that this conversation alone holds.
-
-    Raises:
-        ConversationNotFound: the tenant has no such conversation.
-        ItemNotFound: the conversation has no such item.
-    """
+    The cache groups to evict: those of all contents that this conversation alone holds.
+    Raises ConversationNotFound: the tenant has no such conversation; ItemNotFound: the conversation has no such
+    item."""
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     read_item(connection, tenant, conversation_id, item_id)
     values: dict[str, Any] = {"updated_at": now}

@@ -43,10 +43,7 @@ from gateway.storage.turns.write_turn import INSERT_MESSAGES
 
 
 def require_conversation(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
-    """
-    Raises:
-        ConversationNotFound: the tenant has none of that id.
-    """
+    """Raises ConversationNotFound: the tenant has none of that id."""
     table = schema.conversations
     query = sa.select(table.c.id, table.c.head_id, table.c.instructions_digest, table.c.pins, table.c.question)
     query = query.where(table.c.tenant == tenant, table.c.id == conversation_id)
@@ -57,11 +54,8 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
 
 
 def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
-    """
-    Raises:
-        ConversationNotFound: the tenant has none of that id.
-        ItemNotFound: nothing of the branch has the id `after`.
-    """
+    """Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
+    `after`."""
     row = require_conversation(connection, tenant, conversation_id)
     found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
     return ItemPage(tuple(found[: query.limit]), len(found) > query.limit)
@@ -69,11 +63,8 @@ def read_items(connection: sa.Connection, tenant: str, conversation_id: str, que
 
 def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> Item:
     """An item of any branch.
-
-    Raises:
-        ConversationNotFound: the tenant has no such conversation.
-        ItemNotFound: the conversation has no such item.
-    """
+    Raises ConversationNotFound: the tenant has no such conversation; ItemNotFound: the conversation has no such
+    item."""
     row = require_conversation(connection, tenant, conversation_id)
     if item_id.startswith(INSTRUCTION_PREFIX):
         items = instruction_items(row.id, instructions_in_force(connection, row))
@@ -83,11 +74,7 @@ def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item
 
 
 def require_message(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
-    """The stored message that an item belongs to.
-
-    Raises:
-        ItemNotFound: there is none in this conversation.
-    """
+    """The stored message that an item belongs to. Raises ItemNotFound: there is none in this conversation."""
     where = (MESSAGES.c.id == message_id_of(item_id), MESSAGES.c.conversation_id == conversation_id)
     row = connection.execute(whole_messages().where(*where, MESSAGES.c.status != "failed")).first()
     if row is None:
@@ -196,13 +183,8 @@ def add(
 ) -> list[Item]:
     """Appends messages at the conversation's head, under its lock (guarantee §3.7). System messages before the first
     message are in force from then on.
-
-    Returns:
-        The items that were made.
-
-    Raises:
-        ConversationNotFound: the tenant has none of that id.
-    """
+    The items that were made.
+    Raises ConversationNotFound: the tenant has none of that id."""
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
     chain: ChainDigest | None = START
@@ -254,12 +236,8 @@ def set_pin(
     connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, *, pinned: bool, now: datetime
 ) -> Item:
     """Pins the message of an item, or takes its pin away; returns the item.
-
-    Raises:
-        ConversationNotFound: the tenant has no such conversation.
-        ItemNotFound: the conversation has no such item.
-        InvalidRequest: it is a system message, which is in every window anyway.
-    """
+    Raises ConversationNotFound: the tenant has no such conversation; ItemNotFound: the conversation has no such item;
+    InvalidRequest: it is a system message, which is in every window anyway."""
     require_conversation(connection, tenant, conversation_id, lock=True)
     read_item(connection, tenant, conversation_id, item_id)
     message_id = message_id_of(item_id)

@@ -225,10 +225,7 @@ class PurgedUser:
 
 class UserPurge:
     """Deletes in a transaction for each conversation. What was deleted before it was cut off is; it may be run again.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
     def __init__(
         self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, by: AuditActor | None = None
@@ -243,14 +240,9 @@ class UserPurge:
         self, name: str, tenant: str | None, *, whole: bool, dry_run: bool, told: Callable[[int], None] | None = None
     ) -> PurgedUser:
         """Deletes what requests said that named a user, and what is remembered for that user.
-
-        Args:
-            name: as requests give it.
-            tenant: of one tenant alone.
-            whole: conversations in which others were named go as a whole, too.
-            dry_run: nothing is deleted; the same is counted.
-            told: is told how many more conversations are done.
-        """
+        `name`: as requests give it; `tenant`: of one tenant alone; `whole`: conversations in which others were named go
+        as a whole, too; `dry_run`: nothing is deleted; the same is counted; `told`: is told how many more conversations
+        are done."""
         user = await self._transactions.run(lambda c: _user(c, name, making=not dry_run), write=not dry_run)
         bills = await self._transactions.run(lambda connection: _count_bills(connection, user, tenant))
         found = PurgedUser(user.digest, bills=bills)

@@ -73,10 +73,7 @@ BATCH = 500
 
 class PastTexts:
     """Each method is one short transaction, and of one tenant.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
@@ -271,20 +268,14 @@ INSTRUCTIONS = schema.instructions
 
 class PastTurns:
     """Branches and bills of conversations, to be looked at. Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> ConversationPath:
         """The branch that ends with the message `last`; None: with the conversation's latest.
-
-        Raises:
-            ConversationNotFound: the tenant has none of that id.
-        """
+        Raises ConversationNotFound: the tenant has none of that id."""
         return await self._transactions.run(lambda connection: read_path(connection, tenant, conversation_id, last))
 
     async def bills(self, tenant: str, path: ConversationPath, turns: Sequence[PastTurn]) -> dict[str, PastBill]:
@@ -303,10 +294,7 @@ def read_path(
     connection: sa.Connection, tenant: str, conversation_id: str, last: str | None = None
 ) -> ConversationPath:
     """The branch that ends with the message `last`; None: with the conversation's latest.
-
-    Raises:
-        ConversationNotFound: the tenant has none of that id.
-    """
+    Raises ConversationNotFound: the tenant has none of that id."""
     table = CONVERSATIONS
     where = (table.c.tenant == tenant, table.c.id == conversation_id)
     row = connection.execute(sa.select(table.c.id, table.c.head_id, table.c.forgotten_at).where(*where)).first()
@@ -370,19 +358,13 @@ STEPS = schema.reasoning_events
 
 class OutlineReader:
     """Each method is one short transaction. `tenant` is whose rows may be seen; None: everybody's.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def outline(self, tenant: str | None, conversation_id: str) -> ConversationOutline:
-        """
-        Raises:
-            ConversationNotFound: there is none of that id to be seen.
-        """
+        """Raises ConversationNotFound: there is none of that id to be seen."""
         return await self._transactions.run(lambda connection: read_outline(connection, tenant, conversation_id))
 
     async def page(
@@ -402,10 +384,7 @@ class OutlineReader:
 
     async def request(self, tenant: str | None, request_id: str) -> tuple[StoredCompletion, ConversationPath | None]:
         """A request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None where it has none.
-
-        Raises:
-            NotFound: there is none of that id to be seen.
-        """
+        Raises NotFound: there is none of that id to be seen."""
         return await self._transactions.run(lambda connection: read_request(connection, tenant, request_id))
 
     async def details(
@@ -437,10 +416,7 @@ class OutlineReader:
 
 
 def read_outline(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationOutline:
-    """
-    Raises:
-        ConversationNotFound: there is none of that id to be seen.
-    """
+    """Raises ConversationNotFound: there is none of that id to be seen."""
     table = CONVERSATIONS.c
     where = [table.id == conversation_id, *([table.tenant == tenant] if tenant is not None else [])]
     row = connection.execute(sa.select(CONVERSATIONS).where(*where)).first()
@@ -609,10 +585,7 @@ def _end_of_string(text: str) -> int:
 def read_request(
     connection: sa.Connection, tenant: str | None, request_id: str
 ) -> tuple[StoredCompletion, ConversationPath | None]:
-    """
-    Raises:
-        NotFound: there is none of that id to be seen.
-    """
+    """Raises NotFound: there is none of that id to be seen."""
     owner = tenant if tenant is not None else _owner(connection, request_id)
     found = read_completion(connection, owner, request_id) if owner is not None else None
     if owner is None or found is None:

@@ -24,10 +24,7 @@ HELD_FOR = timedelta(seconds=60)
 
 class ReplayStore:
     """Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
         self._transactions = transactions
@@ -35,11 +32,8 @@ class ReplayStore:
 
     async def begin(self, tenant: str, replay: ReplayRun) -> None:
         """Stores a new one, held by the caller.
-
-        Raises:
-            ConversationNotFound: the tenant has no such conversation.
-            ReplayRunning: there is one of that id already.
-        """
+        Raises ConversationNotFound: the tenant has no such conversation; ReplayRunning: there is one of that id
+        already."""
         now = self._clock.now()
         row = {
             "id": replay.replay_id,
@@ -61,11 +55,8 @@ class ReplayStore:
         await self._transactions.run(work, write=True)
 
     async def find(self, tenant: str, conversation_id: str, replay_id: str) -> ReplayRun:
-        """
-        Raises:
-            ConversationNotFound: the tenant has no such conversation.
-            ReplayNotFound: the conversation has no such replay.
-        """
+        """Raises ConversationNotFound: the tenant has no such conversation; ReplayNotFound: the conversation has no
+        such replay."""
         found = await self.find_begun(tenant, conversation_id, replay_id)
         if found is None:
             raise ReplayNotFound("No such replay of this conversation.", param="replay_id")
@@ -73,10 +64,7 @@ class ReplayStore:
 
     async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> ReplayRun | None:
         """The same; None where the conversation has no such replay.
-
-        Raises:
-            ConversationNotFound: the tenant has no such conversation.
-        """
+        Raises ConversationNotFound: the tenant has no such conversation."""
 
         def work(connection: sa.Connection) -> Any:
             require_conversation(connection, tenant, conversation_id)
@@ -88,11 +76,7 @@ class ReplayStore:
 
     async def take(self, replay: ReplayRun) -> ReplayRun:
         """Holds it for the caller; returns how far it is now.
-
-        Raises:
-            ReplayRunning: somebody else is at work on it.
-            ReplayNotFound: it is gone.
-        """
+        Raises ReplayRunning: somebody else is at work on it; ReplayNotFound: it is gone."""
         now = self._clock.now()
         own = TABLE.c.id == replay.replay_id
         is_free = sa.or_(TABLE.c.used_until.is_(None), TABLE.c.used_until < now)

@@ -241,10 +241,7 @@ Json = dict[str, Any]
 
 class ConversationTransfer:
     """Export and import, each in one transaction. JSON is made and read on threads, a piece at a time.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
 
     def __init__(
         self,
@@ -263,10 +260,7 @@ class ConversationTransfer:
 
     async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
         """The document, of one moment, in pieces made as they are asked for; None for an unknown conversation.
-
-        Args:
-            tenant: whose conversation it must be; None: anybody's.
-        """
+        `tenant`: whose conversation it must be; None: anybody's."""
         if has_nul(conversation_id):
             return None
         found = await self._transactions.run(lambda connection: _read(connection, tenant, conversation_id))

@@ -29,11 +29,7 @@ SECRET = re.compile(rf"(?<=[?&])({'|'.join(SECRET_PARAMETERS)})=[^&]*", re.IGNOR
 
 
 def shown(url: str) -> str:
-    """The address of a database without its password, wherever in it that stands.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The address of a database without its password, wherever in it that stands. Raises ValueError: it is none."""
     return SECRET.sub(r"\1=***", parse_url(url).render_as_string(hide_password=True))
 
 
@@ -88,20 +84,14 @@ def revision_of(connection: sa.Connection) -> str | None:
 def require_own(connection: sa.Connection) -> None:
     """A database without the gateway's tables is refused if it has LiteLLM's, however it was named: LiteLLM's own
     schema tool drops tables that it does not know.
-
-    Raises:
-        StorageUnavailable: it has.
-    """
+    Raises StorageUnavailable: it has."""
     if any(name.startswith(LITELLM_TABLES) for name in sa.inspect(connection).get_table_names()):
         where = "name another database, or a schema of its own, by storage.url or GATEWAY_STORAGE_URL"
         raise StorageUnavailable(f"The storage is a LiteLLM proxy's database, and is left as it is: {where}.")
 
 
 def require_tables(connection: sa.Connection) -> None:
-    """
-    Raises:
-        StorageUnavailable: tables are gone that belong to its revision.
-    """
+    """Raises StorageUnavailable: tables are gone that belong to its revision."""
     gone = schema.metadata.tables.keys() - set(sa.inspect(connection).get_table_names())
     if gone:
         names = ", ".join(sorted(gone))
@@ -109,11 +99,8 @@ def require_tables(connection: sa.Connection) -> None:
 
 
 async def require_current(transactions: DatabaseTransactions) -> None:
-    """
-    Raises:
-        StorageUnavailable: it cannot be reached, or this version may not run on its schema.
-        ContentUnreadable: its content is under a key that is not configured.
-    """
+    """Raises StorageUnavailable: it cannot be reached, or this version may not run on its schema; ContentUnreadable:
+    its content is under a key that is not configured."""
     state = await transactions.run(schema_state)
     if not state.serves:
         found = f"schema {state}" if state.revision else "no schema"
@@ -124,11 +111,8 @@ async def require_current(transactions: DatabaseTransactions) -> None:
 
 async def open_current(settings: StorageSettings) -> DatabaseTransactions:
     """The database that `storage.url` names, for commands that change it; none is made.
-
-    Raises:
-        ValueError: the URL is none, or of a database that is not supported.
-        StorageUnavailable: there is none, it cannot be reached, or is not on this version's schema.
-    """
+    Raises ValueError: the URL is none, or of a database that is not supported; StorageUnavailable: there is none, it
+    cannot be reached, or is not on this version's schema."""
     url = parse_url(settings.url)
     if url.get_backend_name() == "sqlite" and not os.path.isfile(url.database or ""):  # noqa: ASYNC240 - a command's
         raise StorageUnavailable(f"There is no database file at {url.database}.")
@@ -167,11 +151,8 @@ def migrations_folder() -> Path:
 async def migrate(transactions: DatabaseTransactions, limit: float = LIMIT_SECONDS) -> None:
     """Upgrades to this version's revision in one transaction, so that it fails as a whole; any number of processes may
     try at once. A schema that is newer than this version is left alone.
-
-    Raises:
-        StorageUnavailable: it is LiteLLM's, it cannot be reached, another process or a transaction on its tables was in
-            the way for `limit` seconds, or a migration failed. The schema is as it was before.
-    """
+    Raises StorageUnavailable: it is LiteLLM's, it cannot be reached, another process or a transaction on its tables was
+    in the way for `limit` seconds, or a migration failed. The schema is as it was before."""
     end = time.monotonic() + limit
     current = await _patiently(lambda: transactions.run(revision_of), end)
     if current == schema.REVISION:

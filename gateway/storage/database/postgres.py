@@ -113,10 +113,7 @@ class PostgresTransactions:
     async def _turn(self) -> None:
         """First come, first served: in SQLAlchemy's own queue who comes later can overtake, and under load the one
         overtaken waits until its time is over.
-
-        Raises:
-            StorageUnavailable: no connection became free in time.
-        """
+        Raises StorageUnavailable: no connection became free in time."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._free.acquire()

@@ -91,11 +91,7 @@ class _WriterThread:
         self._is_over = False
 
     def begin(self, job: Callable[[], object]) -> None:
-        """Returns at once; the job handles its own errors.
-
-        Raises:
-            RuntimeError: the thread has ended.
-        """
+        """Returns at once; the job handles its own errors. Raises RuntimeError: the thread has ended."""
         if self._is_over:
             raise RuntimeError("the storage is closed")
         if self._thread is None:
@@ -106,10 +102,7 @@ class _WriterThread:
 
     async def done(self, job: Callable[[], T], *, if_awaited: bool = False) -> T:
         """The result of a job, which runs to its end whoever leaves.
-
-        Args:
-            if_awaited: it is not begun once nobody waits for it any more.
-        """
+        `if_awaited`: it is not begun once nobody waits for it any more."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
 
@@ -296,11 +289,8 @@ class SqliteTransactions:
 
     def _opened(self) -> sa.Connection:
         """The connection, if its file still has its name: what is written to one that has not is lost.
-
-        Raises:
-            StorageUnavailable: the file was removed or emptied, and a new database in its place would hide the loss; or
-                another stands there, to which SQLite would apply what the old one's log still holds.
-        """
+        Raises StorageUnavailable: the file was removed or emptied, and a new database in its place would hide the loss;
+        or another stands there, to which SQLite would apply what the old one's log still holds."""
         if self._connection is None:
             _check_not_emptied(self._path)
             opened = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -388,10 +378,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 def _check_not_emptied(path: str) -> None:
     """A database that this process opens has a first page, or no file yet: SQLite would silently make a new one of a
     file of 0 bytes, or beside the log of one that is gone.
-
-    Raises:
-        StorageUnavailable: its file is empty, or gone and its log is not.
-    """
+    Raises StorageUnavailable: its file is empty, or gone and its log is not."""
     end = time.monotonic() + EMPTY_SECONDS
     while path and ((size := _size(path)) == 0 or (size is None and _size(f"{path}-wal"))):
         if time.monotonic() > end:
@@ -435,11 +422,8 @@ LIBPQ_ONLY = ("sslmode", "channel_binding", "gssencmode", "target_session_attrs"
 
 def open_transactions(settings: StorageSettings) -> DatabaseTransactions:
     """The database that `storage.url` names, with the keys of its content; nothing is connected yet.
-
-    Raises:
-        ValueError: the URL is none, or of a database that is not supported, or keys cannot be used. The message holds
-            no password.
-    """
+    Raises ValueError: the URL is none, or of a database that is not supported, or keys cannot be used. The message
+    holds no password."""
     url = parse_url(settings.url)
     is_file = url.get_backend_name() == "sqlite"
     opened: Any = SqliteTransactions(url, settings.timeout) if is_file else PostgresTransactions(url, settings)

@@ -63,12 +63,8 @@ def _cause(error: StorageReadOnly) -> str:
 
 class DatabaseTransactions(Protocol):
     """One database. `run` is one transaction: committed if `work` returns, rolled back if it raises.
-
-    Raises:
-        CommitUnknown: it may have been committed, or may yet be.
-        StorageReadOnly: it certainly has not been, as the database can be read alone.
-        StorageUnavailable: it certainly has not been.
-    """
+    Raises CommitUnknown: it may have been committed, or may yet be; StorageReadOnly: it certainly has not been, as the
+    database can be read alone; StorageUnavailable: it certainly has not been."""
 
     remote: bool
     writes: WriteState
@@ -275,10 +271,7 @@ def _seal(vault: KeyVault, column: str, text: str, row: str) -> str:
 
 def _insert_by_driver(connection: sa.Connection, text: str, values: list[tuple[Any, ...]]) -> None:
     """What SQLAlchemy does around a statement takes longer than SQLite needs for a row.
-
-    Raises:
-        IntegrityError: as SQLAlchemy raises it, as with the other database.
-    """
+    Raises IntegrityError: as SQLAlchemy raises it, as with the other database."""
     driver = driver_of(connection)
     try:
         driver.executemany(text, values).close()

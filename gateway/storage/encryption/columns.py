@@ -71,10 +71,7 @@ class KeyVault:
 
     def open(self, text: str, column: str, row: str | None) -> str:
         """The text that was sealed; one that is not sealed as it is.
-
-        Raises:
-            ContentUnreadable: it is under a key that is not here, was changed, or is not of this column and row.
-        """
+        Raises ContentUnreadable: it is under a key that is not here, was changed, or is not of this column and row."""
         if not text.startswith(PREFIX):
             return text
         name, bound = text[len(PREFIX) : HEAD], text[HEAD : HEAD + 1]
@@ -192,10 +189,7 @@ class OfRow(str):
 
 def for_row(table: sa.Table, values: Mapping[str, Any], row: str | None = None) -> dict[str, Any]:
     """Values of a row of a table, of which those of content name the row.
-
-    Args:
-        row: its id, unless it is among the values.
-    """
+    `row`: its id, unless it is among the values."""
     made = dict(values)
     for name, value in values.items():
         kind = table.c[name].type
@@ -218,13 +212,9 @@ class SealedText(sa.types.TypeDecorator[str]):
     def __init__(
         self, column: str, row: str = "id", length: int | None = None, source: sa.ColumnElement[str] | None = None
     ) -> None:
-        """
-        Args:
-            column: what it is called among the keys; a value may be moved between columns of one name.
-            row: the column of the same table that tells its row.
-            length: of what it holds in clear, where the column was made for that.
-            source: the same as `row`, for an expression that is of no table.
-        """
+        """`column`: what it is called among the keys; a value may be moved between columns of one name; `row`: the
+        column of the same table that tells its row; `length`: of what it holds in clear, where the column was made for
+        that; `source`: the same as `row`, for an expression that is of no table."""
         super().__init__()
         self.column = column
         self.row = row

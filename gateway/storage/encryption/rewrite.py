@@ -32,11 +32,8 @@ SECRETS = schema.secrets
 
 
 async def require_keys(transactions: DatabaseTransactions) -> None:
-    """
-    Raises:
-        ContentUnreadable: content may be under a key that is not configured.
-        StorageUnavailable: the storage cannot be reached.
-    """
+    """Raises ContentUnreadable: content may be under a key that is not configured; StorageUnavailable: the storage
+    cannot be reached."""
     noted, here = await transactions.run(lambda connection: (noted_keys(connection), _keys(connection)))
     missing = sorted(noted.difference(here))
     if missing:
@@ -47,10 +44,7 @@ async def require_keys(transactions: DatabaseTransactions) -> None:
 
 async def note_key(transactions: DatabaseTransactions) -> None:
     """Notes the current key, where there is one that is not noted yet.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
 
     def is_new(connection: sa.Connection) -> bool:
         vault = vault_of(connection.dialect)
@@ -129,11 +123,7 @@ def contents() -> list[_ContentColumns]:
 
 
 async def find_others(transactions: DatabaseTransactions) -> AsyncIterator[StaleRows]:
-    """What of each table is not under the current key.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    """What of each table is not under the current key. Raises StorageUnavailable: the storage cannot be reached."""
     for each in contents():
         rows: Counter[str] = Counter()
         async for others in _others(transactions, each):
@@ -148,14 +138,9 @@ async def seal_all(
 ) -> AsyncIterator[StaleRows]:
     """Puts all content of tables under the current key, one after the other; says of each what was not. Contents of
     files are `gateway.documents.files.resealing`'s.
-
-    Args:
-        told: is told how many more rows are done.
-
-    Raises:
-        ContentUnreadable: no key is current, or content is under a key that is not configured.
-        StorageUnavailable: the storage cannot be reached; what was sealed by then is.
-    """
+    `told`: is told how many more rows are done.
+    Raises ContentUnreadable: no key is current, or content is under a key that is not configured; StorageUnavailable:
+    the storage cannot be reached; what was sealed by then is."""
     for each in contents():
         rows: Counter[str] = Counter()
         async for others in _others(transactions, each):
@@ -183,10 +168,7 @@ def _files(connection: sa.Connection) -> Counter[str]:
 
 
 def current_vault(connection: sa.Connection) -> KeyVault:
-    """
-    Raises:
-        ContentUnreadable: nothing is sealed here.
-    """
+    """Raises ContentUnreadable: nothing is sealed here."""
     vault = vault_of(connection.dialect)
     if vault is None or vault.current is None:
         raise ContentUnreadable("No storage.encryption_key is set.")

@@ -208,11 +208,7 @@ def _merged(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_page(connection: sa.Connection, tenant: str, query: ThingQuery, now: datetime) -> ThingPage:
-    """A page of a tenant's things, or of those of one place.
-
-    Raises:
-        MemoryNotFound: `after` is none of them.
-    """
+    """A page of a tenant's things, or of those of one place. Raises MemoryNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, _valid(now)]
     if query.place is not None:
         where.append(THINGS.c.place == query.place)
@@ -226,10 +222,7 @@ def read_page(connection: sa.Connection, tenant: str, query: ThingQuery, now: da
 def read_one(
     connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None, *, param: str
 ) -> MemoryEntity:
-    """
-    Raises:
-        MemoryNotFound: the tenant, or the place, has no such memory.
-    """
+    """Raises MemoryNotFound: the tenant, or the place, has no such memory."""
     where = [THINGS.c.tenant == tenant, THINGS.c.id == memory_id, _valid(now)]
     if place is not None:
         where.append(THINGS.c.place == place)
@@ -243,10 +236,7 @@ def read_conversations(
     connection: sa.Connection, tenant: str, kind: str, thing_id: str, query: ThingQuery, now: datetime
 ) -> ThingPage:
     """The rows of a thing in the conversations that are about it; `query.after` is the id of a conversation.
-
-    Raises:
-        ConversationNotFound: `after` is none of them.
-    """
+    Raises ConversationNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, THINGS.c.type == kind, THINGS.c.thing_id == thing_id]
     where += [THINGS.c.conversation_id.is_not(None), _valid(now)]
     last = None
@@ -270,10 +260,7 @@ def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: date
     """Deletes a thing, and what was forwarded of it beside questions: that of a conversation there, that of a user in
     each conversation of the tenant that is about it. Their other blocks go with it, and the conversations stay; those
     that were only shown it are not about it any more.
-
-    Raises:
-        MemoryNotFound: the tenant, or the place, has no such memory.
-    """
+    Raises MemoryNotFound: the tenant, or the place, has no such memory."""
     thing = read_one(connection, tenant, memory_id, now, place, param="memory_id")
     about: list[Any] = [thing.conversation_id]
     if thing.conversation_id is None:

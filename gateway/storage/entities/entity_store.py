@@ -49,12 +49,9 @@ def find_things(
     of_each: int = OF_EACH,
     most: int = MAX_FOUND,
 ) -> tuple[MemoryEntity, ...]:
-    """The things that the phrases lead to: of each the latest `of_each`; `most` in all, those first that a whole
-    alias leads to, by its words, then those of which most words were sought.
-
-    Args:
-        places: where; None: in all places of the tenant.
-    """
+    """The things that the phrases lead to: of each the latest `of_each`; `most` in all, those first that a whole alias
+    leads to, by its words, then those of which most words were sought.
+    `places`: where; None: in all places of the tenant."""
     owners = (tenant,) if places is None else places
     if not (owners and (phrases.whole or phrases.words)):
         return ()
@@ -129,12 +126,9 @@ def _members(dialect: str, name: str) -> Any:
 
 class EntityStore:
     """Each method is one short transaction.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-        ConversationNotFound: from those that name a conversation: the tenant has no such one.
-        MemoryNotFound: from those that name a memory, or one to go on `after`: the tenant has no such one.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout;
+    ConversationNotFound: from those that name a conversation: the tenant has no such one; MemoryNotFound: from those
+    that name a memory, or one to go on `after`: the tenant has no such one."""
 
     def __init__(
         self,

@@ -104,10 +104,7 @@ class EarlierPath:
 
 def kept_earlier(connection: sa.Connection, last: Any, max_bytes: int, paths: PathCache) -> EarlierPath | None:
     """What is kept of the messages before a window, if it is still what is stored, with what has left the window.
-
-    Args:
-        last: parent, conversation and `forgotten_at` of the first message that was read for the window.
-    """
+    `last`: parent, conversation and `forgotten_at` of the first message that was read for the window."""
     kept = paths.earlier(last.conversation_id)
     if not isinstance(kept, EarlierPath) or kept.limit != max_bytes:
         return None
@@ -222,10 +219,7 @@ def find(
     paths: PathCache | None = None,
 ) -> StoredConversation | None:
     """The conversation that is named, or the one that `lookup.keys` recognise (`ports.ConversationReader`).
-
-    Args:
-        paths: where paths that were read lately are kept.
-    """
+    `paths`: where paths that were read lately are kept."""
     if lookup is not None and lookup.keys:
         conversation_id = recognised(connection, tenant, lookup.keys)
         if conversation_id is None:
@@ -415,10 +409,7 @@ def read_earlier(
     connection: sa.Connection, tenant: str, message_id: str, max_bytes: int, paths: PathCache | None = None
 ) -> EarlierMessages:
     """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message.
-
-    Args:
-        paths: where those that were read lately are kept.
-    """
+    `paths`: where those that were read lately are kept."""
     of_tenant = schema.conversations.c.tenant == tenant
     joined = MESSAGES.join(schema.conversations, schema.conversations.c.id == MESSAGES.c.conversation_id)
     columns = (MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number)

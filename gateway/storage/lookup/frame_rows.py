@@ -50,10 +50,7 @@ def read_frame_then(
     connection: sa.Connection, conversation_id: str, model: str, way: AbstractSet[str | None], at: datetime
 ) -> PromptFrame | None:
     """What a model had been sent along a path at a time, by the frames of that path alone.
-
-    Args:
-        way: the ids of the path's messages.
-    """
+    `way`: the ids of the path's messages."""
     rows = connection.execute(_THEN, {"conversation": conversation_id, "model": model, "at": at, "rows": MAX_READ})
     ids, _ = _since_full(rows.all(), way)
     return _read(connection, ids)

@@ -45,13 +45,9 @@ def upwards(
     weighed: bool = False,
 ) -> sa.CTE:
     """The chain that ends with the message `:from`, as a table of its messages' `id`, `parent_id` and `depth`.
-
-    Args:
-        columns: further columns of `messages`.
-        first: a condition on the message `:from`; without it the chain is empty.
-        onwards: the condition to go on to the next message, of the chain so far and `messages`.
-        weighed: a column `total`, the sum of the weights up to and with each message.
-    """
+    `columns`: further columns of `messages`; `first`: a condition on the message `:from`; without it the chain is
+    empty; `onwards`: the condition to go on to the next message, of the chain so far and `messages`; `weighed`: a
+    column `total`, the sum of the weights up to and with each message."""
     weight = sa.cast(MESSAGES.c.weight, sa.BigInteger).label("total")
     own = (MESSAGES.c.id, MESSAGES.c.parent_id, *columns)
     begin = sa.select(*own, sa.literal(1).label("depth"), *([weight] if weighed else []))

@@ -76,12 +76,8 @@ class PathCache:
     """An LRU cache of paths by conversation, for threads. Stored messages never change but by a deletion: what is kept
     is used only where the conversation says that there was none since. `hits` and `misses` count the paths that were
     asked for.
-
-    Args:
-        max_bytes: of all paths together.
-        ttl: seconds that a path is kept which nobody goes on with.
-        also_forget: is called by `forget`.
-    """
+    `max_bytes`: of all paths together; `ttl`: seconds that a path is kept which nobody goes on with; `also_forget`: is
+    called by `forget`."""
 
     def __init__(
         self,
@@ -110,10 +106,7 @@ class PathCache:
     def read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> CachedPath | None:
         """The path of a conversation that ends with the message `last`. None if it is not kept, or has more weight than
         `max_bytes`; then its caller reads it, and `keep`s it.
-
-        Args:
-            row: the conversation's row.
-        """
+        `row`: the conversation's row."""
         found = self._read(connection, row, last, max_bytes)
         with self._lock:
             self.hits += found is not None
@@ -148,12 +141,8 @@ class PathCache:
         self, connection: sa.Connection, row: Any, rows: Sequence[Any], messages: Messages, since: int
     ) -> FormNotes:
         """Keeps a path that was read just now, if it is whole. Returns its notes, which are empty yet.
-
-        Args:
-            row: the conversation's row.
-            rows: the rows of its messages, the latest first.
-            since: the `moment` before they were read.
-        """
+        `row`: the conversation's row; `rows`: the rows of its messages, the latest first; `since`: the `moment` before
+        they were read."""
         notes = FormNotes()
         if not rows or rows[-1].parent_id is not None:
             return notes
@@ -204,10 +193,7 @@ class PathCache:
 
     def _put(self, name: str, among: Callable[[tuple[Any, ...]], tuple[CachedConversation, ...]], since: int) -> None:
         """Keeps what `among` gives for what was kept until now.
-
-        Args:
-            since: the moment from which on a deletion is too late for what was read.
-        """
+        `since`: the moment from which on a deletion is too late for what was read."""
         with self._lock:
             if since != self._moment:
                 return

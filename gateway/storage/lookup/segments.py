@@ -154,11 +154,7 @@ BATCH = 500
 
 
 def pinned_ids(connection: sa.Connection, row: Any) -> frozenset[str]:
-    """The pinned messages of a conversation, in any branch.
-
-    Args:
-        row: the conversation's row, with its `pins`.
-    """
+    """The pinned messages of a conversation, in any branch. `row`: the conversation's row, with its `pins`."""
     return frozenset(connection.execute(_PINS, {"conversation": row.id}).scalars()) if row.pins else frozenset()
 
 

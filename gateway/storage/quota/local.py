@@ -112,10 +112,7 @@ class LocalRates:
 
 def open_rates(url: str | None, seconds: float, transactions: DatabaseTransactions) -> RateStore:
     """In Valkey where there is one, else in PostgreSQL, else in memory: on SQLite there is one process.
-
-    Args:
-        seconds: for which Valkey's answers are waited for.
-    """
+    `seconds`: for which Valkey's answers are waited for."""
     if url is not None or transactions.remote:
         from gateway.storage.quota.library_rates import TableRates, ValkeyRates
 

@@ -163,10 +163,7 @@ class CostReports:
 
     async def report(self, query: CostQuery) -> CostReport:
         """The sums by the groups of the query, in order of time, then the dearest first.
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached.
-        """
+        Raises StorageUnavailable: the storage cannot be reached."""
         missing = await count_older(self._transactions, query.tenant)
         if IN_LEDGER_ALONE.isdisjoint(query.by) and query.conversation is None:
             found = await self._transactions.run(partial(_by_days, query))
@@ -180,10 +177,7 @@ class CostReports:
     ) -> tuple[CostRow, ...]:
         """So many conversations that were active since then, with the sums that are kept with them: of all their
         requests, whenever these came. What is not kept of a conversation is 0: tokens of caches, savings, failures.
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached.
-        """
+        Raises StorageUnavailable: the storage cannot be reached."""
         columns = CONVERSATIONS.c
         where = [columns.tenant == tenant] if tenant is not None else []
         where += [columns.updated_at >= since] if since is not None else []
@@ -303,11 +297,7 @@ class ComparedSums:
 
 
 async def compare_sums(transactions: DatabaseTransactions) -> AsyncIterator[ComparedSums]:
-    """Compares all of them, piece by piece.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    """Compares all of them, piece by piece. Raises StorageUnavailable: the storage cannot be reached."""
     for day in await transactions.run(_days):
         yield await transactions.run(partial(_compare_day, day))
     after = ""
@@ -345,10 +335,7 @@ def _compare_day(day: date, connection: sa.Connection) -> ComparedSums:
 async def set_right(transactions: DatabaseTransactions) -> None:
     """Makes the sums of days those of the ledger. A version before, while it runs beside this one, moves bills from one
     user to another without the figures that it does not know. May be run at any time, beside requests and itself.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     for day in await transactions.run(_days):
         await transactions.run(partial(_set_right, day), write=True)
 

@@ -93,10 +93,7 @@ def _read(
     most: int | None,
     driver: Condition | None,
 ) -> FoundRequests:
-    """
-    Args:
-        most: requests that may be read; None: all that the conditions leave, as these are few.
-    """
+    """`most`: requests that may be read; None: all that the conditions leave, as these are few."""
     is_down = query.ascending != (query.direction == "older")
     order = [column.desc() if is_down else column.asc() for column in place]
     behind = [_behind(place, _value(query, query.at), is_down=is_down)] if query.at is not None else []

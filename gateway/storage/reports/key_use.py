@@ -32,13 +32,9 @@ def read_key_use(
     before: Mapping[str, int] | None,
 ) -> dict[str, KeyUse]:
     """The use of each of these keys that was used at all.
-
-    Args:
-        starts: the first day of each period that is told.
-        first: days before it are not read.
-        before: picodollars that were spent before `first`, as `read_spent_before` tells them; with them all that was
-            spent is told as the period `total`.
-    """
+    `starts`: the first day of each period that is told; `first`: days before it are not read; `before`: picodollars
+    that were spent before `first`, as `read_spent_before` tells them; with them all that was spent is told as the
+    period `total`."""
     sums = [
         sa.func.sum(sa.case((DAYS.day >= start, DAYS.cost_picousd), else_=0)).label(period)
         for period, start in {**starts, TOTAL: first}.items()

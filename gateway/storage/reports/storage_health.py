@@ -35,10 +35,7 @@ class StorageHealth:
 
 
 async def read_health(transactions: DatabaseTransactions, now: datetime) -> StorageHealth:
-    """
-    Raises:
-        StorageUnavailable: it cannot be reached.
-    """
+    """Raises StorageUnavailable: it cannot be reached."""
     state = await transactions.run(schema_state)
     if not state.serves:
         kind, version = await transactions.run(_about)

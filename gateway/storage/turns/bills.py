@@ -216,10 +216,7 @@ WithFigures = Callable[[LedgerEntry], LedgerEntry]
 
 async def count_older(transactions: DatabaseTransactions, tenant: str | None = None) -> int:
     """How many rows of the ledger are in no sums yet; `MAX_COUNTED` are looked at, at most.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    Raises StorageUnavailable: the storage cannot be reached."""
     few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(MAX_COUNTED).subquery()
     query = sa.select(sa.func.count()).select_from(few)
     if tenant is not None:
@@ -229,13 +226,8 @@ async def count_older(transactions: DatabaseTransactions, tenant: str | None = N
 
 async def add_older(transactions: DatabaseTransactions, with_figures: WithFigures) -> int:
     """Adds a batch of them; any number of processes may do this at once. Returns how many it added.
-
-    Args:
-        with_figures: gives a bill its figures (`billing.cost`).
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached.
-    """
+    `with_figures`: gives a bill its figures (`billing.cost`).
+    Raises StorageUnavailable: the storage cannot be reached."""
     return await transactions.run(lambda connection: _add(connection, with_figures), write=True)
 
 

@@ -97,10 +97,7 @@ class CommitGroup:
 
     async def add(self, commit: Item) -> None:
         """Returns once it is on disk. It is written even if the caller is cancelled meanwhile.
-
-        Raises:
-            StorageUnavailable: the storage could not be written to.
-        """
+        Raises StorageUnavailable: the storage could not be written to."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((commit, done))
         if self._writer is None:

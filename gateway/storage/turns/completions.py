@@ -92,10 +92,7 @@ def read_input(
 ) -> list[tuple[str, dict[str, Any]]] | None:
     """The messages that a stored completion answers, with their ids, from the system messages in force to the last one
     before the answer; None if the tenant has no such completion with content.
-
-    Args:
-        said: False: the system messages alone.
-    """
+    `said`: False: the system messages alone."""
     request_id = _stored(connection, tenant, completion_id)
     if request_id is None:
         return None
@@ -157,12 +154,8 @@ def having(
     most: int,
 ) -> list[Condition]:
     """Chooses rows whose metadata holds all the pairs. Where metadata may be sealed, it is read row by row.
-
-    Args:
-        found: the ids and metadata of the rows to choose from, in the order in which they are wanted.
-        columns: those of id and metadata.
-        most: how many are wanted.
-    """
+    `found`: the ids and metadata of the rows to choose from, in the order in which they are wanted; `columns`: those of
+    id and metadata; `most`: how many are wanted."""
     if vault_of(connection.dialect) is None:
         return [holds(connection, columns[1], pair) for pair in pairs]
     ids: list[str] = []

@@ -72,10 +72,7 @@ def needed_messages(metadata: Metadata, paths: StoredPaths) -> list[str]:
 
 def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, MessageRecord]) -> Metadata:
     """The bill with all artifacts in its list, but for those that have been deleted.
-
-    Args:
-        said: what the messages say that `needed_messages` names, by their ids.
-    """
+    `said`: what the messages say that `needed_messages` names, by their ids."""
     unlisted = unlisted_of(metadata)
     if unlisted is None:
         return metadata
@@ -88,11 +85,7 @@ def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, MessageReco
 
 def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: Iterable[str]) -> None:
     """Tells the bills whose paths lead through a message that it is being deleted.
-
-    Args:
-        deleted: the row of the message, still in its place.
-        below: the ids of all messages behind it.
-    """
+    `deleted`: the row of the message, still in its place; `below`: the ids of all messages behind it."""
     table, ends = schema.ledger, {deleted.id, *below}
     calls = bool(calls_of(rows.body_of(deleted)))
     of_it = (table.c.tenant == tenant, table.c.conversation_id == deleted.conversation_id)

@@ -75,12 +75,9 @@ def step_rows(
     apart: bool,
 ) -> list[Row]:
     """The rows of the results among new messages.
-
-    Args:
-        open_step: the message whose calls the first of the new ones may answer, and the results that followed it.
-        new: messages that follow each other, each with its row of `messages`. With `apart` the bodies of results move
-            from these rows to those of the steps.
-    """
+    `open_step`: the message whose calls the first of the new ones may answer, and the results that followed it. `new`:
+    messages that follow each other, each with its row of `messages`. With `apart` the bodies of results move from these
+    rows to those of the steps."""
     calls = OpenToolCalls()
     for message in open_step:
         if message.role in RESULT_ROLES:
@@ -97,11 +94,7 @@ def step_rows(
 
 
 def step_row(calls: OpenToolCalls, result: dict[str, Any], row: Row, answer_id: str | None, *, apart: bool) -> Row:
-    """The row of one step.
-
-    Args:
-        result: the message that answers one of the calls; `row` is its row of `messages`.
-    """
+    """The row of one step. `result`: the message that answers one of the calls; `row` is its row of `messages`."""
     step = {
         "conversation_id": row["conversation_id"],
         "message_id": row["id"],

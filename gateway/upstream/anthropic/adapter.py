@@ -88,12 +88,7 @@ class MessageStream(HttpChunkStream):
 
 
 def _checked(message: Any, raw: bytes, headers: dict[str, str], deployment: ModelDeployment) -> Json:
-    """A whole message.
-
-    Raises:
-        UpstreamRefused: it tells a failure.
-        UpstreamInvalidResponse: it is none.
-    """
+    """A whole message. Raises UpstreamRefused: it tells a failure; UpstreamInvalidResponse: it is none."""
     if isinstance(message, dict) and message.get("error"):
         raise _fault(message, raw, headers, deployment)
     if not is_message(message):

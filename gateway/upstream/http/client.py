@@ -33,10 +33,7 @@ def new_client(pool: ConnectionPool) -> httpx.AsyncClient:
 
 async def get(client: httpx.AsyncClient, deployment: ModelDeployment, path: str, seconds: float) -> httpx.Response:
     """`GET` of `path` beside a deployment's completions, with its key; the caller looks at the status.
-
-    Raises:
-        UpstreamError: there is no answer.
-    """
+    Raises UpstreamError: there is no answer."""
     timeout = httpx.Timeout(seconds, connect=deployment.connect_timeout)
     with translated(begun=False):
         headers = {**deployment.headers, **deployment.authorization}
@@ -95,11 +92,7 @@ def _head_of(request: httpx.Request, body: bytes) -> bytes:
 
 
 def request_head(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The bytes before a request's body.
-
-    Raises:
-        httpx.LocalProtocolError: a header would break out of its line.
-    """
+    """The bytes before a request's body. Raises httpx.LocalProtocolError: a header would break out of its line."""
     lines = b"".join([b"%b: %b\r\n" % pair for pair in headers])
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines or b" " in target:
         raise httpx.LocalProtocolError("A header of the request holds what no header may.")
@@ -108,10 +101,7 @@ def request_head(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]
 
 def origin_of(url: httpx.URL) -> ConnectionOrigin:
     """Where a URL's connections lead.
-
-    Raises:
-        httpx.UnsupportedProtocol: it is neither http nor https, or names no host.
-    """
+    Raises httpx.UnsupportedProtocol: it is neither http nor https, or names no host."""
     if url.scheme not in PORTS or not url.host:
         raise httpx.UnsupportedProtocol("The address is neither http:// nor https:// with a host.")
     return ConnectionOrigin(url.host, url.port or PORTS[url.scheme], url.scheme == "https")
@@ -119,11 +109,7 @@ def origin_of(url: httpx.URL) -> ConnectionOrigin:
 
 @lru_cache(maxsize=256)
 def address(url: str) -> tuple[ConnectionOrigin, bytes, bytes]:
-    """Origin, request target and `Host` of a URL.
-
-    Raises:
-        UpstreamUnreachable: it is none that can be called.
-    """
+    """Origin, request target and `Host` of a URL. Raises UpstreamUnreachable: it is none that can be called."""
     with translated(begun=False):
         parsed = httpx.URL(url)
         return origin_of(parsed), parsed.raw_path, parsed.netloc
@@ -131,10 +117,7 @@ def address(url: str) -> tuple[ConnectionOrigin, bytes, bytes]:
 
 class Answering:
     """While a request is sent and the head of its response is awaited: any fault closes the connection.
-
-    Raises:
-        UpstreamError: it broke after a part of the answer had come; any other fault is raised as it is.
-    """
+    Raises UpstreamError: it broke after a part of the answer had come; any other fault is raised as it is."""
 
     __slots__ = ("_connection",)
 
@@ -160,10 +143,7 @@ ANY_HEADER, NO_HEADER = 47, -15
 
 def decompressed(connection: UpstreamConnection, encoding: bytes) -> "UpstreamConnection | InflatedBody":
     """The connection's body without its `content-encoding`.
-
-    Raises:
-        UpstreamInvalidResponse: the encoding is unknown here.
-    """
+    Raises UpstreamInvalidResponse: the encoding is unknown here."""
     if encoding in PLAIN:
         return connection
     if encoding not in DEFLATED:
@@ -197,10 +177,7 @@ class InflatedBody:
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes, `b""` at the end; raises as `UpstreamConnection.read` does.
-
-        Raises:
-            UpstreamInvalidResponse: the body is not compressed as its header says.
-        """
+        Raises UpstreamInvalidResponse: the body is not compressed as its header says."""
         clock = asyncio.get_running_loop().time
         due = None if seconds is None else clock() + seconds
         while True:

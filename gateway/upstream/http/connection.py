@@ -87,12 +87,9 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.writelines((head, body))
 
     async def upload(self, pieces: AsyncIterable[bytes], *, chunked: bool, seconds: float | None) -> None:
-        """Sends the body of a request that has begun as it comes, no faster than the upstream takes it; ends early
-        once the answer is complete. Until all is sent the connection can take no other request.
-
-        Raises:
-            httpx.WriteTimeout: the upstream did not take a piece within `seconds`.
-        """
+        """Sends the body of a request that has begun as it comes, no faster than the upstream takes it; ends early once
+        the answer is complete. Until all is sent the connection can take no other request.
+        Raises httpx.WriteTimeout: the upstream did not take a piece within `seconds`."""
         self._uploading = True
         async for piece in pieces:
             if self._complete or self._fault is not None:
@@ -113,19 +110,14 @@ class UpstreamConnection(asyncio.Protocol):
 
     async def response(self, seconds: float | None) -> None:
         """Returns once the response's head is there.
-
-        Raises:
-            httpx.ReadTimeout: not within `seconds`.
-            httpx.ReadError, httpx.RemoteProtocolError: the connection was lost, or that was no HTTP.
-        """
+        Raises httpx.ReadTimeout: not within `seconds`; httpx.ReadError, httpx.RemoteProtocolError: the connection was
+        lost, or that was no HTTP."""
         while not self._head_complete:
             await self._wait(seconds)
 
     async def read(self, seconds: float | None) -> bytes:
         """What has come of the body since the last time, at least one byte; `b""` at its end.
-
-        Raises: as `response`; a body that ends before its framing says so is a `httpx.RemoteProtocolError`.
-        """
+        Raises as `response`; a body that ends before its framing says so is a `httpx.RemoteProtocolError`."""
         while not self._pieces:
             if self._complete:
                 return END

@@ -76,11 +76,8 @@ FAULTS = (httpx.HTTPError, httpx.InvalidURL)
 @contextmanager
 def translated(*, begun: bool, origin: ConnectionOrigin | None = None) -> Iterator[None]:
     """Turns httpx's exceptions into the gateway's (guarantee §7).
-
-    Args:
-        begun: whether a part of the answer has been read already.
-        origin: where the call leads; without one, what httpx says of it.
-    """
+    `begun`: whether a part of the answer has been read already; `origin`: where the call leads; without one, what httpx
+    says of it."""
     try:
         yield
     except FAULTS as error:

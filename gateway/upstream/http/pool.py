@@ -41,14 +41,9 @@ class ConnectionPool:
         fresh: bool = False,
     ) -> UpstreamConnection:
         """A connection of one's own until its `close()`.
-
-        Args:
-            fresh: not one that has been used before.
-
-        Raises:
-            httpx.ConnectError, httpx.ConnectTimeout: it could not be opened.
-            httpx.PoolTimeout: all are in use, and none became free within `wait_seconds`.
-        """
+        `fresh`: not one that has been used before.
+        Raises httpx.ConnectError, httpx.ConnectTimeout: it could not be opened; httpx.PoolTimeout: all are in use, and
+        none became free within `wait_seconds`."""
         while True:
             connection = None if fresh else self._take_idle(origin)
             if connection is not None:

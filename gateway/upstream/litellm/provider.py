@@ -323,11 +323,7 @@ class _LitellmCall:
         self.deployment = deployment
 
     async def ask(self, body: dict[str, Any]) -> Any:
-        """litellm's response object.
-
-        Raises:
-            GatewayError: as `faults.gateway_error` says.
-        """
+        """litellm's response object. Raises GatewayError: as `faults.gateway_error` says."""
         deployment = self.deployment
         wanted = arguments(deployment, body, self._owned())
         timeout = httpx.Timeout(
@@ -392,12 +388,8 @@ class LitellmChunkStream:
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Chunks, one at a time, until the provider's own end of the stream.
-
-        Raises:
-            UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent.
-            UpstreamInvalidResponse: litellm could not understand it.
-            UpstreamRefused: the provider sent an error.
-        """
+        Raises UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent; UpstreamInvalidResponse: litellm
+        could not understand it; UpstreamRefused: the provider sent an error."""
         found = self._first
         longest = max(self._call.deployment.first_byte_timeout, self._call.deployment.idle_timeout)
         while found is not None:

@@ -218,11 +218,7 @@ class _MendedMessage(_WatchedBody):
                     yield each
 
     def _told(self, raw: bytes) -> dict[str, Any] | None:
-        """What is said, as an object; None where it is none.
-
-        Raises:
-            UpstreamRefused: it tells a failure.
-        """
+        """What is said, as an object; None where it is none. Raises UpstreamRefused: it tells a failure."""
         try:
             said = jsons.loads_answer(bytes(raw))
         except jsons.JSONDecodeError:
@@ -248,10 +244,7 @@ def _written(events: Sequence[dict[str, Any] | bytes]) -> bytes:
 
 @contextlib.asynccontextmanager
 async def deadline(seconds: float) -> AsyncIterator[None]:
-    """
-    Raises:
-        UpstreamTimeout: what is done within took longer.
-    """
+    """Raises UpstreamTimeout: what is done within took longer."""
     try:
         async with asyncio.timeout(seconds):
             yield

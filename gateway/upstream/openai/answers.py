@@ -182,11 +182,7 @@ class HttpChunkStream:
 
     def take_whole(self, raw: bytes) -> None:
         """Reads a whole answer, which came in the place of a stream, as the events that it would have been.
-
-        Raises:
-            UpstreamRefused: it tells a failure.
-            UpstreamInvalidResponse: it is no answer.
-        """
+        Raises UpstreamRefused: it tells a failure; UpstreamInvalidResponse: it is no answer."""
         try:
             said = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError:
@@ -203,9 +199,7 @@ class HttpChunkStream:
     def _events_of(self, answer: dict[str, Any], raw: bytes) -> list[Any]:
         """The events that a whole answer would have been, none if it is no answer; an API of other events makes its
         own.
-
-        Raises: as `take_whole`.
-        """
+        Raises as `take_whole`."""
         if not (answer.get("choices") or failure_in(answer)):
             return []
         self._mender.thinks_in_parts = thinks_in_parts(answer.get("choices"), "message")
@@ -224,9 +218,7 @@ class HttpChunkStream:
 
     async def gathered(self) -> dict[str, Any]:
         """All of a stream, which came in the place of a whole answer, as the completion that it would have been.
-
-        Raises: as `begin` and `batches`.
-        """
+        Raises as `begin` and `batches`."""
         await self.begin()
         most = min(MAX_ANSWER_CHARS, self._deployment.max_answer_bytes)
         asked = self._body.get("n")
@@ -254,10 +246,7 @@ class HttpChunkStream:
     async def begin(self) -> None:
         """Returns once a choice says something: a fault before that is an answer with a status of its own, which can be
         tried again, fitted anew or asked of another, not an event in a stream that has begun.
-
-        Raises:
-            UpstreamInvalidResponse, UpstreamInterrupted: the stream ends without any, by `[DONE]` or otherwise.
-        """
+        Raises UpstreamInvalidResponse, UpstreamInterrupted: the stream ends without any, by `[DONE]` or otherwise."""
         async for batch in self._rest:
             self._first += batch
             if any(map(says_something, batch)):
@@ -271,12 +260,8 @@ class HttpChunkStream:
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Chunks as they come together, until `[DONE]`, or until the connection is closed in good order.
-
-        Raises:
-            UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent.
-            UpstreamInvalidResponse: an event is not a JSON object.
-            UpstreamRefused: upstream sent an error event.
-        """
+        Raises UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent; UpstreamInvalidResponse: an event is
+        not a JSON object; UpstreamRefused: upstream sent an error event."""
         if self._first:
             yield self._first
         async for batch in self._rest:
@@ -321,10 +306,7 @@ class HttpChunkStream:
         self._end()
 
     def _end(self) -> None:
-        """
-        Raises:
-            UpstreamRefused: the last that the upstream said was no part of an answer that was not finished.
-        """
+        """Raises UpstreamRefused: the last that the upstream said was no part of an answer that was not finished."""
         if self._mender.notice is not None:
             raise self._mender.notice
 
@@ -368,10 +350,7 @@ class HttpChunkStream:
 
     def _add(self, chunks: list[dict[str, Any]], data: bytes) -> None:
         """Adds what an event is; an API of other events sets `done` where one of them ends the answer.
-
-        Raises:
-            UpstreamInvalidResponse, UpstreamRefused: as `batches`.
-        """
+        Raises UpstreamInvalidResponse, UpstreamRefused: as `batches`."""
         chunk = event_object(data)
         choices = chunk.get("choices")
         if choices and (isinstance(choices, list) or failure_in(chunk) is None):
@@ -379,11 +358,7 @@ class HttpChunkStream:
         self._take(chunks, chunk, data)
 
     def _take(self, chunks: list[dict[str, Any]], chunk: dict[str, Any], data: bytes) -> None:
-        """Adds a chunk as it should be.
-
-        Raises:
-            UpstreamRefused: it tells a failure.
-        """
+        """Adds a chunk as it should be. Raises UpstreamRefused: it tells a failure."""
         chunks += self._mender.mended(chunk, data)
         if self._mender.notice is not None:
             self._parser.comments += 1  # a sign of life, at least
@@ -391,10 +366,7 @@ class HttpChunkStream:
             raise self._mender.fault
 
     def _fail(self, data: bytes) -> None:
-        """
-        Raises:
-            UpstreamRefused: always, as the event is an error by its name, whatever it holds.
-        """
+        """Raises UpstreamRefused: always, as the event is an error by its name, whatever it holds."""
         data = bytes(data)  # of no subclass, which orjson does not read
         try:
             said = event_object(data)
@@ -406,11 +378,7 @@ class HttpChunkStream:
 
 
 def event_object(data: bytes) -> dict[str, Any]:
-    """The object that an event is.
-
-    Raises:
-        UpstreamInvalidResponse: it is none.
-    """
+    """The object that an event is. Raises UpstreamInvalidResponse: it is none."""
     try:
         found = jsons.loads_answer(data)
     except jsons.JSONDecodeError as error:
@@ -444,11 +412,7 @@ class _PiecePatience:
             self._begun, self._event_due, self._whole_due, self.seconds = True, None, None, self._idle
 
     def no_event_came(self, parser: EventParser) -> None:
-        """Something came that completed no event.
-
-        Raises:
-            UpstreamTimeout: that has been going on for too long.
-        """
+        """Something came that completed no event. Raises UpstreamTimeout: that has been going on for too long."""
         now = self._clock()
         if self._event_due is None:
             self._event_due = now + self._longest

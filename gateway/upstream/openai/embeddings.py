@@ -37,11 +37,8 @@ class UpstreamEmbedder:
         self, http: HttpUpstream, router: ConfiguredRouter, counter: Callable[[ModelFacts], TokenCounter], model: str
     ) -> None:
         """Finds the deployment of `model`; calls nothing.
-
-        Raises:
-            ModelNotFound, Unauthorized: no deployment can serve it.
-            EmbeddingFault: it is not served in OpenAI's protocol.
-        """
+        Raises ModelNotFound, Unauthorized: no deployment can serve it; EmbeddingFault: it is not served in OpenAI's
+        protocol."""
         self._http = http
         self._router = router
         self._counter = counter
@@ -73,10 +70,7 @@ class UpstreamEmbedder:
 
 def _read(raw: bytes, count: int) -> TextEmbeddings:
     """The `count` vectors of an answer.
-
-    Raises:
-        UpstreamInvalidResponse: there is not one usable vector for each text, all of one length.
-    """
+    Raises UpstreamInvalidResponse: there is not one usable vector for each text, all of one length."""
     import numpy
 
     try:

@@ -155,11 +155,8 @@ HTTP_DATE = re.compile(
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment) -> UpstreamError:
     """The error for an answer whose status, or whose body, says that there is none.
-
-    Args:
-        status: below 400 for an error in the body of an answer with a good status; the status that the error itself
-            names counts then, by its number or its name, else 502.
-    """
+    `status`: below 400 for an error in the body of an answer with a good status; the status that the error itself names
+    counts then, by its number or its name, else 502."""
     if deployment.operator_key and deployment.api_key:
         raw = raw.replace(deployment.api_key.encode(), b"***")  # some providers quote the key that they refuse
     try:
@@ -229,10 +226,7 @@ def check_refusal(
 ) -> None:
     """Returns if an error answer to a relayed call may go down as it came: it is in OpenAI's shape and names no key of
     the operator's.
-
-    Raises:
-        UpstreamError: what the client gets in its stead.
-    """
+    Raises UpstreamError: what the client gets in its stead."""
     plain = decompressed_at_once(raw, headers.get("content-encoding", ""), MAX_ERROR_BYTES)
     fault = refusal(status, plain or b"", headers, deployment)
     secret = deployment.api_key.encode() if deployment.operator_key and deployment.api_key else None
@@ -280,11 +274,7 @@ class EventParser:
         return bool(self._data or self._waiting_bytes)
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The data of all events that this piece completes.
-
-        Raises:
-            UpstreamInvalidResponse: one event exceeds 32 MB.
-        """
+        """The data of all events that this piece completes. Raises UpstreamInvalidResponse: one event exceeds 32 MB."""
         if (
             not (self._waiting_bytes or self._data or self._is_error)
             and piece[:6] == b"data: "

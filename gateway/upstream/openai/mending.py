@@ -60,15 +60,10 @@ def fault_of(told: Json, deployment: ModelDeployment, headers: Mapping[str, str]
 
 
 def check_choices(choices: Any, part: str) -> None:
-    """Checks what all later steps rely on; a choice without an index gets its position, and what stands as a message
-    in a stream is a delta.
-
-    Args:
-        part: `message` or `delta`.
-
-    Raises:
-        UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says.
-    """
+    """Checks what all later steps rely on; a choice without an index gets its position, and what stands as a message in
+    a stream is a delta.
+    `part`: `message` or `delta`.
+    Raises UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says."""
     if not isinstance(choices, list):
         raise UpstreamInvalidResponse("The upstream's choices are no list.")
     for position, choice in enumerate(choices):
@@ -96,15 +91,9 @@ def whole_mended(
     headers: Mapping[str, str] | None = None,
 ) -> Json:
     """A whole answer.
-
-    Args:
-        body: of the request, in the words of any API.
-        raw: the answer's bytes, if they are known.
-
-    Raises:
-        UpstreamRefused: it tells a failure. What it says besides may be charged.
-        UpstreamInvalidResponse: it has no choices, or some that are none.
-    """
+    `body`: of the request, in the words of any API; `raw`: the answer's bytes, if they are known.
+    Raises UpstreamRefused: it tells a failure. What it says besides may be charged; UpstreamInvalidResponse: it has no
+    choices, or some that are none."""
     told = failure_in(answer) if isinstance(answer, dict) else None
     if told is not None:
         fault = fault_of(told, deployment, headers)
@@ -160,10 +149,7 @@ class StreamMender:
 
     def mended(self, chunk: Json, raw: bytes | None = None) -> list[Json]:
         """The chunk, or nothing where it tells a failure and says nothing else; its choices have been checked.
-
-        Args:
-            raw: its bytes, if they are known.
-        """
+        `raw`: its bytes, if they are known."""
         told = failure_in(chunk)
         if told is not None and not (_is_told(chunk.get("error")) or ANSWERS & chunk.keys() or status_of(told)):
             self.notice = None if self._is_ending else fault_of(told, self._deployment)

@@ -44,10 +44,7 @@ class PassthroughClient:
     @contextlib.asynccontextmanager
     async def open(self, deployment: ModelDeployment, call: RelayedCall) -> AsyncIterator["RawAnswer"]:
         """The answer once it has begun; leaving the context closes the connection.
-
-        Raises:
-            UpstreamError: as drawn in `errors`; error answers in OpenAI's shape are answers.
-        """
+        Raises UpstreamError: as drawn in `errors`; error answers in OpenAI's shape are answers."""
         answer = await self._send(deployment, call)
         try:
             if not 200 <= answer.status < 600:
@@ -97,10 +94,7 @@ class RawAnswer:
         self.headers: Headers = without_insane_waits(connection.headers)
 
     async def check(self, method: str) -> None:
-        """
-        Raises:
-            UpstreamError: what the client gets instead of the error that upstream sent.
-        """
+        """Raises UpstreamError: what the client gets instead of the error that upstream sent."""
         raw, size = [], 0
         async for piece in self.pieces():
             raw.append(piece)
@@ -115,11 +109,7 @@ class RawAnswer:
             self.headers = [*kept, (LENGTH, b"%d" % size)]
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives.
-
-        Raises:
-            UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent.
-        """
+        """The body as it arrives. Raises UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent."""
         if self._held is not None:
             yield self._held
             return

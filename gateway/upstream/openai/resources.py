@@ -36,11 +36,7 @@ class UpstreamModels:
 
     async def model(self, name: str, caller: RequestCaller) -> dict[str, Any]:
         """One model object: of a model that may be asked for in chats.
-
-        Raises:
-            ModelNotFound: it may not.
-            UpstreamError: the default upstream would have to know, and did not say.
-        """
+        Raises ModelNotFound: it may not; UpstreamError: the default upstream would have to know, and did not say."""
         if self._router.lists(name):
             return _listed(name)
         if self._router.serves_unlisted:
@@ -52,11 +48,7 @@ class UpstreamModels:
         raise self._router.unknown(name, caller)
 
     async def models(self, caller: RequestCaller) -> list[dict[str, Any]]:
-        """OpenAI's model objects.
-
-        Raises:
-            UpstreamError: the list is the default upstream's, and it did not give it.
-        """
+        """OpenAI's model objects. Raises UpstreamError: the list is the default upstream's, and it did not give it."""
         if self._router.names:
             return [_listed(name) for name in self._router.names]
         if self._router.serves_unlisted and self._router.asks_anthropic(caller):
@@ -112,11 +104,7 @@ class UpstreamFiles:
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         """A file with its name and content.
-
-        Raises:
-            NotFound: no such file, or not for this caller.
-            UpstreamError: as drawn in `errors`.
-        """
+        Raises NotFound: no such file, or not for this caller; UpstreamError: as drawn in `errors`."""
         deployment = self._asked(file_id, caller)
         try:
             described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)

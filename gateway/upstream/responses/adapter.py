@@ -79,11 +79,7 @@ class ResponsesUpstream:
     def _lighter(
         self, body: Json, refused: UpstreamRefused, deployment: ModelDeployment, request: UpstreamRequest
     ) -> Json:
-        """The body without what was refused.
-
-        Raises:
-            UpstreamRefused: this one, if it was something else.
-        """
+        """The body without what was refused. Raises UpstreamRefused: this one, if it was something else."""
         said = refused.message.lower()
         names_it = "encrypted" in said or error_object(refused.original).get("param") == "include"
         if isinstance(refused, UpstreamOverflow) or refused.status not in REFUSED or not names_it:
@@ -129,14 +125,8 @@ class ResponseStream(HttpChunkStream):
 
 def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
     """A whole response.
-
-    Args:
-        status: of the answer that it is.
-
-    Raises:
-        UpstreamRefused: it tells a failure.
-        UpstreamInvalidResponse: it is none, or not finished.
-    """
+    `status`: of the answer that it is.
+    Raises UpstreamRefused: it tells a failure; UpstreamInvalidResponse: it is none, or not finished."""
     failed = failure_of(response) if isinstance(response, dict) else None
     if failed is not None:
         raise _fault(failed, status, deployment)
@@ -147,10 +137,7 @@ def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
 
 
 def _check_finished(response: Json, failed: Failure | None = None) -> None:
-    """
-    Raises:
-        UpstreamInvalidResponse: it is still under way, or was called off, and tells no failure.
-    """
+    """Raises UpstreamInvalidResponse: it is still under way, or was called off, and tells no failure."""
     if failed is None and response.get("status") in UNFINISHED:
         raise UpstreamInvalidResponse("The upstream's response is not finished.")
 

@@ -265,10 +265,7 @@ class ProtocolUpstream:
         return self._of(deployment).stream(deployment, request)
 
     def _of(self, deployment: ModelDeployment) -> Upstream:
-        """
-        Raises:
-            UpstreamRefused: nothing here speaks that protocol, as if the upstream itself did not.
-        """
+        """Raises UpstreamRefused: nothing here speaks that protocol, as if the upstream itself did not."""
         found = self._by_protocol.get(deployment.protocol)
         if found is None:
             raise UpstreamRefused(404, {"error": {"message": "This API is not served upstream."}}, {})

@@ -60,11 +60,8 @@ def deployment_of(
     timeouts: UpstreamTimeouts,
 ) -> ModelDeployment:
     """Where `model` is served: through OpenAI's protocol, Azure's form of it, or litellm.
-
-    Args:
-        served: the provider and the name that it knows the model by.
-        base: its address; empty for the provider's own, which litellm knows.
-    """
+    `served`: the provider and the name that it knows the model by; `base`: its address; empty for the provider's own,
+    which litellm knows."""
     params = entry.litellm_params
     provider, name = served
     headers = dict(params.extra_headers)
@@ -267,12 +264,9 @@ class DeploymentRank:
 def ranked(
     states: Sequence[DeploymentRank], strategy: Strategy, draw: Draw, placed: str | None = None
 ) -> list[DeploymentRank]:
-    """Best first: those that may be asked before those that may not, then the lowest `order`, then by the strategy.
-    Of those that rest, whose rest is over first.
-
-    Args:
-        placed: where the conversation was before; it goes first among those that are as good by health and order.
-    """
+    """Best first: those that may be asked before those that may not, then the lowest `order`, then by the strategy. Of
+    those that rest, whose rest is over first.
+    `placed`: where the conversation was before; it goes first among those that are as good by health and order."""
     found: list[DeploymentRank] = []
     for (tier, _), group in groupby(sorted(states, key=_rank), key=_rank):
         equals = list(group)

@@ -56,10 +56,7 @@ def instead_of(
 ) -> tuple[str, ...]:
     """The models that may answer instead, in their order: those of the model that was asked for, then those of the one
     that failed last. None of those that were tried, and no more than `max_fallbacks` in all.
-
-    Args:
-        tried: the models that were asked, that which was asked for included.
-    """
+    `tried`: the models that were asked, that which was asked for included."""
     left = settings.max_fallbacks - (len(tried) - 1)
     names = (*_listed(asked, kind, settings), *_listed(failed, kind, settings))
     found = [name for name in dict.fromkeys(names) if name not in tried]

@@ -314,11 +314,7 @@ class RetryDecision:
 
 
 def decide(failed: FailedTry, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> RetryDecision:
-    """Decides on the next try.
-
-    Args:
-        random: between 0 and 1; the wait has full jitter.
-    """
+    """Decides on the next try. `random`: between 0 and 1; the wait has full jitter."""
     where = helps(failed.error, settings.retry_statuses)
     if failed.begun:
         return _no("begun")

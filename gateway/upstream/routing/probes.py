@@ -26,10 +26,7 @@ async def probe_over_http(health: HealthWatch, client: httpx.AsyncClient, second
 async def probe(health: HealthWatch, asked: Reach, seconds: float) -> None:
     """One probe of each deployment that rests, all at once. One that is not reached rests on until the probe after the
     next; one that has no list of models is left alone.
-
-    Args:
-        seconds: until the next.
-    """
+    `seconds`: until the next."""
     resting = [watch.deployment for watch, rests in health.watched() if rests]
     await asyncio.gather(*(_probe(health, each, asked, seconds) for each in resting))
 

@@ -42,20 +42,14 @@ class KnownProtocols:
     """Which upstreams speak which API. Of those that nobody knows of, the first request tells."""
 
     def __init__(self, clock: Clock, hosted_tools: str = "drop") -> None:
-        """
-        Args:
-            hosted_tools: what becomes of those that an upstream has not (`upstream.hosted_tools`).
-        """
+        """`hosted_tools`: what becomes of those that an upstream has not (`upstream.hosted_tools`)."""
         self._clock = clock
         self._refuses = hosted_tools == "refuse"
         self._silent: dict[tuple[str, str], float] = {}
 
     def of(self, deployment: ModelDeployment, native: NativeRequest) -> tuple[ModelDeployment, ModelDeployment | None]:
         """The deployment to call, and the one to fall back on if that turns out not to speak the request's API.
-
-        Raises:
-            InvalidRequest: the request needs what no other API has, and the deployment does not speak its own.
-        """
+        Raises InvalidRequest: the request needs what no other API has, and the deployment does not speak its own."""
         speaks = self._speaks(deployment, native.protocol)
         if speaks == "no":
             self._check_needs(native)
@@ -68,11 +62,8 @@ class KnownProtocols:
         self, asked: ModelDeployment, fallback: ModelDeployment | None, native: NativeRequest, refusal: UpstreamRefused
     ) -> ModelDeployment:
         """The deployment to call instead of one that has refused; that it has no such endpoint is remembered.
-
-        Raises:
-            UpstreamRefused: this one, if it says something else, or the upstream was known to speak the API.
-            InvalidRequest: the request needs what no other API has.
-        """
+        Raises UpstreamRefused: this one, if it says something else, or the upstream was known to speak the API;
+        InvalidRequest: the request needs what no other API has."""
         says_so = refusal.status in NOT_SPOKEN and not OF_A_MODEL.search(jsons.dumps_text(refusal.original))
         if not says_so or self._speaks(asked, native.protocol) == "yes":
             raise refusal
@@ -85,10 +76,7 @@ class KnownProtocols:
     def taken(self, deployment: ModelDeployment, native: NativeRequest) -> NativeRequest:
         """What goes up of a request's own words, to an upstream that speaks its API: without hosted tools where it has
         refused them lately.
-
-        Raises:
-            InvalidRequest: they may not be left out.
-        """
+        Raises InvalidRequest: they may not be left out."""
         is_silent = self._silent.get((deployment.api_base, HOSTED), 0.0) > self._clock.monotonic()
         if not native.hosted or not is_silent or deployment.protocol != native.protocol:
             return native
@@ -99,10 +87,7 @@ class KnownProtocols:
         self, deployment: ModelDeployment, native: NativeRequest, refusal: UpstreamRefused
     ) -> NativeRequest:
         """The request's own words without the hosted tools that its upstream refused, which is remembered.
-
-        Raises:
-            UpstreamRefused: this one, if it says something else, or they may not be left out.
-        """
+        Raises UpstreamRefused: this one, if it says something else, or they may not be left out."""
         said = jsons.dumps_text(refusal.original)
         kinds = {kind for path, kind in native.hosted if path.startswith("tools[")}
         is_theirs = refusal.status in REFUSED_TOOLS and any(kind in said or "tools[" in said for kind in kinds)

@@ -139,11 +139,8 @@ class DeploymentGroup:
         health: HealthWatch,
         placements: ConversationPlacements | None,
     ) -> None:
-        """
-        Args:
-            rank: the states of the deployments of these ids, best first.
-            placements: where completions are remembered; None: nobody comes back to them.
-        """
+        """`rank`: the states of the deployments of these ids, best first; `placements`: where completions are
+        remembered; None: nobody comes back to them."""
         self._left = dict(deployments)
         self._rank = rank
         self._health = health
@@ -186,11 +183,8 @@ class DeploymentChooser:
     def choose(
         self, group: Group, deployments: Mapping[str, ModelDeployment], hint: RouteHint | None
     ) -> DeploymentGroup:
-        """
-        Args:
-            deployments: those of the group that are for this caller, by their ids.
-            hint: what tells the conversation, if conversations stay where they are.
-        """
+        """`deployments`: those of the group that are for this caller, by their ids; `hint`: what tells the
+        conversation, if conversations stay where they are."""
         key, placed, draw = None, None, self._by_chance
         if hint is not None:
             key = hint.key()
@@ -227,10 +221,7 @@ class ConfiguredRouter:
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        """
-        Args:
-            chance: what a choice is left to that nothing else decides.
-        """
+        """`chance`: what a choice is left to that nothing else decides."""
         self._settings = settings
         self._told = told
         self._catalogue = catalogue
@@ -284,9 +275,7 @@ class ConfiguredRouter:
     def deployment(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """Where `model` is served for this caller: of several deployments, the one that is chosen for a request that
         tells nothing of itself.
-
-        Raises: as `candidates`.
-        """
+        Raises as `candidates`."""
         known = self._alone.get(model)
         return known.first if known is not None else self.candidates(model, caller).first
 
@@ -296,12 +285,9 @@ class ConfiguredRouter:
 
     def candidates(self, model: str, caller: RequestCaller, hint: RouteHint = NO_HINT) -> RoutingCandidates:
         """Where `model` is served for this caller, and where it may be asked if that fails.
-
-        Raises:
-            ModelNotFound: not in `model_list`, and either that is all that is served (`upstream.unlisted`) or the
-                default upstream is not for this caller; or of a provider that cannot be served.
-            Unauthorized: neither the entry nor the request has a key, and the provider wants one.
-        """
+        Raises ModelNotFound: not in `model_list`, and either that is all that is served (`upstream.unlisted`) or the
+        default upstream is not for this caller; or of a provider that cannot be served; Unauthorized: neither the entry
+        nor the request has a key, and the provider wants one."""
         known = self._alone.get(model)
         if known is not None:
             return known
@@ -318,9 +304,7 @@ class ConfiguredRouter:
 
     def all_of(self, model: str, caller: RequestCaller) -> list[ModelDeployment]:
         """Every deployment of a model that this caller may be answered by, in the order of `model_list`.
-
-        Raises: as `candidates`.
-        """
+        Raises as `candidates`."""
         group = self._groups.find(model)
         return list(self._all(model, group, caller).values()) if group else [self._unlisted(model, caller)]
 
@@ -369,10 +353,7 @@ class ConfiguredRouter:
 
     def default(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """The default upstream: with the operator's key if it has one, else with the client's own.
-
-        Raises:
-            ModelNotFound: keys are configured, so the client's own goes nowhere, and the operator named none.
-        """
+        Raises ModelNotFound: keys are configured, so the client's own goes nowhere, and the operator named none."""
         upstream = self._settings.upstream
         operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
         if operator_key is None and (caller.key is not None or self._settings.auth.wants_keys):
@@ -433,11 +414,8 @@ class ConfiguredRouter:
     ) -> ModelDeployment | None:
         """The deployment of an internal model: of `model_list`, or at the primary's own upstream with the same key;
         None if it is neither (guarantee §5).
-
-        Args:
-            chosen: the request or the operator named it. A default name counts only at the default upstream, which is
-                OpenAI's unless the operator says otherwise: content goes to no provider that nobody chose.
-        """
+        `chosen`: the request or the operator named it. A default name counts only at the default upstream, which is
+        OpenAI's unless the operator says otherwise: content goes to no provider that nobody chose."""
         if self.lists(name):
             try:
                 found = self.deployment(name, caller)
@@ -465,10 +443,7 @@ class ConfiguredRouter:
 
     def facts(self, model: str, deployment: ModelDeployment | None = None) -> ModelFacts:
         """What is known of a model: its entry's `model_info` over LiteLLM's map.
-
-        Args:
-            deployment: where it is served; what its upstream told is added where the others say nothing.
-        """
+        `deployment`: where it is served; what its upstream told is added where the others say nothing."""
         known = self._configured(model, deployment)
         if self._told is None or deployment is None:
             return known
@@ -513,10 +488,7 @@ class ConfiguredRouter:
 
     def _base(self, entry: ModelEntry, provider: str) -> str:
         """The base URL of an entry: its own, its provider's, or the default upstream's; empty where litellm knows it.
-
-        Raises:
-            ModelNotFound: the entry cannot be served.
-        """
+        Raises ModelNotFound: the entry cannot be served."""
         problem = unsupported(entry)
         if problem:
             raise ModelNotFound(f"The model {entry.model_name!r} cannot be served: {problem}.", param="model")

@@ -52,10 +52,7 @@ def best_conversations(
     limit: int,
 ) -> list[FoundConversation]:
     """The conversations that bear on the query, the best first; of equal ones those in front come first.
-
-    Args:
-        about: things that the query names: a conversation that is about one is found by its name, too.
-    """
+    `about`: things that the query names: a conversation that is about one is found by its name, too."""
     from gateway.retrieval.rank import relevance  # it loads numpy
 
     named: dict[str, list[MemoryEntity]] = {}
@@ -132,11 +129,8 @@ EXTRACT_CHARS = 12_000
 
 def artifact_in(read: ConversationTexts, artifact_id: str, min_chars: int) -> Artifact | None:
     """The artifact of that id: a document of the conversation, a tool result, or a document inside a user's message.
-
-    Args:
-        artifact_id: its content id.
-        min_chars: longer texts in user messages may hold documents (`context.document_min_chars`).
-    """
+    `artifact_id`: its content id; `min_chars`: longer texts in user messages may hold documents
+    (`context.document_min_chars`)."""
     messages = read.messages
     found = [*read.documents, *extract_artifacts_from_messages(messages, len(messages))]
     for artifact in found:
@@ -201,10 +195,7 @@ AT_ONCE = 2
 
 class PastSearch:
     """What tools read of the past of one tenant.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, texts: PastTexts, things: EntityStore, min_chars: int, large: LargeTexts) -> None:
         """`min_chars`: longer texts in user messages may hold documents."""
@@ -276,10 +267,7 @@ class PastSearch:
         self, tenant: str, artifact_id: str, conversation_id: str | None, question: str | None, offset: int = 0
     ) -> ArtifactExtract:
         """An artifact in full, up to a bound, or the passages that the question calls for.
-
-        Raises:
-            NotFound: none of that id was found; the message says where it was looked for.
-        """
+        Raises NotFound: none of that id was found; the message says where it was looked for."""
         name = content_id_of(artifact_id)
         async with self._at_once:
             if conversation_id is not None:

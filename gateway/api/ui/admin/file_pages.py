@@ -109,10 +109,7 @@ class FilePages:
         return redirect(f"{FILES}?done=deleted")
 
     async def _held(self, page: PageRequest) -> HeldFile:
-        """
-        Raises:
-            FileNotFound: there is none.
-        """
+        """Raises FileNotFound: there is none."""
         work = partial(find_held, tenant=None, file_id=page.params["file_id"], now=self._parts.clock.now())
         return await self._parts.transactions.run(work)
 
@@ -151,10 +148,7 @@ class FilePages:
         return None
 
     def _uploader(self, page: PageRequest) -> RequestCaller:
-        """
-        Raises:
-            Forbidden: nothing of this viewer's is kept here.
-        """
+        """Raises Forbidden: nothing of this viewer's is kept here."""
         if (reason := self._why_not(page)) is not None:
             raise Forbidden(reason)
         return _viewer(page).caller()

@@ -80,10 +80,7 @@ def seal_of(body: Json) -> str:
 def changes_of(form: Mapping[str, str], key: Mapping[str, Any]) -> Json:
     """What a form says otherwise than the key that it was made of, which its `seal` tells: what nobody touched stays as
     it is, whatever else has changed it meanwhile.
-
-    Raises:
-        KeyChanged: somebody else has changed one of these fields, too.
-    """
+    Raises KeyChanged: somebody else has changed one of these fields, too."""
     now = body_of(form_of(key))
     pairs = (each.partition(":") for each in form.get("seal", seal_of(now)).split())
     seal = {name: digest for name, _, digest in pairs}
@@ -276,10 +273,7 @@ def _may_change(page: PageRequest) -> bool:
 
 
 def _maker(page: PageRequest) -> PageViewer:
-    """
-    Raises:
-        Forbidden: there are no keys to log in with, so nobody is known to be an administrator.
-    """
+    """Raises Forbidden: there are no keys to log in with, so nobody is known to be an administrator."""
     if page.viewer is None or page.viewer.key is None:
         raise Forbidden("Keys are made and changed by who has logged in with a key of role 'admin' (auth.mode: keys).")
     return page.viewer

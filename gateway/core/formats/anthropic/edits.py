@@ -36,10 +36,7 @@ CHARS_PER_TOKEN = 4
 
 
 def edits_of(value: Any) -> list[Json]:
-    """
-    Raises:
-        InvalidRequest: `context_management` is not what Anthropic's API says; names the field.
-    """
+    """Raises InvalidRequest: `context_management` is not what Anthropic's API says; names the field."""
     if value is None:
         return []
     edits = value.get("edits") if isinstance(value, dict) else None
@@ -103,10 +100,7 @@ def thinking_turns(edits: list[Json]) -> int | None:
 
 def applied(edits: Sequence[Json], metadata: Any) -> list[Json]:
     """What was cleared of tool results by an answer's bill, as Anthropic reports it.
-
-    Args:
-        metadata: the answer's `response_metadata`.
-    """
+    `metadata`: the answer's `response_metadata`."""
     if metadata is None or not edits:
         return []
     metadata = jsons.loads(jsons.dumps(metadata))  # it may have been written already
@@ -180,10 +174,7 @@ class ToolUsePlace(NamedTuple):
 
 def edited(messages: list[Json], edits: Sequence[Json], tokens: int | None) -> tuple[list[Json], list[Json]]:
     """The messages as edits leave them, and what was cleared, as Anthropic reports it.
-
-    Args:
-        tokens: what the prompt takes before; None where nobody counted it.
-    """
+    `tokens`: what the prompt takes before; None where nobody counted it."""
     told: list[Json] = []
     turns = thinking_turns(list(edits))
     if turns is not None:

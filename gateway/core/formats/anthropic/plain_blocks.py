@@ -39,10 +39,7 @@ SHOWN = {"image_url": "picture", "input_image": "picture", "input_audio": "sound
 
 def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Message]:
     """The messages in a chat's words: blocks that it does not know as text, without what says nothing to its model.
-
-    Args:
-        thoughts: whether signed thoughts go along, for a router to Anthropic's models.
-    """
+    `thoughts`: whether signed thoughts go along, for a router to Anthropic's models."""
     found: list[Message] = []
     for message in with_shown_apart(map(without_blocks, messages)):
         plain = {name: value for name, value in message.items() if name not in (UNSAID if thoughts else UNTHOUGHT)}

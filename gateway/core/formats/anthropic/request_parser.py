@@ -51,10 +51,7 @@ class MessageReader:
         self.marks: list[CacheMark] = []
 
     def read(self, message: Any, where: str) -> None:
-        """
-        Raises:
-            InvalidRequest: it breaks a rule; names the field, which is at or under `where`.
-        """
+        """Raises InvalidRequest: it breaks a rule; names the field, which is at or under `where`."""
         if not isinstance(message, dict):
             raise invalid(where, "must be an object")
         role, content = message.get("role"), message.get("content")
@@ -154,10 +151,7 @@ class MessageReader:
 
 
 def checked_blocks(value: Any, where: str) -> list[Block]:
-    """
-    Raises:
-        InvalidRequest: not a list of blocks with a type; names the field.
-    """
+    """Raises InvalidRequest: not a list of blocks with a type; names the field."""
     if not isinstance(value, list):
         raise invalid(where, "must be a string or a list of blocks")
     for index, block in enumerate(value):
@@ -409,14 +403,9 @@ class MessagesReading:
 
 
 def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = False) -> MessagesReading:
-    """
-    Args:
-        headers: in lower case.
-        counted: its tokens are asked for, and no answer: then it need not say how long that may be.
-
-    Raises:
-        InvalidRequest: a field breaks a rule; `param` names it.
-    """
+    """`headers`: in lower case; `counted`: its tokens are asked for, and no answer: then it need not say how long that
+    may be.
+    Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("max_tokens") is None and not counted:
         raise missing("max_tokens")
     messages = body.get("messages")
@@ -457,10 +446,7 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
 def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str], hosted: list[tuple[str, str]]) -> None:
     """Tools that a client runs are a chat's functions. Where any says more than those can, all of them go up as they
     came, too.
-
-    Args:
-        hosted: gets paths and types of those that Anthropic runs.
-    """
+    `hosted`: gets paths and types of those that Anthropic runs."""
     tools = body.get("tools")
     if tools is None:
         return

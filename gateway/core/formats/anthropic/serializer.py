@@ -72,11 +72,7 @@ def is_message(value: Any) -> bool:
 
 
 def completion_of(message: Json, created: int) -> Json:
-    """A whole answer.
-
-    Args:
-        created: when it was made, in seconds since 1970, which Anthropic does not say.
-    """
+    """A whole answer. `created`: when it was made, in seconds since 1970, which Anthropic does not say."""
     ids = CallIds()
     blocks = [sound_block(block, ids) for block in message["content"]]
     choice = {"index": 0, "message": message_of(blocks), **ended(message)}
@@ -253,13 +249,8 @@ def as_message(
     edits: Sequence[Json] = (),
     compaction: Json | None = None,
 ) -> Json:
-    """
-    Args:
-        compaction: the block that stands for all before the answer.
-        model: the one that was asked for.
-        stops: the request's stop sequences.
-        edits: what it wants to be cleared of its context.
-    """
+    """`compaction`: the block that stands for all before the answer; `model`: the one that was asked for; `stops`: the
+    request's stop sequences; `edits`: what it wants to be cleared of its context."""
     choice: Json = next(iter(completion.get("choices") or ()), {})
     said = choice.get("message") or {}
     content = content_blocks(said)
@@ -424,10 +415,7 @@ UNTITLED = ("document.pdf", "document.txt", "document")
 def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
     """The system's blocks, and the messages. Instructions before the first message of a user or model are the system's;
     others stay where they are.
-
-    Raises:
-        InvalidRequest: a message holds what no model of Anthropic's takes.
-    """
+    Raises InvalidRequest: a message holds what no model of Anthropic's takes."""
     system: list[Block] = []
     turns: list[Json] = []
     ids = _CallIds()

@@ -30,10 +30,7 @@ OUTPUT_TYPES = ("output_text", *TEXT_TYPES)
 def input_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
     """The content of a user's or system message; one text that is nothing else becomes a string, which every provider
     takes.
-
-    Raises:
-        InvalidRequest: as `chat_content`.
-    """
+    Raises InvalidRequest: as `chat_content`."""
     found = chat_content(content, where, needs)
     if len(found) == 1 and isinstance(found[0], dict) and found[0].keys() == {"type", "text"}:
         return str(found[0]["text"])
@@ -42,13 +39,8 @@ def input_content(content: Any, where: str, needs: list[str] | None = None) -> s
 
 def chat_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
     """The content of an item that is no assistant's, as a chat message has it.
-
-    Args:
-        needs: takes the paths of parts that no chat can hold, which are then kept as they are.
-
-    Raises:
-        InvalidRequest: it is none, or holds what no chat message can; names the field.
-    """
+    `needs`: takes the paths of parts that no chat can hold, which are then kept as they are.
+    Raises InvalidRequest: it is none, or holds what no chat message can; names the field."""
     if isinstance(content, str):
         return content
     return [_chat_part(part, f"{where}[{index}]", needs) for index, part in _listed(content, where)]
@@ -226,11 +218,7 @@ class ItemReader:
         }
 
     def read(self, item: Any, where: str) -> None:
-        """Adds an item.
-
-        Raises:
-            InvalidRequest: it breaks a rule; names the field, at or below `where`.
-        """
+        """Adds an item. Raises InvalidRequest: it breaks a rule; names the field, at or below `where`."""
         if not isinstance(item, dict):
             raise invalid(where, "must be an object")
         kind = item.get("type")
@@ -258,11 +246,7 @@ class ItemReader:
         raise invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
 
     def end(self) -> None:
-        """After the last item.
-
-        Raises:
-            InvalidRequest: reasoning was not followed by what it led to.
-        """
+        """After the last item. Raises InvalidRequest: reasoning was not followed by what it led to."""
         if self._reasoning:
             raise invalid(self._reasoning_at, "must be followed by an assistant's message or a tool call")
 
@@ -393,11 +377,7 @@ class ItemReader:
 
 
 def reasoning_texts(parts: Any, where: str) -> list[str]:
-    """The texts of reasoning.
-
-    Raises:
-        InvalidRequest: a part is something else.
-    """
+    """The texts of reasoning. Raises InvalidRequest: a part is something else."""
     texts: list[str] = []
     for index, part in enumerate(parts):
         name = f"{where}[{index}]"
@@ -408,11 +388,7 @@ def reasoning_texts(parts: Any, where: str) -> list[str]:
 
 
 def text_of(item: Item, name: str, where: str) -> str:
-    """A field that must be a string.
-
-    Raises:
-        InvalidRequest: it is none.
-    """
+    """A field that must be a string. Raises InvalidRequest: it is none."""
     value = item.get(name)
     if value is None:
         raise missing(f"{where}.{name}")

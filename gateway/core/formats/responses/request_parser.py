@@ -162,10 +162,7 @@ class InputReader(ItemReader):
 
 def read_input(value: Any) -> tuple[list[ReadMessage], list[str], list[tuple[str, str]]]:
     """The chat messages that `input` is, the paths of what no chat can hold, and paths and types of hosted calls.
-
-    Raises:
-        InvalidRequest: an item breaks a rule; names `input[i]…`.
-    """
+    Raises InvalidRequest: an item breaks a rule; names `input[i]…`."""
     if value is None:
         raise missing("input")
     if isinstance(value, str):
@@ -288,11 +285,7 @@ TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
 
 
 def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
-    """The tools that a chat has, and the others with their places.
-
-    Raises:
-        InvalidRequest: names `tools[i]…`.
-    """
+    """The tools that a chat has, and the others with their places. Raises InvalidRequest: names `tools[i]…`."""
     if value is None:
         return [], []
     if not isinstance(value, list):
@@ -376,13 +369,8 @@ class ToolChoice(NamedTuple):
 
 def chat_tool_choice(value: Any, typed: Collection[str] = ()) -> ToolChoice:
     """The choice of a request.
-
-    Args:
-        typed: the types of its tools that stand as functions.
-
-    Raises:
-        InvalidRequest: names `tool_choice…`.
-    """
+    `typed`: the types of its tools that stand as functions.
+    Raises InvalidRequest: names `tool_choice…`."""
     if value is None or isinstance(value, str):
         if value not in (None, *CHOICES):
             raise invalid("tool_choice", f"must be one of {', '.join(CHOICES)}, or an object")
@@ -502,10 +490,7 @@ class ResponsesReading:
 
 
 def read_request(body: Mapping[str, Any]) -> ResponsesReading:
-    """
-    Raises:
-        InvalidRequest: a field breaks a rule; `param` names it.
-    """
+    """Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("background"):
         text = "background responses are not served: send background false, or leave it out."
         raise InvalidRequest(text, param="background", code="unsupported_parameter")
@@ -571,10 +556,7 @@ def _threshold(body: Mapping[str, Any]) -> int | None:
 def read_as_chat(body: Mapping[str, Any]) -> ResponsesReading:
     """A body that has the words of Responses and is answered as a chat, as some clients send them: whatever else it
     says is said to a chat.
-
-    Raises:
-        InvalidRequest: a field breaks a rule; `param` names it.
-    """
+    Raises InvalidRequest: a field breaks a rule; `param` names it."""
     reading = read_request({name: value for name, value in body.items() if name != "background"})
     others = {name: value for name, value in reading.native.fields.items() if name not in NO_CHATS}
     native = {name: value for name, value in reading.native.fields.items() if name in NO_CHATS}
@@ -586,13 +568,8 @@ def read_as_chat(body: Mapping[str, Any]) -> ResponsesReading:
 
 def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[str, str]]) -> list[str]:
     """Puts tools and their choice where they belong.
-
-    Args:
-        run: gets paths and types of the hosted ones.
-
-    Returns:
-        The paths of those that no chat can do without: a choice that forces a hosted one.
-    """
+    `run`: gets paths and types of the hosted ones.
+    The paths of those that no chat can do without: a choice that forces a hosted one."""
     own, hosted = chat_tools(body.get("tools"))
     given = body.get("tool_choice")
     choice = chat_tool_choice(given, [tool["function"].get("name") for tool in own if typed_kind(tool)])

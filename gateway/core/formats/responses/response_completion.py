@@ -288,12 +288,8 @@ def response_of(
     compaction: Json | None = None,
 ) -> Json:
     """A whole completion as a response.
-
-    Args:
-        echoed: what it repeats of its request; see `echo`.
-        include: what the request wants to see beside the usual.
-        compaction: the item that stands for all before it.
-    """
+    `echoed`: what it repeats of its request; see `echo`; `include`: what the request wants to see beside the usual;
+    `compaction`: the item that stands for all before it."""
     choice: Json = next(iter(completion.get("choices") or ()), {})
     output = output_items(choice.get("message") or {}, completion["id"], include, choice.get("logprobs"))
     names = names_apart(echoed.get("tools"))
@@ -434,10 +430,7 @@ BROUGHT, SYSTEM_TOO = "messages", "system_messages"
 
 def asked_of(body: Mapping[str, Any], messages: Sequence[Json]) -> Json:
     """What is kept of a request with its answer (`ChatRequest.asked`).
-
-    Args:
-        messages: what it says as chat messages, its instructions first.
-    """
+    `messages`: what it says as chat messages, its instructions first."""
     asked: Json = {name: body[name] for name in KEPT if body.get(name) is not None}
     own = body.get("instructions")
     if own:
@@ -452,10 +445,7 @@ def asked_of(body: Mapping[str, Any], messages: Sequence[Json]) -> Json:
 
 def echoed_of(asked: Mapping[str, Any] | None, metadata: Json | None, instructions: Sequence[Json]) -> Json:
     """What a stored response repeats of its request; of a chat's answer nothing is known.
-
-    Args:
-        instructions: the system messages that were in force.
-    """
+    `instructions`: the system messages that were in force."""
     found = {name: value for name, value in (asked or {}).items() if name in KEPT}
     if is_own(asked, instructions):
         found["instructions"] = instructions[0]["content"]
@@ -464,10 +454,7 @@ def echoed_of(asked: Mapping[str, Any] | None, metadata: Json | None, instructio
 
 def input_of(asked: Mapping[str, Any] | None, found: Sequence[Named], include: Sequence[str]) -> list[Json]:
     """The items that a request brought, oldest first: of a chat, everything that it answers.
-
-    Args:
-        found: the messages that it answers, from the system messages in force on.
-    """
+    `found`: the messages that it answers, from the system messages in force on."""
     leading = next((i for i, (_, each) in enumerate(found) if each["role"] not in INSTRUCTION_ROLES), len(found))
     system, said = found[:leading], found[leading:]
     brought = said

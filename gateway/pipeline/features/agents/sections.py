@@ -89,11 +89,7 @@ BUILT_IN: dict[str, Assembler] = {
 
 
 def _assembled(given: AssemblerInput, system: str, headers: SectionHeaders, apart: int = 0) -> AssemblerOutput:
-    """The sections in their order, with as much context as has room.
-
-    Args:
-        apart: bytes of what is sent beside them.
-    """
+    """The sections in their order, with as much context as has room. `apart`: bytes of what is sent beside them."""
     lines = [f"{message.speaker}: {message.content}" for message in given.context_messages]
 
     def prompt(context: Sequence[str]) -> str:
@@ -115,11 +111,7 @@ def _assembled(given: AssemblerInput, system: str, headers: SectionHeaders, apar
 
 def too_old(lines: Sequence[str], size: int, max_bytes: int) -> int:
     """How many lines have to leave, the oldest first: the one trimmer of all assemblers.
-
-    Args:
-        lines: those that may leave.
-        size: bytes of all sections with these lines.
-    """
+    `lines`: those that may leave; `size`: bytes of all sections with these lines."""
     count = 0
     while count < len(lines) and size > max_bytes:
         size -= len(lines[count].encode()) + 1
@@ -182,10 +174,7 @@ class AgentDelivery:
 def deliver(history: ConversationHistory, window: int, *, prefills: bool = False) -> AgentDelivery:
     """The latest message, whoever said it, as many as `window` of those before it that say something, and what is
     pinned before it.
-
-    Args:
-        prefills: an assistant message at the end of the request is the beginning of the answer.
-    """
+    `prefills`: an assistant message at the end of the request is the beginning of the answer."""
     said = [message for message in history.messages if message.role not in INSTRUCTION_ROLES]
     inside = tuple(m.body for m in (*history.older_kept, *history.messages) if m.role in INSTRUCTION_ROLES)
     at = _current(said, prefilled=prefills and bool(history.new_messages))
@@ -216,10 +205,7 @@ def without_repeat(
 ) -> tuple[PromptContextMessage, ...]:
     """The context of an agent's message without that very message at its end: the same id, else the same speaker and
     words. What people say is never taken for a repeat.
-
-    Args:
-        message_id, name, text: of the current message, which an agent said.
-    """
+    `message_id, name, text`: of the current message, which an agent said."""
     if not context:
         return context
     last = context[-1]
@@ -339,11 +325,8 @@ def for_agent(
 ) -> ForAgent:
     """The conversation in the words of the agent's assembler; of one of type `chat`, with its instruction. While that
     does not fit, the oldest context leaves that is not pinned. A current message that alone exceeds the bytes is cut.
-
-    Raises:
-        InvalidRequest: there is nothing to deliver.
-        ContextLengthExceeded: what is pinned has no room, or the instruction and the team task exceed the bytes.
-    """
+    Raises InvalidRequest: there is nothing to deliver; ContextLengthExceeded: what is pinned has no room, or the
+    instruction and the team task exceed the bytes."""
     if not agent.is_assembled:
         return ForAgent(with_instruction(history, agent), 0)
     window = settings.agent_window if agent.window is None else agent.window
@@ -438,10 +421,8 @@ class _SectionWriter:
 
     def check_kept(self, made: AssemblerOutput, room: SectionRoom, document_min_chars: int) -> None:
         """Nothing is cut of the sections but the current message; tool steps behind it are reduced.
-
-        Raises:
-            ContextLengthExceeded: the sections have no room although nothing is left of the context but what is pinned.
-        """
+        Raises ContextLengthExceeded: the sections have no room although nothing is left of the context but what is
+        pinned."""
         messages = _messages(replace(self.delivery, steps=()), made)
         said = self.delivery.documents(document_min_chars)
         total = room.total(messages)
@@ -468,10 +449,7 @@ def shortened(text: str, room: int) -> str | None:
 
 
 def _checked(made: AssemblerOutput) -> AssemblerOutput:
-    """
-    Raises:
-        TypeError: it is not what an assembler gives.
-    """
+    """Raises TypeError: it is not what an assembler gives."""
     texts = isinstance(made.prompt, str) and isinstance(made.system_flag, str | None)
     if not (isinstance(made, AssemblerOutput) and texts):
         raise TypeError("an assembler gives an AssemblerOutput of texts")

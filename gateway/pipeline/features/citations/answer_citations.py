@@ -67,11 +67,8 @@ class AnswerCitations:
 
 def citations_of(answer: str, sent: Callable[[str], Sequence[SentArtifact]]) -> AnswerCitations:
     """The citations in a text.
-
-    Args:
-        sent: the artifacts of an id, or of a tool's name in a step, that stood in what was forwarded. Calls at once of
-            one tool share a name: it stands for the results of all.
-    """
+    `sent`: the artifacts of an id, or of a tool's name in a step, that stood in what was forwarded. Calls at once of
+    one tool share a name: it stands for the results of all."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     places: dict[str, TextPlaces] = {}
     dropped = 0
@@ -105,11 +102,7 @@ def _words(statement: str) -> set[str]:
 
 
 def _citation(artifact: SentArtifact, place: str, within: Sequence[Span], said: Set[str]) -> dict[str, Any] | None:
-    """None if the model was sent nothing of that place.
-
-    Args:
-        said: words of what is said to rest on it.
-    """
+    """None if the model was sent nothing of that place. `said`: words of what is said to rest on it."""
     passages = []
     for begin, until in ((max(s, low), min(e, high)) for s, e in artifact.spans for low, high in within):
         if begin >= until or not artifact.content[begin:until].strip():
@@ -187,10 +180,7 @@ async def _with_citations(settled: SettledRequest) -> SettledRequest:
 
 def _cited(completion: Mapping[str, Any], window_of: Callable[[], "_CitableWindow"], *, several: bool) -> Json:
     """The citations in the texts of an answer, as JSON-ready values.
-
-    Args:
-        several: several answers were asked for: each citation says in which it stands.
-    """
+    `several`: several answers were asked for: each citation says in which it stands."""
     window = window_of()
     found: list[Json] = []
     dropped = 0

@@ -73,11 +73,8 @@ Json = Mapping[str, Any]
 
 def things_of_steps(messages: Sequence[ConversationMessage], first_new: int) -> tuple[ThingNote, ...]:
     """What the tool results among the new messages tell.
-
-    Args:
-        messages: the conversation; the calls of the first new results may stand before these.
-        first_new: index of the first new message.
-    """
+    `messages`: the conversation; the calls of the first new results may stand before these; `first_new`: index of the
+    first new message."""
     start = first_new
     while start and messages[start - 1].role in RESULT_ROLES:
         start -= 1
@@ -96,10 +93,7 @@ def things_of_steps(messages: Sequence[ConversationMessage], first_new: int) -> 
 
 def things_of(tool: str, arguments: str, result: str) -> list[ThingNote]:
     """What one call and its result tell, `MAX_OF_RESULT` things at most.
-
-    Args:
-        arguments, result: as they were written; JSON counts, another result only says that the call was answered.
-    """
+    `arguments, result`: as they were written; JSON counts, another result only says that the call was answered."""
     given, told = _json(arguments), _json(result)
     if not isinstance(given, dict):
         given = {}
@@ -199,10 +193,7 @@ log = get_logger("gateway.pipeline.features.entity_memory")
 
 class EntityReader(Protocol):
     """Reads what is remembered (guarantee §11.14).
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: the storage cannot be reached, or not within its timeout."""
 
     async def place_of(self, tenant: str, user: str) -> str:
         """Where the things of a tenant's user belong."""

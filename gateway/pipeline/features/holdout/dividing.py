@@ -19,10 +19,7 @@ MAX_SESSIONS = 4096
 
 class Holdout:
     """Tells requests which side their conversation is on.
-
-    Args:
-        share: of conversations that go direct, 0 to 1; with 0 nothing is divided.
-    """
+    `share`: of conversations that go direct, 0 to 1; with 0 nothing is divided."""
 
     def __init__(self, share: float, store: ConversationStore) -> None:
         self._share = share

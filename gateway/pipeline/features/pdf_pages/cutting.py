@@ -36,11 +36,7 @@ class CutPages:
 
 
 def reference(digest: str, numbers: Sequence[int]) -> dict[str, Any]:
-    """The `file` part that stands for pages of a PDF.
-
-    Args:
-        digest: of the PDF (`DocumentFile.digest`).
-    """
+    """The `file` part that stands for pages of a PDF. `digest`: of the PDF (`DocumentFile.digest`)."""
     return {"type": "file", "file": {"file_id": f"pages:{digest}:{','.join(map(str, numbers))}"}}
 
 
@@ -75,11 +71,7 @@ class PageCutter:
         self, document: DocumentFile, reading: Reading, numbers: Sequence[int], name: str, owner: DocumentOwner
     ) -> CutPages | None:
         """The pages; None if they cannot be cut out, or are too large.
-
-        Args:
-            reading: what was read of the whole PDF.
-            name: the id of their reference.
-        """
+        `reading`: what was read of the whole PDF; `name`: the id of their reference."""
         if not numbers or max(numbers) > len(reading.pages):
             return None
         try:

@@ -193,10 +193,7 @@ PARTED = "\n\n"
 
 class RecallFeature:
     """Offers the tool, answers its calls, and takes it back where a model knows of no tools.
-
-    Args:
-        indexes: by which passages are found.
-    """
+    `indexes`: by which passages are found."""
 
     def __init__(
         self, context: ContextManager, counters: CounterRegistry, indexes: ContentIndexes, settings: ContextSettings

@@ -64,13 +64,8 @@ class TurnSummarizer:
 
     async def summarize(self, turns: OldTurns, spent: list[InternalCall]) -> TurnSummary:
         """A summary that is shorter than what was said.
-
-        Args:
-            spent: gets each call, whatever comes of it.
-
-        Raises:
-            InternalModelFailed: nobody may be asked, or there is no usable answer; the message says why.
-        """
+        `spent`: gets each call, whatever comes of it.
+        Raises InternalModelFailed: nobody may be asked, or there is no usable answer; the message says why."""
         request, call_budget = turns.request, CallBudget.of(self._settings, self._clock)
         config = ModelConfig.from_request(request, self._settings)
         bill = OpenBill(CallScope(request.caller, request.request_id, calls=spent), call_budget)

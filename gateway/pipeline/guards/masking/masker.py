@@ -67,10 +67,7 @@ class BodyMasker:
 
     def masked(self, body: Mapping[str, Any]) -> Json:
         """The body; what holds nothing to be masked is the same object in it.
-
-        Raises:
-            ContentRefused: it has a part that cannot be read.
-        """
+        Raises ContentRefused: it has a part that cannot be read."""
         found = dict(body)
         for name in WRITTEN:
             if name == "text" and not isinstance(found.get(name), str):  # how a response is to be formatted
@@ -200,19 +197,13 @@ class TenantMasker:
 
     async def vault(self, tenant: str) -> PlaceholderMap:
         """A new vault for a request of that tenant.
-
-        Raises:
-            StorageUnavailable: the secret is not known yet, and the storage cannot be asked.
-        """
+        Raises StorageUnavailable: the secret is not known yet, and the storage cannot be asked."""
         return PlaceholderMap(self._finder, await self._secret(), tenant)
 
     async def masked(self, request: UpstreamRequest) -> tuple[UpstreamRequest, PlaceholderMap]:
         """The request with placeholders, and what they stand for.
-
-        Raises:
-            ContentRefused: it has a part that cannot be read, and such are refused.
-            StorageUnavailable: see `vault`.
-        """
+        Raises ContentRefused: it has a part that cannot be read, and such are refused; StorageUnavailable: see
+        `vault`."""
         vault = await self.vault(request.scope.caller.tenant)
         masker = BodyMasker(vault, refuse=self.refuses)
 
@@ -224,10 +215,7 @@ class TenantMasker:
 
     async def surplus(self, messages: list[dict[str, Any]], tenant: str, counter: TokenCounter) -> int:
         """Tokens that the placeholders of messages take more than what they stand for; below 0 where they take less.
-
-        Raises:
-            StorageUnavailable: see `vault`.
-        """
+        Raises StorageUnavailable: see `vault`."""
         masker = BodyMasker(await self.vault(tenant), refuse=False)
         return await offload_if(_is_long({"messages": messages}), _surplus, messages, masker, counter)
 

@@ -183,10 +183,7 @@ BUILT_IN: dict[str, Sequence[MaskingRule]] = {
 
 def rules_of(settings: MaskingSettings) -> tuple[MaskingRule, ...]:
     """The operator's own rules, then those that are built in.
-
-    Raises:
-        ConfigurationError: a pattern cannot be used, or the package that runs it is not installed.
-    """
+    Raises ConfigurationError: a pattern cannot be used, or the package that runs it is not installed."""
     own = tuple(_own(each.name, each.pattern, n) for n, each in enumerate(settings.custom))
     return (*own, *(rule for name, rules in BUILT_IN.items() if name in settings.rules for rule in rules))
 
