@@ -270,7 +270,6 @@ class CompletionHandler:
             raise
 
     def _way_of(self, request: ChatRequest) -> Pipeline | LimitedPipeline:
-        """What answers it."""
         limited = self._limited
         return limited if limited is not None and limited.may_limit(request.caller.key) else self._pipeline
 

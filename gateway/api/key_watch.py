@@ -65,6 +65,5 @@ class KeyWatch:
                 task.cancel()
 
     def close(self) -> None:
-        """No more looks."""
         if self._watching is not None:
             self._watching.cancel()

@@ -91,7 +91,6 @@ class StatisticsEndpoint:
             raise Unauthorized("Details are for holders of a key of the gateway's own.")
 
     def as_json(self) -> dict[str, Any]:
-        """All of them."""
         seen, counts, cache = self._observed, self._observed.snapshot(), self._settings.cache
         summaries = {kind: counts.summaries[(kind,)] for kind in ("hit", "miss")}
         half = cache.conversation_bytes // 2

@@ -65,7 +65,6 @@ class AuditTotals:
     """How much less these cost, below 0 where they cost more."""
 
     def add(self, row: LedgerRow) -> None:
-        """Adds a row, by the figures that its client got."""
         cost = figures(row, "cost")
         saved = figures(row, "context_utilization", "economics").get("realised_saving")
         self.saved += saved if isinstance(saved, Decimal | int) else 0

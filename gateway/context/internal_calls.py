@@ -47,11 +47,9 @@ class CallBudget:
 
     @classmethod
     def of(cls, settings: ContextSettings, clock: Clock) -> "CallBudget":
-        """As configured."""
         return cls(settings.planning_max_tokens, settings.planning_max_cost, settings.planning_max_seconds, clock)
 
     def begin(self) -> None:
-        """Starts the time."""
         self._until = self.clock.monotonic() + self.max_seconds
 
     @property
@@ -196,7 +194,6 @@ class UnknownModelBreaker:
         cooldown.failed(self._clock.monotonic())
 
     def answered(self, deployment: ModelDeployment) -> None:
-        """Closes the breaker."""
         self._cooldowns.pop(_key(deployment))
 
 
@@ -380,7 +377,6 @@ class BilledModel:
         return InternalAnswer(text_of(body), is_cut(body))
 
     def call(self, purpose: Purpose, usage: dict[str, Any], *, estimated: bool) -> InternalCall:
-        """A call of this model with that usage."""
         return InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
     def used(self, ask: InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> InternalCall:

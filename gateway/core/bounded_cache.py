@@ -101,7 +101,6 @@ class BoundedCache(Generic[K, V]):
             self._evict(key)
 
     def clear(self) -> None:
-        """Takes everything out."""
         self._entries.clear()
         self._weights.clear()
         self._ends.clear()

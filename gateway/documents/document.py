@@ -78,7 +78,6 @@ class Reading:
         return f"{self.text}\n{''.join(lines)}" if self.notes else self.text
 
     def as_json(self) -> dict[str, Any]:
-        """The reading as JSON."""
         pages = [[page.width, page.height, page.has_picture] for page in self.pages]
         return {
             "text": self.text,

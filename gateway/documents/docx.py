@@ -112,7 +112,6 @@ def _number(count: int, form: str) -> str:
 
 
 def style_of(paragraph: ElementTree.Element) -> str:
-    """The id of a paragraph's style."""
     properties = child(paragraph, "pPr")
     return "" if properties is None else _value(properties, "pStyle")
 

@@ -7,7 +7,6 @@ from typing import Any
 from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 
-MAGIC = b"PAR1"
 FIRST_ROWS, LAST_ROWS = 200, 20
 MAX_COLUMNS = 500
 MAX_VALUE = 500

@@ -70,12 +70,10 @@ class _XmlLines:
         self._label = f"{_plain(name)} ({told})" if told else _plain(name)
 
     def end(self, _name: str) -> None:
-        """Ends an element."""
         self._flush()
         self._names.pop()
 
     def add(self, text: str) -> None:
-        """Text of an element."""
         self._text.append(text)
 
     def entity(self, *_declared: object) -> None:

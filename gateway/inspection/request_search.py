@@ -57,7 +57,7 @@ LINE_FIELDS = (
 )
 CSV_FIELDS = ("id", *LINE_FIELDS, "question")
 ANSWER_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[\w-]{1,56}", re.ASCII)
-CONVERSATION, KEY = "conv_", "key_"
+CONVERSATION = "conv_"
 
 
 class FilterRefused(ValueError):

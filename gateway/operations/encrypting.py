@@ -20,8 +20,6 @@ from gateway.upstream.http.pool import ConnectionPool
 
 STREAMS = 4
 FILES = "contents of files"
-CONTENT = "content"
-"""What `check` calls it."""
 
 
 def encrypt(settings: Settings, out: TextIO, err: TextIO) -> int:

@@ -103,7 +103,6 @@ class PreparedRequest:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What is forwarded."""
         found = self.context.fitted.forwarded.messages if self.context else list(self.request.messages)
         return without_provider_fields(found) if self.target.is_foreign else found
 

@@ -170,20 +170,16 @@ class IndexedCache:
         await self._cache.set(key, value, ttl, group=group)
 
     async def evict(self, *groups: str) -> None:
-        """Deletes the values and indexes of these groups."""
         self._indexes.evict(*groups)
         await self._cache.evict(*groups)
 
     async def claim(self, key: str, owner: str, ttl: float) -> bool:
-        """Whether `owner` now holds the claim."""
         return await self._cache.claim(key, owner, ttl)
 
     async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
-        """The value, or else whether `owner` now holds the claim."""
         return await self._cache.get_or_claim(key, claim, owner, ttl)
 
     async def release(self, key: str, owner: str) -> None:
-        """Gives up the owner's claim."""
         await self._cache.release(key, owner)
 
     async def close(self) -> None:

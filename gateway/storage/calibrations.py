@@ -25,11 +25,9 @@ class SqlCalibrations:
         self._transactions = transactions
 
     async def load(self) -> dict[str, ModelCalibration]:
-        """All of them by model, at most the latest thousand."""
         return await self._transactions.run(_load)
 
     async def save(self, learned: Mapping[str, ModelCalibration]) -> None:
-        """Replaces those of these models."""
         await self._transactions.run(partial(_save, learned=dict(learned)), write=True)
 
 

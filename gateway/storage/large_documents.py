@@ -8,7 +8,7 @@ A row `arriving` holds the regions until the transaction that names the document
 it before. Each slice goes on where the one before ended, whoever wrote that, so the regions that are there are always
 a text's first ones. What nobody came for is deleted.
 
-Large documents, as questions read them and as their indexes are made (`core.ports.documents.LargeTexts`).
+Large documents, as questions read them and as their indexes are made (`core.ports.LargeTexts`).
 """
 
 import asyncio
@@ -187,16 +187,12 @@ class LargeDocuments:
         return await self._transactions.run(lambda connection: read_indexes(connection, tenant, digests, buckets))
 
     async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
-        """These regions of documents, in order, as far as they are there."""
-
         def work(connection: sa.Connection) -> dict[str, list[TextRegion]]:
             return {digest: read_regions(connection, tenant, digest, numbers) for digest, numbers in wanted.items()}
 
         return await self._transactions.run(work)
 
     async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
-        """Where each region of these documents stands, in order."""
-
         def work(connection: sa.Connection) -> dict[str, list[RegionPlace]]:
             return {digest: read_places(connection, tenant, digest) for digest in digests}
 

@@ -40,13 +40,11 @@ def lost_result(role: str) -> dict[str, Any]:
 
 
 def body_of(row: Any) -> dict[str, Any]:
-    """The body of a stored message."""
     body: dict[str, Any] = lost_result(row.role) if row.body is None else jsons.loads_stored(row.body)
     return body
 
 
 def message_of(row: Any) -> ConversationMessage:
-    """A stored message."""
     body = body_of(row)
     rendered = jsons.loads_stored(row.rendered) if row.rendered else None
     return ConversationMessage(
@@ -89,7 +87,6 @@ def attachment_of(row: Any) -> Artifact:
 
 
 def call_of(row: Any) -> CallCost:
-    """A priced call of the ledger."""
     return CallCost(
         purpose=row.purpose,
         model=row.model,
@@ -102,7 +99,6 @@ def call_of(row: Any) -> CallCost:
 
 
 def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
-    """A row of the ledger."""
     return LedgerEntry(
         request_id=row.request_id,
         tenant=row.tenant,

@@ -7,7 +7,7 @@ that a file was just added for, and no two uploads fill the same rest of a quota
 
 Files of all tenants, for operators: a list, and who holds one (guarantee §14.5).
 
-Contents of files in the database, in pieces of one mebibyte (adapter of `core.ports.documents.ContentStore`).
+Contents of files in the database, in pieces of one mebibyte (adapter of `core.ports.ContentStore`).
 """
 
 import hashlib
@@ -318,7 +318,6 @@ def _read_of(tenant: str, content: bytes) -> tuple[str, ...]:
 
 
 def as_record(row: Any) -> FileRecord:
-    """A row of `COLUMNS`."""
     values = {name: getattr(row, column.name) for name, column in _FIELDS.items()}
     values["digest"] = bytes(values["digest"])
     values["created_at"] = rows.utc(values["created_at"])
@@ -397,7 +396,6 @@ class DatabaseContents:
         self._transactions = transactions
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`core.ports.documents.ContentStore`)."""
         buffer, number = bytearray(), 0
         try:
             async for piece in pieces:
@@ -413,7 +411,6 @@ class DatabaseContents:
             raise
 
     async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The content (`core.ports.documents.ContentStore`)."""
         first, skipped = divmod(start, PIECE)
         number = first
         while (found := await self._transactions.run(partial(_chunk, name, number))) is not None:
@@ -423,13 +420,11 @@ class DatabaseContents:
             raise StorageUnavailable("The content of the file is not in the storage.")
 
     async def delete(self, *names: str) -> None:
-        """Deletes them (`core.ports.documents.ContentStore`)."""
         statement = file_chunks.delete().where(CHUNKS.object.in_(names))
         await self._transactions.run(lambda connection: connection.execute(statement).rowcount, write=True)
         await self._transactions.wipe()
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`core.ports.documents.ContentStore`)."""
         after = ""
         while True:
             query = sa.select(CHUNKS.object).where(CHUNKS.number == 0, CHUNKS.object > after)

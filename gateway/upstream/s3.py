@@ -1,4 +1,4 @@
-"""Contents of files in a bucket of S3 or what speaks like it (adapter of `core.ports.documents.ContentStore`).
+"""Contents of files in a bucket of S3 or what speaks like it (adapter of `core.ports.ContentStore`).
 
 botocore, of the extra `files`, only signs; the gateway's own HTTP client sends. It is loaded when a bucket is named.
 """
@@ -33,7 +33,7 @@ class S3Contents:
         self._client = client
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`core.ports.documents.ContentStore`): at once if they are few, else in parts."""
+        """Keeps them (`core.ports.ContentStore`): at once if they are few, else in parts."""
         buffer, upload, tags = bytearray(), "", list[str]()
         try:
             async for piece in pieces:
@@ -54,7 +54,6 @@ class S3Contents:
             raise
 
     async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The content (`core.ports.documents.ContentStore`)."""
         request = self._request("GET", name, {}, b"")
         if start:
             request.headers["range"] = f"bytes={start}-"
@@ -73,12 +72,10 @@ class S3Contents:
             raise _unreachable() from error
 
     async def delete(self, *names: str) -> None:
-        """Deletes them (`core.ports.documents.ContentStore`)."""
         for name in names:
             await self._ask("DELETE", name)
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`core.ports.documents.ContentStore`)."""
         token = ""
         while True:
             query = {"list-type": "2", "prefix": self._prefix, **({"continuation-token": token} if token else {})}

@@ -36,12 +36,10 @@ class UpstreamWrapper:
         raise NotImplementedError
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One whole answer."""
         async with self.passing(deployment, request) as way:
             return await way.answered(await self._inner.complete(way.deployment, way.request))
 
     @asynccontextmanager
     async def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
-        """An answer in chunks."""
         async with self.passing(deployment, request) as way, self._inner.stream(way.deployment, way.request) as opened:
             yield way.opened(opened)

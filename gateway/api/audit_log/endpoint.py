@@ -104,7 +104,6 @@ def _time(second: int | None) -> datetime | None:
 
 
 def trail_routes(transactions: DatabaseTransactions, auth: KeyAuthenticator, trail: AuditLog) -> list[Route]:
-    """Both."""
     return [
         Route(PATH, MethodEndpoint(auth, 0, {"GET": TrailList(transactions).answer}), methods=["GET"]),
         Route(f"{PATH}/export", TrailExport(transactions, auth, trail), methods=["GET"]),

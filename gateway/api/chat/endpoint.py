@@ -18,8 +18,6 @@ from gateway.core.types.chat import ChatRequest, RequestCaller
 
 
 class ChatCompletions:
-    """The endpoint."""
-
     def __init__(self, answering: CompletionHandler, settings: Settings, resends: BodyCache) -> None:
         self._answering = answering
         self._settings = settings
@@ -75,11 +73,9 @@ class ChatDialect:
         return path if self._reading is None else self._reading.own_name(path)
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
-        """The completion as it is."""
         return jsons.dumps(body)
 
     def writer(self, request: ChatRequest) -> StreamWriter:
-        """Chunks as they are."""
         return CHUNKS
 
 

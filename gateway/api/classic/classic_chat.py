@@ -134,7 +134,6 @@ class ClassicAnswer:
     conversation: str | None = None
 
     def as_json(self) -> Json:
-        """The answer in this API's words."""
         calls = list(self.calls.values())
         found = {
             "response": "".join(self.texts),

@@ -249,7 +249,6 @@ class ConversationEndpoints:
         return {**as_conversation(found), **warnings}
 
     async def delete(self, call: ApiCall) -> dict[str, Any]:
-        """Deletes one for good."""
         conversation_id = call.conversation_id
         if not await self._store.delete_conversation(call.tenant, conversation_id, call.actor):
             raise ConversationNotFound("No such conversation.", param="conversation_id")

@@ -147,7 +147,6 @@ def _artifact(record: Json, decision: Json | None) -> Json:
 
 
 def _call(call: CallCost) -> Json:
-    """One priced call of the ledger."""
     names = ("purpose", "model", "usage", "prompt_cost", "completion_cost", "estimated")
     return {name: getattr(call, name) for name in names}
 
@@ -158,7 +157,6 @@ def _id(turn: PastTurn) -> str:
 
 
 def sum_of(parts: Iterable[RequestSpending]) -> RequestSpending:
-    """All of them together."""
     total = RequestSpending()
     for each in parts:
         total = total.plus(each)

@@ -75,7 +75,6 @@ class McpEndpoint:
         await server.handle(own, _again(got.raw, receive), send)
 
     async def close(self) -> None:
-        """Ends the server, if there is one."""
         if self._server is not None:
             await self._server.close()
 

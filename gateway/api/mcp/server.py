@@ -68,7 +68,6 @@ class McpServer:
         await self._manager.handle_request(scope, receive, send)
 
     async def close(self) -> None:
-        """Ends what still runs."""
         self._end.set()
         with contextlib.suppress(asyncio.CancelledError):
             await self._running
@@ -105,7 +104,6 @@ def _failed(message: str) -> CallToolResult:
 
 
 def _tool(facts: ToolFacts) -> Tool:
-    """A tool as clients list it."""
     return Tool(
         name=facts.name,
         title=facts.title,

@@ -113,8 +113,6 @@ PING = named_event({"type": "ping"})
 
 
 class MessagesEndpoint:
-    """The endpoint."""
-
     def __init__(
         self, answering: CompletionHandler, settings: Settings, resends: BodyCache, store: ConversationStore
     ) -> None:
@@ -187,13 +185,11 @@ class MessagesDialect:
         return path if self._reading is None else self._reading.own_name(path)
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
-        """The completion as a message."""
         sealer = self.sealer(request)
         block = block_of(sealer, body) if sealer is not None else None
         return jsons.dumps(as_message(body, request.model, stops_of(request), edits_asked(request), block))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
-        """Chunks as events."""
         return _EventWriter(request, self.sealer(request))
 
 
@@ -257,7 +253,6 @@ def edits_asked(request: ChatRequest) -> list[dict[str, Any]]:
 
 
 def stops_of(request: ChatRequest) -> tuple[str, ...]:
-    """The request's stop sequences."""
     stops = request.forward.get("stop")
     return tuple(stops) if isinstance(stops, list) else ()
 

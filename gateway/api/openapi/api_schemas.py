@@ -26,7 +26,6 @@ from gateway.inspection.rebuilt_turns import REASONS
 
 
 def response_schemas() -> dict[str, Schema]:
-    """By name."""
     return {
         "ResponseRequest": {
             **obj(
@@ -396,7 +395,6 @@ def _key(description: str, **more: Schema) -> Schema:
 
 
 def turn_schemas() -> dict[str, Schema]:
-    """All of them by their names."""
     spent = spent_fields()
     turn: dict[str, Schema] = {
         "id": TEXT,
@@ -507,7 +505,6 @@ def _of_replays(spent: dict[str, Schema]) -> dict[str, Schema]:
 
 
 def windows() -> dict[str, Schema]:
-    """All of them by their names."""
     return {**_of_windows(), **_of_the_classic_api()}
 
 

@@ -6,7 +6,6 @@ from gateway.api.openapi.schemas import ANY_OBJECT, TEXT, WHOLE, Schema, many, o
 
 
 def message_paths() -> dict[str, Any]:
-    """The paths of Anthropic's API."""
     events = {"schema": ref("MessageEvent"), "description": "One event of Anthropic's each, under its name."}
     answered = {"application/json": {"schema": ref("Message")}, "text/event-stream": events}
     counted = {"application/json": {"schema": ref("CountedTokens")}}

@@ -16,7 +16,6 @@ OPEN: list[Any] = []
 
 
 def paths() -> dict[str, Any]:
-    """All paths, by method."""
     return {
         "/": {"get": _get("What this is, and where to look", "About", security=OPEN)},
         "/openapi.json": {"get": _get("This description", None, security=OPEN)},

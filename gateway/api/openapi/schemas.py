@@ -38,17 +38,14 @@ MODELS = {
 
 
 def ref(name: str) -> Schema:
-    """A schema by its name."""
     return {"$ref": REF.format(model=name)}
 
 
 def many(of: Schema) -> Schema:
-    """A list."""
     return {"type": "array", "items": of}
 
 
 def or_null(of: Schema) -> Schema:
-    """The same, or null."""
     return {"anyOf": [of, {"type": "null"}]}
 
 
@@ -93,7 +90,6 @@ class _DecimalNumbers(GenerateJsonSchema):
 
 
 def schemas() -> dict[str, Schema]:
-    """All schemas by their names."""
     return {**_declared(), **_of_bills(), **_of_chats(), **_of_conversations(), **_of_operations()}
 
 
@@ -305,7 +301,6 @@ def page(of: str) -> Schema:
 
 
 def deleted(kind: str) -> Schema:
-    """The answer to a deletion."""
     return obj("It is gone.", "id object deleted", id=TEXT, object={"const": kind}, deleted={"const": True})
 
 

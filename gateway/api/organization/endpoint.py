@@ -183,7 +183,6 @@ ALL_COSTS = ReportKind(COSTS, (), _costs)
 def organization_routes(
     transactions: DatabaseTransactions, auth: KeyAuthenticator, clock: Clock, trail: AuditLog
 ) -> list[Route]:
-    """All of them."""
     reports = CostReports(transactions)
     usage = (("usage/completions", USAGE_OF_COMPLETIONS), ("usage/embeddings", USAGE_OF_EMBEDDINGS))
     return [

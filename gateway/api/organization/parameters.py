@@ -115,7 +115,6 @@ class ReportParameters:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """All its parameters."""
         return (*COMMON, *self.more)
 
 

@@ -35,8 +35,6 @@ Written = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class JsonBody:
-    """A JSON object."""
-
     fields: dict[str, Any]
 
     file_bytes = 0
@@ -68,8 +66,6 @@ class FormPart:
 
 @dataclass(frozen=True, slots=True)
 class FormBody:
-    """A multipart form."""
-
     parts: tuple[FormPart, ...]
 
     @property
@@ -79,7 +75,6 @@ class FormBody:
 
     @property
     def file_bytes(self) -> int:
-        """Of all its files."""
         return sum(len(each.content) for each in self.parts if each.filename is not None)
 
     @property

@@ -104,7 +104,6 @@ class BodyCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all that is kept."""
         return self._kept.weight
 
     def __len__(self) -> int:
@@ -168,7 +167,6 @@ class BodyCache:
             self._kept.expire()
 
     def forget_tenant(self, tenant: str) -> None:
-        """Drops what is kept of one tenant's requests."""
         with self._lock:
             for kept in self._kept.values():
                 if kept.tenant == tenant:

@@ -75,7 +75,6 @@ class StoredResponses:
         self.input_items = MethodEndpoint(auth, 0, {"GET": self._input_items})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """GET and DELETE."""
         text = scope["query_string"].decode("latin-1")
         query = parameters(text)
         if scope["method"] == "GET" and _flag(query.get("stream")):
@@ -185,8 +184,6 @@ def _number(value: str | None) -> int:
 
 
 class ResponsesEndpoint:
-    """The endpoint."""
-
     def __init__(
         self, answering: CompletionHandler, settings: Settings, resends: BodyCache, compaction: CompactionEndpoint
     ) -> None:
@@ -272,12 +269,10 @@ class ResponsesDialect:
         return self._resends.holding(chat, request) if chat else nullcontext()
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
-        """The completion as a response."""
         item = self._compaction_of.item(body) if self._compaction_of is not None else None
         return jsons.dumps(response_of(body, self._repeated, self._include, item))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
-        """Events with names."""
         item = self._compaction_of.item if self._compaction_of is not None else None
         return _ResponsesWriter(ResponseEvents(self._repeated, self._include, item))
 
@@ -292,8 +287,6 @@ def _options(options: ContextOptions, reading: ResponsesReading) -> ContextOptio
 
 
 class _ResponsesWriter:
-    """Bytes of events."""
-
     def __init__(self, events: ResponseEvents) -> None:
         self._events = events
 

@@ -62,9 +62,7 @@ class ClientDisconnected(Exception):
 class ClientConnection(Protocol):
     """The connection of a request, as far as it can be asked and written to without waiting."""
 
-    def has_left(self) -> bool:
-        """Whether it has been closed."""
-        ...
+    def has_left(self) -> bool: ...
 
     def write(self, piece: bytes) -> bool:
         """Sends a piece of a body that has begun and is not complete; returns whether more can be taken now. What the
@@ -116,8 +114,6 @@ class FastRouter:
 
 
 class EdgeMiddleware:
-    """Outermost middleware."""
-
     def __init__(self, app: App, draining: ShutdownState, metrics: GatewayMetrics) -> None:
         self._app = app
         self._metrics = metrics
@@ -214,12 +210,10 @@ def nothing_at(path: str) -> NotFound:
 
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-    """One JSON answer."""
     await send_json_bytes(send, status, jsons.dumps(body), headers)
 
 
 async def send_json_bytes(send: Send, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
-    """One JSON answer that has been written."""
     described = {"content-type": "application/json", "content-length": str(len(content))}
     await send_start(send, status, {**(headers or {}), **described})
     await send({"type": "http.response.body", "body": content})

@@ -69,7 +69,6 @@ class KeptAlive:
             self._sign(said)
 
     def close(self) -> None:
-        """No more signs."""
         self._over = True
         if self._timer is not None:
             self._timer.cancel()

@@ -120,7 +120,6 @@ class _LeaveListener:
         self._start = loop.call_later(LISTEN_AFTER, self._listen)
 
     def stop(self) -> None:
-        """The work is done."""
         self._start.cancel()
         if self._listening is not None:
             self._listening.cancel()

@@ -27,7 +27,6 @@ MAX_ROWS = 200
 MAX_BARS = 366
 MONTH_ON = len("2026-")
 """From where on a day is told below a chart, which is no longer than a year."""
-Days = Sequence[tuple[str, CostSums]]
 
 # Charts as the pages draw them: columns on a scale with round steps, computed here, drawn as SVG by `macros.html`.
 # Places along an axis are percent of the plot, so that a chart is as wide as its page and its letters stay readable.
@@ -171,7 +170,6 @@ class CostPages:
         self._reports = CostReports(parts.transactions)
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page."""
         chosen = self._chosen(page)
         report = await self._report(replace(chosen, by="day") if chosen.is_whole else chosen)
         shown, others, left = report.at_most(MAX_ROWS)

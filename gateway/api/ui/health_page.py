@@ -131,7 +131,6 @@ def trouble_text(model: str, trouble: UpstreamTrouble, *, sees_all: bool) -> tup
 
 
 def unready_text(said: Mapping[str, Any]) -> str:
-    """Why no requests are served."""
     reason = str(said.get("reason"))
     return REASONS.get(reason, reason.replace("_", " "))
 

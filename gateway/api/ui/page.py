@@ -144,7 +144,6 @@ class PageRequest:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The parameters of the address."""
         return parameters(self.scope["query_string"].decode("latin-1"))
 
     @property
@@ -204,5 +203,4 @@ def redirect(to: str, cookies: tuple[str, ...] = ()) -> PageAnswer:
 
 
 def home() -> str:
-    """The first page."""
     return PATH

@@ -78,7 +78,6 @@ class EnteredForm:
 
     @property
     def message(self) -> str:
-        """The question."""
         return self.fields.get("message", "")
 
     @property
@@ -236,8 +235,6 @@ def _text(content: bytes) -> str | None:
 
 
 class AnswersRequests(Protocol):
-    """The endpoint of an API."""
-
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send, *, caller: RequestCaller | None = None
     ) -> None:

@@ -74,8 +74,6 @@ class AccountSpending:
 
 
 class BudgetAccounts:
-    """The accounts of this process."""
-
     def __init__(self, store: BudgetStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock

@@ -66,7 +66,6 @@ def _each(many: Decimal) -> Decimal | int:
 
 
 def billed(admission: HeldAdmission, entry: LedgerEntry) -> None:
-    """The bill is in the storage."""
     admission.billed(_cost(entry), _tokens(entry))
 
 

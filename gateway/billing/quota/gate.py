@@ -233,7 +233,6 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing applies."""
         return not (self.requests or self.tokens or self.at_once or self.hard or self.soft)
 
 
@@ -328,7 +327,6 @@ class Quota:
 
     @property
     def rates(self) -> RateStore:
-        """Where rates are counted."""
         if self._rates is None:
             self._rates = self._open_rates()
         return self._rates

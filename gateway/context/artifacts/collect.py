@@ -20,7 +20,6 @@ from gateway.core.types.conversation import (
     ConversationMessage,
     FormNotes,
     FoundResults,
-    ReasoningStepRecord,
 )
 from gateway.core.types.places import marker, plain_lines
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of, turn_starts
@@ -173,20 +172,6 @@ def _mark_of(part: Mapping[str, Any]) -> str:
     file, context = part.get("file") or {}, part.get("context")
     named = marker("file", str(file.get("filename") or file.get("file_id") or "document"))
     return f"{named}\n{plain_lines(context)}" if isinstance(context, str) and context else named
-
-
-def extract_artifacts_from_steps(steps: Iterable[ReasoningStepRecord]) -> list[Artifact]:
-    """The results of the current turn's tool steps, `step_N:tool`."""
-    return [
-        _artifact(
-            ArtifactType.TOOL_RESULT,
-            text_of(step.result),
-            f"step_{step.step}:{step.tool}",
-            step.tool,
-            arguments=step.arguments or "",
-        )
-        for step in steps
-    ]
 
 
 def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: int = 0) -> list[Artifact]:

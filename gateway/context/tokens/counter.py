@@ -87,7 +87,6 @@ class KnownPictures:
         self._known: BoundedCache[str, Size] = BoundedCache(MAX_REMEMBERED_FILES)
 
     def put(self, file_id: str, size: Size) -> None:
-        """Remembers one."""
         self._known.put(file_id, size)
 
     def tokens(self, part: dict[str, Any], file_id: str, model: str) -> int:
@@ -206,7 +205,6 @@ class KnownPdfs:
         return self._known.peek(_key(data, model, encoding))
 
     def put(self, data: str, model: str, encoding: str, tokens: PdfTokens, content_id: str) -> None:
-        """Remembers both."""
         self._known.put(_key(data, model, encoding), tokens)
         self._said.put((len(data), hash(data)), content_id)
 
@@ -341,7 +339,6 @@ class CounterRegistry:
         self._pictures = KnownPictures()
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
-        """The counter of a model."""
         known = self._margins.known(facts, COUNTED_BY)
         margin = known.margin if known is not None else facts.token_margin
         return TiktokenCounter(facts, margin, known, self.pdfs, self._pictures)
@@ -416,7 +413,6 @@ class TiktokenCounter:
         return f"{self._name}/{COUNTING_VERSION}"
 
     def text(self, text: str) -> int:
-        """Tokens of a text."""
         tokens = self._raw(text)
         return tokens if self.margin == 1.0 else self.with_margin(tokens)
 

@@ -590,7 +590,6 @@ class RateLimits(SettingsSection):
 
     @property
     def is_set(self) -> bool:
-        """Whether anything is limited."""
         return bool(self.rpm or self.tpm or self.concurrent)
 
 
@@ -633,7 +632,6 @@ class LimitSettings(SettingsSection):
 
     @property
     def is_set(self) -> bool:
-        """Whether anything here limits anything."""
         named = (*self.users.values(), *self.models.values(), *self.projects.values())
         return any(each.is_set for each in (self.all, self.keys, self.each_user, *named))
 

@@ -382,8 +382,6 @@ class UpstreamSettings(UpstreamTimeouts):
 
 
 class Settings(SettingsSection):
-    """The whole configuration."""
-
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, protected_namespaces=())
 
     server: ServerSettings = ServerSettings()

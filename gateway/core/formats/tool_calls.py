@@ -252,7 +252,6 @@ class _PartialCall:
 
     @property
     def is_whole(self) -> bool:
-        """Whether they are complete."""
         return self.text.rstrip().endswith(("}", "]")) and jsons.is_json(self.text)
 
     def released(self, ids: CallIds, *, anyhow: bool = False) -> list[Json]:

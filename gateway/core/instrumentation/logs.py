@@ -48,7 +48,6 @@ class EventLogger:
 
 
 def get_logger(name: str) -> EventLogger:
-    """The logger of that name."""
     return EventLogger(name)
 
 
@@ -62,7 +61,6 @@ class LineHandler(logging.StreamHandler[TextIO]):
         """Tells fields of every line, where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
         fields: dict[str, Any] = dict(getattr(record, "fields", {}))
         if record.exc_info:
             fields["exception"] = logging.Formatter().formatException(record.exc_info)

@@ -95,7 +95,6 @@ class BucketHistogram:
         self.total += value
 
     def copy(self) -> "BucketHistogram":
-        """A copy."""
         copied = BucketHistogram(self.bounds)
         copied.counts, copied.total = self.counts.copy(), self.total
         return copied
@@ -219,7 +218,6 @@ class GatewayMetrics:
         self._last_troubles: dict[str, UpstreamTrouble] = {}
 
     def began(self) -> None:
-        """A request has come."""
         self._counts.in_flight += 1
 
     def ended(self, method: str, path: str, status: int, seconds: float, facts: dict[str, object]) -> None:
@@ -245,7 +243,6 @@ class GatewayMetrics:
         (chunks.get(key) or chunks.setdefault(key, BucketHistogram())).observe(seconds)
 
     def billed(self, entry: LedgerEntry) -> None:
-        """A request has its bill."""
         if entry.status == "complete" and entry.model not in self._labels:
             self._name(entry.model)
         counts, label = self._counts, self._labels.get(entry.model, OTHER)

@@ -50,7 +50,6 @@ class DiskContents:
                 part.unlink(missing_ok=True)
 
     async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The content (`core.ports.documents.ContentStore`)."""
         try:
             file = await asyncio.to_thread(os.open, self._folder / name, os.O_RDONLY)
             try:
@@ -63,7 +62,6 @@ class DiskContents:
             raise StorageUnavailable("The content of the file cannot be read.") from error
 
     async def delete(self, *names: str) -> None:
-        """Deletes them (`core.ports.documents.ContentStore`)."""
         try:
             for name in names:
                 await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)

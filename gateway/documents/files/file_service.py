@@ -284,14 +284,12 @@ class CallersFiles:
         return self._serves(caller) or (self._serves.may(caller) and await self._files.has(caller.tenant, file_id))
 
     async def check(self, file_id: str, caller: RequestCaller) -> None:
-        """Whether it is there (`core.ports.documents.FileStore`)."""
         if self._serves(caller):
             await self._files.find(caller.tenant, file_id)
         elif not await self.is_here(file_id, caller):
             await self._upstream.check(file_id, caller)
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
-        """The file with its content (`core.ports.documents.FileStore`)."""
         if not await self.is_here(file_id, caller):
             return await self._upstream.fetch(file_id, caller)
         record, content = await self._files.whole(caller.tenant, file_id)

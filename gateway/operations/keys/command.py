@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TextIO
@@ -43,7 +43,6 @@ CSV = (
 )
 PAGE = 100
 ONCE = "this key is shown once: store it now"
-Work = Callable[["_KeyCommand"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class _KeyCommand:
     record: Record | None = None
 
     async def create(self) -> None:
-        """Makes a key."""
         fields = new_fields(said(self.options, self.now), self.options.tenant)
         made, key = await self.store.create(fields, None, self.record)
         await self._show_once(made, key)
@@ -85,7 +83,6 @@ class _KeyCommand:
             self.err.write("no keys\n")
 
     async def show(self) -> None:
-        """One key."""
         await self._show(await self.store.get(self.options.id))
 
     async def update(self) -> None:

@@ -52,7 +52,6 @@ class MiniLM:
         return
 
     async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
-        """One vector for each text, in order."""
         loop = asyncio.get_running_loop()
         return TextEmbeddings(await loop.run_in_executor(self._thread, self._embed, list(texts)))
 
@@ -97,7 +96,6 @@ class _Model:
         self._inputs = {each.name for each in self._session.get_inputs()}
 
     def vectors(self, texts: list[str]) -> list[Vector]:
-        """One vector for each text, in order."""
         tokens = [each.ids for each in self._tokenizer.encode_batch([text[:MAX_CHARS] for text in texts])]
         found: list[Vector] = [b""] * len(texts)
         for places in _alike([len(ids) for ids in tokens]):

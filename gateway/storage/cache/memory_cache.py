@@ -49,30 +49,25 @@ class MemoryCache:
         self._values.put(key, (value, group), weight=len(key) + len(value), ttl=ttl)
 
     async def evict(self, *groups: str) -> None:
-        """Deletes all values of these groups."""
         for group in groups:
             for key in list(self._groups.get(group, ())):
                 self._drop(key)
 
     async def claim(self, key: str, owner: str, ttl: float) -> bool:
-        """Whether `key` is `owner`'s now."""
         if await self.get(key) not in (None, owner.encode()):
             return False
         await self.set(key, owner.encode(), ttl)
         return True
 
     async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
-        """The value, or whether `claim` is `owner`'s now."""
         value = await self.get(key)
         return value, value is None and await self.claim(claim, owner, ttl)
 
     async def release(self, key: str, owner: str) -> None:
-        """Gives a claim up, if it is still that owner's."""
         if await self.get(key) == owner.encode():
             self._drop(key)
 
     async def close(self) -> None:
-        """Forgets everything."""
         self._values.clear()
         self._groups.clear()
 

@@ -208,11 +208,9 @@ class RedisCache:
         return None, found != 0
 
     async def release(self, key: str, owner: str) -> None:
-        """Gives a claim up, if it is still that owner's."""
         await self._run("EVAL", RELEASE, 1, PREFIX + key, owner)
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._link.close()
 
     @property

@@ -146,7 +146,6 @@ class ConversationRecords:
         new: NewConversation,
         request_id: str,
     ) -> ConversationRecord:
-        """Begins it."""
         now, conversation_id = self._clock.now(), new.conversation_id
 
         def work(connection: sa.Connection) -> ConversationRecord:
@@ -161,7 +160,6 @@ class ConversationRecords:
         return await self._transactions.run(work, write=True)
 
     async def find(self, tenant: str, conversation_id: str) -> ConversationRecord:
-        """One of this tenant's."""
         return await self._transactions.run(lambda connection: read_record(connection, tenant, conversation_id))
 
     async def totals(self, tenant: str, conversation_id: str) -> tuple[ConversationRecord, ConversationTotals]:

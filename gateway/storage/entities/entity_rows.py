@@ -75,7 +75,6 @@ def write_things(connection: sa.Connection, tenant: str, noted: NotedThings, now
 
 
 def thing_of(row: Any) -> MemoryEntity:
-    """A stored thing."""
     return MemoryEntity(
         memory_id=row.id,
         scope="user" if row.conversation_id is None else "conversation",
@@ -93,7 +92,6 @@ def thing_of(row: Any) -> MemoryEntity:
 
 
 def thing_row(tenant: str, place: str, thing: MemoryEntity) -> dict[str, Any]:
-    """The row of a thing."""
     return {
         "id": thing.memory_id,
         "tenant": tenant,

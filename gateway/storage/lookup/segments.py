@@ -105,7 +105,6 @@ def _chain(segments: Segments, last: str | None) -> tuple[SummarySegment, ...]:
 
 
 def segment_of(row: Any) -> SummarySegment:
-    """A stored segment."""
     turns = (row.first_turn, row.last_turn)
     return SummarySegment(row.id, row.first_number, row.last_number, row.last_message_id, row.text, *turns, row.size)
 

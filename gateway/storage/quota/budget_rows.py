@@ -73,7 +73,6 @@ class SqlBudgets:
         return found
 
     async def give_back(self, account: SpendingAccount) -> None:
-        """This process holds nothing of it any more."""
         delete = LEASES.delete().where(*_where(_of(account, self._process)))
 
         def work(connection: sa.Connection) -> None:

@@ -172,7 +172,6 @@ class TableSlots:
         self._transactions = transactions
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Whether the request is one of at most `limit`."""
         digest, now = key.encode(), time.time()
 
         def work(connection: sa.Connection) -> bool:
@@ -191,7 +190,6 @@ class TableSlots:
         return await self._transactions.run(work, write=True)
 
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        """They are under way for another while."""
         until = time.time() + SLOT_SECONDS
         update = SLOTS.update().where(SLOTS.c.key == sa.bindparam("of"), SLOTS.c.request_id == sa.bindparam("who"))
         # In the order of their keys, so that no two transactions wait for each other.
@@ -200,7 +198,6 @@ class TableSlots:
         await self._transactions.run(lambda connection: connection.execute(update, rows), write=True)
 
     async def leave(self, key: str, request_id: str) -> None:
-        """The request is over."""
         delete = SLOTS.delete().where(SLOTS.c.key == key.encode(), SLOTS.c.request_id == request_id)
         await self._transactions.run(lambda connection: connection.execute(delete), write=True)
 
@@ -214,16 +211,13 @@ class ValkeySlots:
         self._renew = client.register_script(RENEW)
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Whether the request is one of at most `limit`."""
         return bool(await self._enter(keys=[SLOTS_PREFIX + key], args=[request_id, limit, SLOT_SECONDS]))
 
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        """They are under way for another while."""
         for key, request_id in running:
             await self._renew(keys=[SLOTS_PREFIX + key], args=[request_id, SLOT_SECONDS])
 
     async def leave(self, key: str, request_id: str) -> None:
-        """The request is over."""
         await self._client.zrem(SLOTS_PREFIX + key, request_id)
 
 
@@ -252,7 +246,6 @@ class LibraryRates:
         return taken, await self._window(key)
 
     async def correct(self, key: str, amount: int, since: float) -> None:
-        """Counts so many more or fewer (`ports.RateStore`)."""
         if amount < 0:
             window = await self._window(key)
             began = time.time() + window.current_seconds - 2 * MINUTE
@@ -265,11 +258,9 @@ class LibraryRates:
         return await self._asked(self._slots.enter(key, request_id, limit))
 
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        """They are under way for another minute."""
         await self._asked(self._slots.renew(running))
 
     async def leave(self, key: str, request_id: str) -> None:
-        """The request is over."""
         await self._asked(self._slots.leave(key, request_id))
 
     async def sweep(self) -> None:
@@ -317,7 +308,6 @@ class ValkeyRates(LibraryRates):
         self._paused_until = 0.0
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._client.aclose()
 
     async def _asked(self, work: Awaitable[T]) -> T:

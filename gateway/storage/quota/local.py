@@ -60,7 +60,6 @@ class LocalCounts:
         return True
 
     def leave(self, key: str, request_id: str) -> None:
-        """The request is over."""
         running = self._running.get(key)
         if running is not None:
             running.discard(request_id)
@@ -85,22 +84,18 @@ class LocalRates:
         self.local = LocalCounts()
 
     async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
-        """As `LocalCounts.take`."""
         return self.local.take(key, limit, amount, time.time())
 
     async def correct(self, key: str, amount: int, since: float) -> None:
-        """As `LocalCounts.correct`."""
         self.local.correct(key, amount, since)
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """As `LocalCounts.enter`."""
         return self.local.enter(key, request_id, limit)
 
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
         """Nothing to do."""
 
     async def leave(self, key: str, request_id: str) -> None:
-        """As `LocalCounts.leave`."""
         self.local.leave(key, request_id)
 
     async def sweep(self) -> None:

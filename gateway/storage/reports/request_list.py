@@ -106,7 +106,6 @@ def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.Col
 
 
 def line_of(row: Any) -> RequestLine:
-    """A row of `COLUMNS`."""
     return RequestLine(
         id=row.request_id,
         completion_id=row.completion_id,

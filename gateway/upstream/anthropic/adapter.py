@@ -40,7 +40,6 @@ class AnthropicUpstream:
         self._clock = clock
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One whole answer."""
         body, betas = messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
         reader = partial(MessageStream, created=self._now())
@@ -52,7 +51,6 @@ class AnthropicUpstream:
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
-        """An answer in chunks."""
         body, betas = messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
         reader = partial(MessageStream, created=self._now())

@@ -63,7 +63,6 @@ class PooledTransport(httpx.AsyncBaseTransport):
         return httpx.Response(connection.status, headers=connection.headers, stream=stream)
 
     async def aclose(self) -> None:
-        """Closes all connections."""
         await self._pool.aclose()
 
 
@@ -79,7 +78,6 @@ class PooledBody(httpx.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
-        """Ends the exchange."""
         self._connection.close()
 
 

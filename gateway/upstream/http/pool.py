@@ -53,7 +53,6 @@ class ConnectionPool:
             await self._room(wait_seconds)
 
     def give_back(self, connection: UpstreamConnection) -> None:
-        """A connection whose exchange ended well."""
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle.setdefault(connection.origin, []).append(connection)
@@ -63,7 +62,6 @@ class ConnectionPool:
             self._invite()
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """A connection that is closed or about to be."""
         if connection not in self._open:
             return
         self._open.discard(connection)

@@ -284,7 +284,6 @@ class LitellmUpstream:
         self._library = library
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One whole answer."""
         async with self._call(deployment) as call:
             response = await call.ask(request.body)
             answer = whole_mended(whole(response), request.body, deployment, headers=call.wire.headers)

@@ -58,7 +58,6 @@ class HttpUpstream:
         """Upstreams and models beside Mistral's whose answers have shown that."""
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One whole answer."""
         body = self._taken(deployment, request.body)
         answered = await self.whole(deployment, CHAT, body, request.headers, HttpChunkStream)
         if isinstance(answered.value, dict) and thinks_in_parts(answered.value.get("choices"), "message"):
@@ -102,7 +101,6 @@ class HttpUpstream:
             connection.close()
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
-        """An answer in chunks."""
         return self.events(deployment, CHAT, self._taken(deployment, request.body), request.headers, HttpChunkStream)
 
     def _taken(self, deployment: ModelDeployment, body: dict[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,6 @@ class UpstreamEmbedder:
         return EmbeddingTariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
 
     async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
-        """One vector for each text; raises as an `Embedder` does."""
         deployment = self._router.deployment(self._model, scope.caller)
         body = {**deployment.parameters, "model": deployment.provider_model, "input": list(texts)}
         max_bytes = MAX_BYTES_BESIDE + MAX_BYTES_PER_TEXT * len(texts)

@@ -99,7 +99,6 @@ class UpstreamFiles:
         return False
 
     async def check(self, file_id: str, caller: RequestCaller) -> None:
-        """Whether it is there (`core.ports.documents.FileStore`)."""
         await self._get(f"files/{quote(file_id)}", self._asked(file_id, caller))
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:

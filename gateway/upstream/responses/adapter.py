@@ -42,7 +42,6 @@ class ResponsesUpstream:
         """Deployments that refused to seal thoughts."""
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One whole answer."""
         body, reader = self._body(deployment, request), partial(ResponseStream, as_items=False)
         while True:
             try:
@@ -57,7 +56,6 @@ class ResponsesUpstream:
 
     @asynccontextmanager
     async def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
-        """An answer in chunks."""
         body = self._body(deployment, request)
         reader = partial(ResponseStream, as_items=request.native is not None)
         async with AsyncExitStack() as stack:

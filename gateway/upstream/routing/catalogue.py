@@ -257,11 +257,9 @@ class ProtocolUpstream:
         self._by_protocol = by_protocol
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One whole answer."""
         return await self._of(deployment).complete(deployment, request)
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
-        """An answer in chunks."""
         return self._of(deployment).stream(deployment, request)
 
     def _of(self, deployment: ModelDeployment) -> Upstream:

@@ -30,13 +30,11 @@ class FreeformUpstream:
         self._inner = inner
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One whole answer."""
         sent, names = _sent(deployment, request)
         answer = await self._inner.complete(deployment, sent)
         return JsonAnswer(with_freeform(answer.body, names), answer.headers) if names else answer
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
-        """An answer in chunks."""
         sent, names = _sent(deployment, request)
         opener = self._inner.stream(deployment, sent)
         return _freeform(opener, names) if names else opener

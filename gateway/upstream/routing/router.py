@@ -240,7 +240,6 @@ class ConfiguredRouter:
 
     @property
     def names(self) -> list[str]:
-        """Configured model names, in their order; patterns are none."""
         return self._groups.names
 
     def listed(self) -> Iterator[tuple[GroupMember, ModelFacts, ModelFacts]]:

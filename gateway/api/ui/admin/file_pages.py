@@ -44,7 +44,6 @@ class FilePages:
         self._files = parts.files
 
     def routes(self) -> tuple[PageRoute, ...]:
-        """Their addresses."""
         one = "/admin/files/{file_id}"
         return (
             PageRoute("GET", "/admin/files", self.list, seen="files.seen", is_admin=True),

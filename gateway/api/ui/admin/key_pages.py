@@ -38,7 +38,6 @@ SECONDS = "%Y-%m-%dT%H:%M:%S"
 
 
 def new_form(tenant: str) -> dict[str, str]:
-    """The fields of an empty form."""
     return {"tenant": tenant, f"role_{USER}": "on"}
 
 
@@ -148,7 +147,6 @@ class KeyPages:
         self._clock = parts.clock
 
     def routes(self) -> tuple[PageRoute, ...]:
-        """Their addresses."""
         one = "/admin/keys/{key_id}"
         return (
             PageRoute("GET", "/admin/keys", self.list, seen="keys.seen", is_admin=True),

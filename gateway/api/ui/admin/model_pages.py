@@ -67,7 +67,6 @@ class ModelPages:
         self._parts = parts
 
     def routes(self) -> tuple[PageRoute, ...]:
-        """Their addresses."""
         return (
             PageRoute("GET", "/admin/models", self.models, seen="models.seen", is_admin=True),
             PageRoute("GET", "/admin/configuration", self.configuration, seen="configuration.seen", is_admin=True),

@@ -286,7 +286,6 @@ class _StreamedCall:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its arguments are complete."""
         return jsons.is_json(self.text)
 
 

@@ -334,7 +334,6 @@ def reasoning_of(said: Json) -> str:
 
 
 def text_of(content: Any) -> str:
-    """The text of a content."""
     return content if isinstance(content, str) else "".join(str(part.get("text") or "") for part in dicts_of(content))
 
 

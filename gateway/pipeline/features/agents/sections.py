@@ -298,7 +298,6 @@ class AgentSections:
         self._assemblers = AssemblerRegistry()
 
     def build(self) -> RequestFeature:
-        """Builds the feature."""
         return RequestFeature(on_inputs=self._worded)
 
     async def _worded(

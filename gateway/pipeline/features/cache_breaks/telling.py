@@ -29,7 +29,6 @@ class CacheBreaks:
         self._latest: BoundedCache[str, tuple[str, SentPrompt]] = BoundedCache(MAX_KEPT)
 
     def build(self) -> RequestFeature:
-        """Builds the feature."""
         return RequestFeature(on_bill=self._told)
 
     async def _told(self, settled: SettledRequest) -> SettledRequest:

@@ -155,7 +155,6 @@ Json = dict[str, Any]
 
 
 def build() -> RequestFeature:
-    """Builds the feature."""
     return RequestFeature(on_bill=_with_citations)
 
 

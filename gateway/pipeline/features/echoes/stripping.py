@@ -13,7 +13,6 @@ Chunks = list[dict[str, Any]]
 
 
 def build() -> RequestFeature:
-    """Builds the feature."""
     return RequestFeature(on_answer=_of_answer, on_stream=_of_stream)
 
 

@@ -211,7 +211,6 @@ class EntityMemory:
         self._reader = reader
 
     def build(self) -> RequestFeature:
-        """Builds the feature."""
         return RequestFeature(on_history=self._recalled, on_bill=self._noted)
 
     async def _recalled(self, prepared: PreparedRequest) -> PreparedRequest:

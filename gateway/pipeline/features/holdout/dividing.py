@@ -27,7 +27,6 @@ class Holdout:
         self._sessions: BoundedCache[str, str] = BoundedCache(MAX_SESSIONS)
 
     def build(self) -> RequestFeature:
-        """Builds the feature."""
         return RequestFeature(on_history=self._divided) if self._share else RequestFeature()
 
     async def _divided(self, prepared: PreparedRequest) -> PreparedRequest:

@@ -11,7 +11,6 @@ __all__ = ["PageCutter", "build"]
 
 
 def build(cutter: PageCutter) -> ContextHooks:
-    """Builds the feature."""
     return ContextHooks(
         on_forwarded=partial(with_kept_pages, cutter=cutter), on_proposal=partial(shown_pages, cutter=cutter)
     )

@@ -205,7 +205,6 @@ class RecallFeature:
         self._settings = settings
 
     def build(self) -> RequestFeature:
-        """Builds the feature."""
         return RequestFeature(
             on_request=self._wanted,
             on_history=self._kept,

@@ -172,7 +172,6 @@ class RollingSummaries:
         self._pauses: tuple[float, ...] = PAUSES
 
     def build(self) -> RequestFeature:
-        """Builds the feature."""
         return RequestFeature(on_settled=self.after)
 
     def after(self, prepared: PreparedRequest) -> None:

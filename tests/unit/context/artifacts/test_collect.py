@@ -11,11 +11,9 @@ from gateway.context.artifacts.collect import (
     current_turn,
     documents_in_messages,
     extract_artifacts_from_messages,
-    extract_artifacts_from_steps,
     unique_ids,
 )
 from gateway.core.types.artifacts import Artifact, ArtifactType, RequestAttachment
-from gateway.core.types.conversation import ReasoningStepRecord
 from gateway.core.types.tool_steps import text_of
 from tests.unit.making import assistant, history, stored, tool, user
 
@@ -85,19 +83,11 @@ def test_a_result_knows_what_was_asked_of_its_tool() -> None:
     talk = [call, tool("a", "1"), tool("a", "2"), custom, tool("c", "3"), tool("lost", "4")]
     found = extract_artifacts_from_messages(stored(talk), 0)
     assert [a.search_label for a in found] == ['grep {"pattern": "one"}', 'grep {"pattern": "two"}', "sh ls -l", "tool"]
-    (step,) = extract_artifacts_from_steps([ReasoningStepRecord(1, "search", "a", '{"q": 1}', "one")])
-    assert step.search_label == 'search {"q": 1}'
 
 
 def test_a_document_in_a_message_has_its_title() -> None:
     (found,) = documents(f"<file path='rows.txt'>\n{LONG}\n</file>\nWhat?")
     assert found.title == "rows.txt"
-
-
-def test_the_steps_of_an_answer_are_artifacts_too() -> None:
-    steps = [ReasoningStepRecord(1, "search", "a", "{}", "one"), ReasoningStepRecord(2, "fetch", "b", "{}", None)]
-    found = extract_artifacts_from_steps(steps)
-    assert [(a.source, a.content) for a in found] == [("step_1:search", "one"), ("step_2:fetch", "")]
 
 
 def test_attachments_are_counted_through_the_conversation() -> None:
