@@ -251,10 +251,7 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
     """Sockets on all addresses of a host, bound and not listening yet; port 0 stands for one that is free on the first.
 
     They are bound before anything else is done, so that a port in use ends the start before storage is touched.
-
-    Raises:
-        OSError: the host has no address here, or the port is taken.
-    """
+    Raises OSError: the host has no address here, or the port is taken."""
     bound: list[socket.socket] = []
     unusable: OSError | None = None
     for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):

@@ -92,13 +92,10 @@ def price_call(
 ) -> CallCost:
     """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
 
-    Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides
-    costs None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `UNITS`) is charged
-    by these where the model has such a price.
-
-    Args:
-        lines: gets each product that is added up, for those who want to see the sum.
-    """
+    Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides costs
+    None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `UNITS`) is charged by
+    these where the model has such a price.
+    `lines`: gets each product that is added up, for those who want to see the sum."""
     prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
     rates = TokenRates(prices, prompt, usage.get("service_tier"))
     recorded = dict(usage)
@@ -302,11 +299,7 @@ def estimated_cost(
     At the least nothing is answered and all of the prompt comes from the provider's cache; at the most all of it is
     written there and the answer is as long as it may be, thoughts included. A provider may serve a request in another
     tier than it asks for, so both count.
-
-    Args:
-        most_tokens: of all choices together.
-        service_tier: the one that the request asks for.
-    """
+    `most_tokens`: of all choices together; `service_tier`: the one that the request asks for."""
     least: list[Decimal] = []
     most: list[Decimal] = []
     for tier in dict.fromkeys((None, service_tier)):

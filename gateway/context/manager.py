@@ -195,16 +195,11 @@ class ContextManager:
         access: PlannerAccess | None = None,
     ) -> BuiltContext:
         """Gathers, decides without a plan; asks for a plan where one is called for; fits by it, and renders.
-
-        Args:
-            access: whose internal models may be asked; none without it.
-
-        Raises:
-            ContextLengthExceeded: it cannot be made to fit (guarantee §4 I1).
-            InvalidRequest: a part holds no readable document, or names no picture; names the part.
-            NotFound: a part names a file that is not there, where files are kept here; names the part.
-            StorageUnavailable: older messages or files are needed and cannot be read.
-        """
+        `access`: whose internal models may be asked; none without it.
+        Raises ContextLengthExceeded: it cannot be made to fit (guarantee §4 I1); InvalidRequest: a part holds no
+        readable document, or names no picture; names the part; NotFound: a part names a file that is not there, where
+        files are kept here; names the part; StorageUnavailable: older messages or files are needed and cannot be
+        read."""
         access = access or PlannerAccess()
         ranking = self._ranking.of(request, access.scope)
         gatherer = self._gatherer(request, facts, access)

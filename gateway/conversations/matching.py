@@ -156,11 +156,8 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
 
     Only the end of the path may have been read. A message and its prefill may have been sent as two messages, or
     without the prefill; answers next to each other may have been sent as one.
-
-    Args:
-        beyond: also take stored messages that are older than all that was sent. A conversation that was recognised
-            without a name gives back only turns of the chain (guarantee §3.2).
-    """
+    `beyond`: also take stored messages that are older than all that was sent. A conversation that was recognised
+    without a name gives back only turns of the chain (guarantee §3.2)."""
     found: list[ConversationMessage] = []
     left_out: set[str] = set()
     at = len(sent) - 1

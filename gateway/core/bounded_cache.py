@@ -14,14 +14,10 @@ class BoundedCache(Generic[K, V]):
 
     Where only `max_entries` is given it may be used from several threads, and costs what a dict costs; with weights,
     times or `on_evict` its owner holds a lock.
-
-    Args:
-        max_weight: of all entries together, in the unit of `put`'s `weight`. What is heavier alone leaves, too.
-        now: seconds that never go backwards (`Clock.monotonic`); without it nothing leaves by time.
-        ttl: seconds that an entry is served after it was put, where `put` says nothing else.
-        on_evict: called with each entry that leaves for want of room or time; not with those that its owner replaces,
-            pops or clears.
-    """
+    `max_weight`: of all entries together, in the unit of `put`'s `weight`. What is heavier alone leaves, too. `now`:
+    seconds that never go backwards (`Clock.monotonic`); without it nothing leaves by time. `ttl`: seconds that an entry
+    is served after it was put, where `put` says nothing else. `on_evict`: called with each entry that leaves for want
+    of room or time; not with those that its owner replaces, pops or clears."""
 
     def __init__(
         self,

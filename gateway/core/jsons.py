@@ -35,11 +35,8 @@ def loads_exact(raw: bytes) -> Any:
     """`loads`, but whole numbers of any size keep their value: orjson turns those beyond 64 bits into doubles.
 
     Of several members with one name the last one counts, for us and for whoever is sent the value again.
-
-    Raises:
-        JSONDecodeError: it is no JSON (NaN, Infinity, numbers beyond a double, halves of a surrogate pair and a byte
-            order mark are none either), or it is nested more deeply than it could be written again.
-    """
+    Raises JSONDecodeError: it is no JSON (NaN, Infinity, numbers beyond a double, halves of a surrogate pair and a byte
+    order mark are none either), or it is nested more deeply than it could be written again."""
     return checked(raw, loads(raw))
 
 

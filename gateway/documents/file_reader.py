@@ -79,18 +79,12 @@ class FileReader:
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
         """The texts of all documents that are not to be forwarded as they are, and the digests of contents of which the
         cache keeps something.
-
-        Args:
-            arrived: what came with this request, so that an error can name the part.
-            keep: whether texts may outlive the request (`store`).
-            natively: PDFs that are forwarded as they are, although others are read.
-            known: what this request has read already, and will have.
-
-        Raises:
-            InvalidRequest: a part of this request is no readable document; names it. Of a stored one the text says so
-                instead: its client did not send it now, and the conversation must go on.
-            NotFound: a part of this request names a file that is not there, where files are kept here; names it.
-        """
+        `arrived`: what came with this request, so that an error can name the part; `keep`: whether texts may outlive
+        the request (`store`); `natively`: PDFs that are forwarded as they are, although others are read; `known`: what
+        this request has read already, and will have.
+        Raises InvalidRequest: a part of this request is no readable document; names it. Of a stored one the text says
+        so instead: its client did not send it now, and the conversation must go on; NotFound: a part of this request
+        names a file that is not there, where files are kept here; names it."""
         parts = dict(_file_parts(messages))
         if not parts:
             return {}, ()

@@ -34,12 +34,9 @@ VALUE = "CASE typeof({0}) WHEN 'blob' THEN '(' || length({0}) || ' bytes)' ELSE 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Of each table: how it was created, how many rows it has, the first and the last of them as CSV.
 
-    It is read from memory, where nothing can be written: no view, trigger or virtual table is run, no extension
-    loaded, no other file opened.
-
-    Raises:
-        UnreadableDocument: it is no database of SQLite's, or a damaged one.
-    """
+    It is read from memory, where nothing can be written: no view, trigger or virtual table is run, no extension loaded,
+    no other file opened.
+    Raises UnreadableDocument: it is no database of SQLite's, or a damaged one."""
     if not raw.startswith(MAGIC):
         raise UnreadableDocument("it is no database of SQLite's")
     notes: list[str] = []

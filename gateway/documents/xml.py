@@ -26,10 +26,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     that hold none themselves is one line: `name: member: value; member: value`.
 
     What is no well-formed XML, or declares entities, stays as it is: none is ever replaced or fetched.
-
-    Raises:
-        UnreadableDocument: it is no text.
-    """
+    Raises UnreadableDocument: it is no text."""
     text = checked_text(raw)
     lines = _XmlLines()
     parser = expat.ParserCreate("utf-8")

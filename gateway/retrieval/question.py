@@ -116,10 +116,7 @@ def borrowed_terms(question: str, recent: Sequence[str], lexicon: TermLexicon) -
     """Terms of the latest messages that the question's pronouns may stand for, with their weights.
 
     Empty if the question refers to nothing outside itself: it has no pronoun, or one that stands for a name in it.
-
-    Args:
-        recent: the messages before the question, latest last.
-    """
+    `recent`: the messages before the question, latest last."""
     own = lexicon.question(question)
     names_nothing = not _names(question, lexicon) and len(own) < SHORT_QUESTION
     if not (names_nothing or _refers_back(question, lexicon)):

@@ -29,10 +29,7 @@ class ClaimStore:
     """Each method is one short transaction.
 
     `shared`: other processes use the same storage, so that claims are taken in it and not in memory alone.
-
-    Raises:
-        StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout.
-    """
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
         self._transactions = transactions

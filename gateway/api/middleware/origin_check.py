@@ -60,13 +60,8 @@ def check_near(headers: Headers, origins: AbstractSet[str], method: str) -> None
     A page is known by its `Origin`, which browsers send with all that is not merely read, and no page can leave out;
     one whose name was made to lead here (DNS rebinding) by the `Host` that it names. What came by a proxy may name any,
     but not where it only reads: such a page sends no `Origin` with that, and may set the headers of proxies itself.
-
-    Args:
-        origins: those whose pages may ask.
-
-    Raises:
-        Forbidden: another site's page is behind the request.
-    """
+    `origins`: those whose pages may ask.
+    Raises Forbidden: another site's page is behind the request."""
     named = {name: value.decode("latin-1") for name, value in headers}
     origin, host = named.get(b"origin"), named.get(b"host", "")
     if origin is not None and origin not in origins and not is_loopback(host_of(origin)):

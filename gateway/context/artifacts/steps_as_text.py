@@ -66,11 +66,8 @@ def steps_as_text(
     What the client sent itself is never touched, and neither are the steps of the current turn. A step that this
     provider was shown as text stays where it was shown, with tools or without (§4 I7). What only others were shown is
     taken out of blocks that this provider is sent, and so is what the client now sends as messages.
-
-    Args:
-        has_tools: whether the request has `tools` or `functions`.
-        origin: the provider that will answer; None if no other can have answered before.
-    """
+    `has_tools`: whether the request has `tools` or `functions`; `origin`: the provider that will answer; None if no
+    other can have answered before."""
     steps = _restored_steps(history)
     blocks = _BlockResults(history, origin)
     new = enumerate(history.messages)

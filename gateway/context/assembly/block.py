@@ -453,10 +453,7 @@ def citing(
 
     Results of the current turn are not listed, whenever they came: what is asked stays the same for all of its steps
     (guarantee §4 I7).
-
-    Args:
-        messages: what is forwarded up to the current user message, with their `indexes` in the material.
-    """
+    `messages`: what is forwarded up to the current user message, with their `indexes` in the material."""
     forms = {index: body for index, body in zip(indexes, messages, strict=True) if index >= 0}
     changed = (body for index, body in forms.items() if body is not material.messages[index].body)
     labelled = {name for body in changed for name in ID.findall(text_of(body.get("content")))}

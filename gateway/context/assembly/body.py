@@ -76,12 +76,8 @@ def with_output_limit(
 
     Anthropic requires `max_tokens`, and refuses a request whose prompt and `max_tokens` together exceed the window.
     litellm's default is what the model can write at most, for which a long prompt leaves no room.
-
-    Args:
-        prompt: tokens of the prompt as counted.
-        reserved: tokens reserved for the answer.
-        refitted: the provider has refused the prompt once as too long; then no more than `reserved` is asked for.
-    """
+    `prompt`: tokens of the prompt as counted; `reserved`: tokens reserved for the answer; `refitted`: the provider has
+    refused the prompt once as too long; then no more than `reserved` is asked for."""
     named = {**deployment.parameters, **deployment.options, **forward}
     if not PROTOCOLS[deployment.protocol].as_anthropics or not deployment.route.startswith(LIMITED_ROUTES):
         return forward

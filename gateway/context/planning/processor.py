@@ -57,10 +57,7 @@ def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
 
     Unknown ids are dropped, of two entries for one id the first counts, fields of the wrong type are as if they were
     not there.
-
-    Raises:
-        InvalidPlan: it is no JSON object, or names no known artifact and brings no query.
-    """
+    Raises InvalidPlan: it is no JSON object, or names no known artifact and brings no query."""
     if len(text) > MAX_ANSWER_CHARS:
         raise InvalidPlan("planner_answer_too_long")
     value = _object(text)

@@ -255,12 +255,8 @@ def estimated_tokens(
     """Tokens of the texts together, and whether they were counted.
 
     It takes a few hundred microseconds, whatever the size of the texts. The estimate is a few percent off.
-
-    Args:
-        count: counts a whole text.
-        count_piece: counts a piece of one.
-        lengths: characters of each text, where they are known already.
-    """
+    `count`: counts a whole text; `count_piece`: counts a piece of one; `lengths`: characters of each text, where they
+    are known already."""
     lengths = lengths if lengths is not None else list(map(len, texts))
     total = sum(lengths)
     if total <= COUNTED_CHARS:

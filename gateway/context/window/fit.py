@@ -37,15 +37,9 @@ def fit(
     """The best selection that fits. What was forwarded before stays as it was while everything new fits behind it; else
     one pass decides everything anew and frees enough for several turns (guarantee §4 I5, I7). Remembered things stand
     beside what it kept where they have room (guarantee §11.14).
-
-    Args:
-        planned: a plan to follow for artifacts that are forwarded for the first time, and for all once something has
-            to leave (guarantee §5).
-        unreduced: the result of `count_unreduced`, if that is known.
-
-    Raises:
-        ContextLengthExceeded: not even the current message and its latest tool step fit.
-    """
+    `planned`: a plan to follow for artifacts that are forwarded for the first time, and for all once something has to
+    leave (guarantee §5); `unreduced`: the result of `count_unreduced`, if that is known.
+    Raises ContextLengthExceeded: not even the current message and its latest tool step fit."""
     fitting = WindowFitter(material, limits, counting, tools, planned or NO_PLAN)
     everything = unreduced or count_unreduced(material, limits, counting, tools)
     if limits.usable is None:

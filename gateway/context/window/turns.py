@@ -82,10 +82,7 @@ def bounded(material: WindowInputs, turns: TurnBound | None, shown: int | None =
     that would leave have no room, nothing leaves for them. Within a turn the window stays. Where the bound would be
     exceeded all the same, the oldest leave down to `TurnBound.kept`. What has left for either does not come back as
     messages.
-
-    Args:
-        shown: how many of the latest summaries have room; None: all.
-    """
+    `shown`: how many of the latest summaries have room; None: all."""
     if not material.messages or (turns is None and not material.segments):
         return material
     starts, before = turn_starts(message.role for message in material.messages), material.frozen_first

@@ -42,10 +42,7 @@ def budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str,
 
     A duration that is none of our periods becomes the next longer one with the same sum, or a month with its share of
     the sum: never more than was meant.
-
-    Raises:
-        UnreadableValue: the sum is no number, or the duration none.
-    """
+    Raises UnreadableValue: the sum is no number, or the duration none."""
     amount = number(usd)
     if not amount:
         return None

@@ -128,11 +128,8 @@ def fused(found: Ranked, places: Sequence[WantedVector], vectors: Sequence[Vecto
 
     They exchange their lexical scores among themselves, in the order of the ranks fused by reciprocal rank: so scores
     stay comparable with those of passages without a vector.
-
-    Args:
-        places, vectors: the passages that have a vector, and these.
-        asked: the question's vector, then those of further searches, which together weigh no more than it.
-    """
+    `places, vectors`: the passages that have a vector, and these; `asked`: the question's vector, then those of further
+    searches, which together weigh no more than it."""
     if len(places) < 2 or not asked:
         return found
     scores = [found[place.source][place.number].score for place in places]

@@ -31,10 +31,7 @@ async def finish(transactions: DatabaseTransactions, told: Callable[[int], None]
     deleted what they may quote. It may be cut off at any time, and goes on where it was when it is run again.
 
     Returns how many results it moved; `told` is told how many more.
-
-    Raises:
-        StorageUnavailable: the storage cannot be reached; what was moved by then is.
-    """
+    Raises StorageUnavailable: the storage cannot be reached; what was moved by then is."""
     await transactions.run(lambda connection: connection.execute(_CLOSE).close(), write=True)
     await set_right(transactions)
     moved = await _in_batches(transactions, _move, told)

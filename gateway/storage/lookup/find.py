@@ -159,13 +159,10 @@ def chosen(matches: Sequence[ChainMatch], sent: bytes) -> str | None:
     """The conversation that is continued, of at least one match.
 
     Of several it is the one that ends with the chain; of several of those the latest, if they are equal in everything.
-    What was answered without being stored, or was deleted, may have ended there, too: it makes doubtful whatever is
-    not equal to it.
-
-    Args:
-        sent: the keyed digest of all messages that were sent, where tool steps are among them: only a chain with the
-            very same steps is meant, if there is one. Else empty.
-    """
+    What was answered without being stored, or was deleted, may have ended there, too: it makes doubtful whatever is not
+    equal to it.
+    `sent`: the keyed digest of all messages that were sent, where tool steps are among them: only a chain with the very
+    same steps is meant, if there is one. Else empty."""
     if len({match.conversation_id for match in matches}) == 1:
         return matches[0].conversation_id or None
     if len(matches) > MAX_CHAINS:

@@ -31,10 +31,7 @@ async def record(
     whether both are stored: after a lost COMMIT, and for commits tried before, the ledger is read first.
 
     Returns the cache groups to evict (`write_turns`).
-
-    Raises:
-        StorageUnavailable: nothing could be written, or nobody can say yet whether it was.
-    """
+    Raises StorageUnavailable: nothing could be written, or nobody can say yet whether it was."""
     if not commits:
         await transactions.run(lambda connection: write_open(connection, opened), write=True, synced=False)
         return []

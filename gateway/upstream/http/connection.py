@@ -128,12 +128,8 @@ class UpstreamConnection(asyncio.Protocol):
         """Calls `take` with what comes of the body in the moment in which it comes, so that no task is woken for it.
 
         Returns when `take` returned False, and when there is something that only `read` can tell.
-
-        Args:
-            take: must not raise.
-
-        Raises: as `response`, if nothing comes for `seconds`, or the body breaks off.
-        """
+        `take`: must not raise.
+        Raises as `response`, if nothing comes for `seconds`, or the body breaks off."""
         if self._pieces or self._complete:
             return
         self._take = take

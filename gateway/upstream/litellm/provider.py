@@ -237,13 +237,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     litellm's own settings: those are the operator's alone.
 
     Messages and tools are copies: litellm rewrites what it is given, and these are still to be stored.
-
-    Args:
-        owned: names of litellm's own parameters.
-
-    Raises:
-        InvalidRequest: a field cannot go up; `param` names it.
-    """
+    `owned`: names of litellm's own parameters.
+    Raises InvalidRequest: a field cannot go up; `param` names it."""
     found: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for name, value in body.items():

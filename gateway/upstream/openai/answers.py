@@ -52,16 +52,11 @@ async def read_body(
 ) -> bytes:
     """The whole body, decompressed. Blanks before it, which providers send while a model thinks, do not stop
     `first_byte`; after them it is the longest silence. JSON that is whole is the end, whatever else is waited for.
-
-    Args:
-        max_bytes: at most; by default as many as the deployment's answers may have.
-        within: seconds for all of it, where it is no answer, or none that was asked for.
-        source: `body_of` the connection, where it may be a stream all the same: of that the first piece alone.
-
-    Raises:
-        UpstreamInvalidResponse: it exceeds `max_bytes`, or its encoding is unknown.
-        UpstreamTimeout: it took too long.
-    """
+    `max_bytes`: at most; by default as many as the deployment's answers may have; `within`: seconds for all of it,
+    where it is no answer, or none that was asked for; `source`: `body_of` the connection, where it may be a stream all
+    the same: of that the first piece alone.
+    Raises UpstreamInvalidResponse: it exceeds `max_bytes`, or its encoding is unknown; UpstreamTimeout: it took too
+    long."""
     most = deployment.max_answer_bytes if max_bytes is None else max_bytes
     body, until_events = source or body_of(connection), source is not None
     try:

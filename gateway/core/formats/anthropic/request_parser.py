@@ -173,10 +173,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     """An answer as a chat's message.
 
     Thoughts without a signature were made of `reasoning_content`, and are that again.
-
-    Raises:
-        InvalidRequest: a call breaks a rule; names the field.
-    """
+    Raises InvalidRequest: a call breaks a rule; names the field."""
     texts: list[Block] = []
     thoughts: list[Block] = []
     unsigned: list[str] = []

@@ -637,10 +637,7 @@ def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None =
     """The request's body, and the names for its header `anthropic-beta`.
 
     What the client said in Anthropic's own words (`native`) goes up as it came.
-
-    Raises:
-        InvalidRequest: a message holds what no model of Anthropic's takes.
-    """
+    Raises InvalidRequest: a message holds what no model of Anthropic's takes."""
     own: Json = dict(native or {})
     betas = own.pop(BETA, None) or []
     found: Json = {name: body[name] for name in SAME if body.get(name) is not None}

@@ -50,10 +50,7 @@ def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str,
     """The content of an assistant's item: `content`, `refusal` and `annotations` of a chat message.
 
     One text becomes a string, which every provider takes; so does a lone refusal its own field.
-
-    Raises:
-        InvalidRequest: it is none; names the field.
-    """
+    Raises InvalidRequest: it is none; names the field."""
     if isinstance(content, str):
         return {"content": content}
     if content == [] and may_be_empty:
