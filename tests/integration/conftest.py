@@ -2,7 +2,7 @@
 providers are in memory where whole APIs and contexts are looked at."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -47,11 +47,13 @@ async def other_store(module_storage_url: str, store: ConversationStore) -> Asyn
 
 
 @pytest.fixture(scope="module")
-def kinds(kinds: Kinds, request: pytest.FixtureRequest) -> Kinds:
+def kinds(kinds: Kinds, request: pytest.FixtureRequest) -> Iterator[Kinds]:
     """In memory below `apis` and `context`: no process, no socket. What makes parts of its own has real providers."""
     if request.path.parent.name not in ("apis", "context"):
-        return kinds
-    from tests.support.gateway_here import GatewayHere, UpstreamHere, answer_in_memory
+        yield kinds
+        return
+    from tests.support.gateway_here import GatewayHere, UpstreamHere, answer_in_memory, documents_read_here
 
     answer_in_memory()
-    return GatewayHere, UpstreamHere
+    with documents_read_here():
+        yield GatewayHere, UpstreamHere

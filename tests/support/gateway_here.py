@@ -17,7 +17,8 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from io import BytesIO
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
@@ -29,6 +30,9 @@ from gateway.api.server.fast_router import CLIENT, App, ShutdownState
 from gateway.core.config.loading import load_settings
 from gateway.core.instrumentation.log_lines import json_line
 from gateway.core.instrumentation.logs import LineHandler
+from gateway.documents import sandbox_worker
+from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
+from gateway.documents.process import TOO_MUCH_TEXT, DocumentReader
 from gateway.routes import create_app
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import ThreadedHttpServer
@@ -446,6 +450,35 @@ HERE: dict[int, GatewayHere] = {}
 def _gateway_at(url: Any) -> "GatewayHere | None":
     """Find what answers an address in memory; a provider's own host (a test mocks it) is none, whatever its port."""
     return HERE.get(url.port or 80) if url.scheme == "http" and url.host in LOCAL_HOSTS else None
+
+
+@contextmanager
+def documents_read_here() -> Iterator[None]:
+    """Meanwhile documents are read in this process, by what a process of their own runs: its start takes a hundred
+    times as long as most documents do."""
+    one_at_a_time = threading.Lock()  # PDFium is for one thread
+
+    def found(file: DocumentFile, options: ReadOptions) -> Reading:
+        order = {"kind": file.kind, "name": file.name, "options": asdict(options)}
+        with one_at_a_time:
+            return Reading.from_json(json.loads(json.dumps(sandbox_worker._read(order, BytesIO(file.raw)))))
+
+    async def read_here(_self: DocumentReader, file: DocumentFile, options: ReadOptions, _progress: object) -> Reading:
+        try:
+            return await asyncio.to_thread(found, file, options)
+        except MemoryError:
+            raise UnreadableDocument(TOO_MUCH_TEXT) from None
+        except UnreadableDocument:
+            raise
+        except Exception as error:
+            raise UnreadableDocument(f"it is no readable {file.kind.upper()}") from error
+
+    apart = DocumentReader._read_apart
+    DocumentReader._read_apart = read_here  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        DocumentReader._read_apart = apart  # type: ignore[method-assign]
 
 
 @functools.cache

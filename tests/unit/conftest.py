@@ -1,5 +1,7 @@
 """Gateways and their providers are in memory here: no process, no socket."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.conftest import Kinds
@@ -14,12 +16,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def kinds() -> Kinds:
+def kinds() -> Iterator[Kinds]:
     """In memory: no process, no socket."""
-    from tests.support.gateway_here import GatewayHere, UpstreamHere, answer_in_memory
+    from tests.support.gateway_here import GatewayHere, UpstreamHere, answer_in_memory, documents_read_here
 
     answer_in_memory()
-    return GatewayHere, UpstreamHere
+    with documents_read_here():
+        yield GatewayHere, UpstreamHere
 
 
 @pytest.fixture(scope="module")
