@@ -362,17 +362,12 @@ def test_s13_9_a_reader_who_has_seen_enough(shop: Shop, arguments: tuple[str, ..
     """`gateway ls | head` ends quietly."""
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments, "--config", str(shop.gateway.config_path)],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        cwd=shop.gateway.directory,
-        env=scrubbed_environment(),
-        check=False,
-        timeout=60,
-    )
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (1, b"")
+    named = [*arguments, "--config", str(shop.gateway.config_path)]
+    with open(writing, "wb") as output, tempfile.TemporaryFile() as errors:
+        ended = shared_fork_server().start(named, scrubbed_environment(), shop.gateway.directory, output, errors)
+        assert ended.wait(60) == 1
+        errors.seek(0)
+        assert errors.read() == b""
 
 
 ASKED = {

@@ -5,9 +5,8 @@ import os
 import pty
 import re
 import select
+import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from tests.support.answers import Json, http, stored, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import default_config
-from tests.support.gateway_process import GatewayProcess, scrubbed_environment
+from tests.support.gateway_process import GatewayProcess, scrubbed_environment, shared_fork_server
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import PATIENCE, free_port
 
@@ -33,9 +32,9 @@ class Terminal:
         path = directory / "config.yaml"
         path.write_text(json.dumps(config))
         self._ours, theirs = pty.openpty()
-        args = [sys.executable, "-m", "gateway", "serve", "--port", str(self.port), "--config", str(path)]
+        args = ["serve", "--port", str(self.port), "--config", str(path)]
         environ = scrubbed_environment() | {"TERM": "xterm", "NO_COLOR": ""} | env
-        self.process = subprocess.Popen(args, cwd=directory, env=environ, stderr=theirs, stdout=theirs)
+        self.process = shared_fork_server().on(theirs, args, environ, directory)
         os.close(theirs)
         self.text = ""
 
@@ -50,7 +49,7 @@ class Terminal:
         return self.text.replace("\r", "").splitlines()
 
     def close(self) -> None:
-        self.process.terminate()
+        os.kill(self.process.pid, signal.SIGTERM)
         self.process.wait(20)
         os.close(self._ours)
 
@@ -156,12 +155,13 @@ def test_s9_a_host_that_is_not_here_ends_the_start(tmp_path: Path) -> None:
 def test_s9_any_free_port(tmp_path: Path, upstream: MockUpstream) -> None:
     """Port 0: the line says which one it became, and it answers there."""
     config = config_file(tmp_path, json.dumps(default_config(upstream, f"sqlite:///{tmp_path}/a.db")))
-    args = [sys.executable, "-m", "gateway", "serve", "--host", "localhost", "--port", "0", "--config", str(config)]
-    with subprocess.Popen(args, cwd=tmp_path, env=scrubbed_environment(), stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
+    args = ["serve", "--host", "localhost", "--port", "0", "--config", str(config)]
+    ours, theirs = os.pipe()
+    with open(os.devnull, "wb") as nowhere, open(theirs, "wb") as errors:
+        process = shared_fork_server().start(args, scrubbed_environment(), tmp_path, nowhere, errors)
+    with open(ours, encoding="utf-8") as told:
         try:
-            line = json.loads(process.stderr.readline())
-            assert b" 200 " in post(line["port"], CHAT)
+            assert b" 200 " in post(json.loads(told.readline())["port"], CHAT)
         finally:
-            process.terminate()
+            os.kill(process.pid, signal.SIGTERM)
             process.wait(20)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import pytest
 import yaml
 
 from tests.support import worked_example
-from tests.support.command import gateway_command
+from tests.support.command import gateway_command, printed
 from tests.support.factory import GatewayFactory
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record
 from tests.support.internal_models import InternalModels, every
@@ -35,11 +35,18 @@ def block(page: str, heading: str, fence: str) -> str:
     return found.group(1)
 
 
-def run(code: str, running: GatewayProcess, folder: Path, *command: str) -> str:
-    """What the code prints, run against the gateway in the folder."""
+def run(code: str, running: GatewayProcess, folder: Path) -> str:
+    """What the code prints, run against the gateway in the folder; in this process, which has imported the SDK."""
+    assert ADDRESS in code
+    example = compile(code.replace(ADDRESS, running.url), "README", "exec")
+    return printed(lambda: exec(example, {"__name__": "__main__"}), folder, OPENAI_API_KEY="sk-readme")
+
+
+def in_a_shell(code: str, running: GatewayProcess, folder: Path) -> str:
+    """What a command line prints."""
     assert ADDRESS in code
     environment = {**os.environ, "OPENAI_API_KEY": "sk-readme"}
-    called = [*command, code.replace(ADDRESS, running.url)]
+    called = ["bash", "-c", code.replace(ADDRESS, running.url)]
     done = subprocess.run(called, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -62,12 +69,12 @@ def test_the_example_of_files(start_gateway: GatewayFactory, upstream: MockUpstr
         + block(README, "Documents and files", "python").replace("client.chat", "print(client.chat", 1).rstrip()
         + ")"
     )
-    run(code, start_gateway(config), tmp_path, sys.executable, "-c")
+    run(code, start_gateway(config), tmp_path)
     assert "1,234" in json.dumps(upstream.last.body)
 
 
 def test_the_first_curl(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
-    output = run(block(README, "First request", "bash"), shipped, tmp_path, "bash", "-c")
+    output = in_a_shell(block(README, "First request", "bash"), shipped, tmp_path)
     assert "echo: Say hello." in output
     assert '"response_metadata"' in output
     assert upstream.chats[-1].headers["authorization"] == "Bearer sk-readme"
@@ -75,7 +82,7 @@ def test_the_first_curl(shipped: GatewayProcess, upstream: MockUpstream, tmp_pat
 
 def test_the_first_sdk_call(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
     (tmp_path / "contract.txt").write_text("Clause 14 says that the clause after it is void.")
-    output = run(block(README, "First request", "python"), shipped, tmp_path, sys.executable, "-c")
+    output = run(block(README, "First request", "python"), shipped, tmp_path)
     assert "'total_cost'" in output
     first, follow_up = upstream.chats
     assert "Clause 14 says" in first.body["messages"][-1]["content"]
@@ -85,7 +92,7 @@ def test_the_first_sdk_call(shipped: GatewayProcess, upstream: MockUpstream, tmp
 
 
 def test_the_example_of_pins(shipped: GatewayProcess, upstream: MockUpstream, tmp_path: Path) -> None:
-    output = run(block(MEMORY, "Pins", "python"), shipped, tmp_path, sys.executable, "-c")
+    output = run(block(MEMORY, "Pins", "python"), shipped, tmp_path)
     assert "How do I get in?" in output
     assert "code 4711-B" in str(upstream.chats[-1].body["messages"])
 
@@ -95,7 +102,7 @@ def test_the_quickstart_of_the_sdk(shipped: GatewayProcess, upstream: MockUpstre
     upstream.handler = models = InternalModels(every("rag_extract", extraction_query="order 4411"))
     (tmp_path / "orders.json").write_text(worked_example.orders() * 4)
     (tmp_path / "contract.md").write_text(worked_example.contract())
-    output = run(block(INTEGRATING, "OpenAI SDK", "python"), shipped, tmp_path, sys.executable, "-c")
+    output = run(block(INTEGRATING, "OpenAI SDK", "python"), shipped, tmp_path)
     assert "attachment:0:orders.json rag_extract" in output
     assert "conv_" in output
     assert len(models.planned) == 1
@@ -110,7 +117,7 @@ def test_the_quickstart_of_an_agent(shipped: GatewayProcess, upstream: MockUpstr
         return Reply(text="At noon.") if results else Reply(tool_calls=[call])
 
     upstream.handler = answer
-    output = run(block(INTEGRATING, "Agent loop", "python"), shipped, tmp_path, sys.executable, "-c")
+    output = run(block(INTEGRATING, "Agent loop", "python"), shipped, tmp_path)
     said, cost = output.rsplit(maxsplit=1)
     assert said == "At noon."
     assert Decimal(cost) > 0
@@ -118,7 +125,7 @@ def test_the_quickstart_of_an_agent(shipped: GatewayProcess, upstream: MockUpstr
     assert result["tool_call_id"] == "call_1"
 
 
-def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path) -> None:
+def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer) -> None:
     """`gateway check` takes the file, its model is managed by the window that it names, and other names are refused."""
     text = block(INTEGRATING, "Local model", "yaml").replace("http://127.0.0.1:8080/v1", upstream.base_url)
     (tmp_path / "local.yaml").write_text(text)
@@ -126,12 +133,10 @@ def test_the_quickstart_of_a_local_model(upstream: MockUpstream, tmp_path: Path)
     assert command
     done = gateway_command(*command.group(1).split(), directory=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    with GatewayProcess(yaml.safe_load(text), directory=tmp_path) as running:
+    with GatewayProcess(yaml.safe_load(text), directory=tmp_path, fork_server=fork_server) as running:
         bodies = [{"model": model, "messages": [{"role": "user", "content": "hello"}]} for model in ("gpt-4o", "local")]
         curl = f"curl -s {ADDRESS}/v1/chat/completions -H 'Content-Type: application/json' -d "
-        refused, answer = (
-            json.loads(run(f"{curl}'{json.dumps(body)}'", running, tmp_path, "bash", "-c")) for body in bodies
-        )
+        refused, answer = (json.loads(in_a_shell(f"{curl}'{json.dumps(body)}'", running, tmp_path)) for body in bodies)
     assert refused["error"]["code"] == "model_not_found"
     assert [chat.body["model"] for chat in upstream.chats] == ["qwen3"]
     assert answer["response_metadata"]["cost"]["total_cost"] == 0
@@ -142,7 +147,7 @@ def test_the_example_of_replays(shipped: GatewayProcess, upstream: MockUpstream,
     """What a turn was sent, an estimate, and a replay with another instruction."""
     code = re.search(r"^```python\n(.*?)^```", (ROOT / "docs/replay.md").read_text(), re.DOTALL | re.MULTILINE)
     assert code
-    output = run(code.group(1), shipped, tmp_path, sys.executable, "-c")
+    output = run(code.group(1), shipped, tmp_path)
     assert "'Write to the board of the lamp works.'" in output
     assert "{'min': " in output
     assert "'status': 'complete'" in output

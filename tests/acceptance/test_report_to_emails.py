@@ -3,16 +3,16 @@ do not, by the official client alone."""
 
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
+import runpy
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.support.answers import Json, exact, http
+from tests.support.command import printed
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Record, Reply
 
@@ -51,11 +51,12 @@ def asked(record: Record) -> str:
 
 def run(gateway: GatewayProcess, *arguments: str) -> str:
     """What the example prints."""
-    environment = {**os.environ, "OPENAI_API_KEY": "sk-example", "OPENAI_BASE_URL": gateway.base_url}
-    command = [sys.executable, str(EXAMPLE / "report_to_emails.py"), "--model", "gpt-4o", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    program = EXAMPLE / "report_to_emails.py"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [str(program), "--model", "gpt-4o", *arguments])
+        patch.syspath_prepend(str(EXAMPLE))
+        example = partial(runpy.run_path, str(program), run_name="__main__")
+        return printed(example, EXAMPLE, OPENAI_API_KEY="sk-example", OPENAI_BASE_URL=gateway.base_url)
 
 
 def compared(output: str, row: str) -> list[str]:

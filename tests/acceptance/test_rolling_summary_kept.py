@@ -1,6 +1,5 @@
 """What is kept of summaries, with two gateways, deletions and ends at the wrong moment (guarantee §11.13)."""
 
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,7 +150,7 @@ def test_the_example_of_the_page(
     configured = yaml.safe_load(block(page, "An example", "yaml"))
     gateway = start_gateway(configured)
     code = block(page, "An example", "python")
-    printed = run(code, gateway, tmp_path, sys.executable, "-c").splitlines()
+    printed = run(code, gateway, tmp_path).splitlines()
     assert len(printed) == 13
     assert all(line.startswith(("{} 0", "{'prompt_tokens'")) for line in printed)
     wait_until(lambda: len(models.summarized) == 1, "the summarizer is asked once")

@@ -12,6 +12,7 @@ import pytest
 from tests.support.answers import assistant, conversation_of, http, stored, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import PATIENCE, wait_until
@@ -48,7 +49,7 @@ def test_s9_no_configuration_at_all(upstream: MockUpstream, tmp_path: Path, make
 
 
 def test_s9_the_operators_key_of_the_environment(
-    upstream: MockUpstream, tmp_path: Path, make_client: ClientFactory
+    upstream: MockUpstream, tmp_path: Path, make_client: ClientFactory, fork_server: ForkServer
 ) -> None:
     """`OPENAI_API_KEY` and `DATABASE_URL` count without any file."""
     env = {
@@ -56,7 +57,7 @@ def test_s9_the_operators_key_of_the_environment(
         "OPENAI_API_KEY": "sk-operator",
         "DATABASE_URL": f"sqlite:///{tmp_path / 'elsewhere.db'}",
     }
-    with GatewayProcess(None, env, directory=tmp_path) as gateway:
+    with GatewayProcess(None, env, directory=tmp_path, fork_server=fork_server) as gateway:
         make_client(gateway, "sk-mine").chat.completions.create(model="gpt-4o", messages=ASK)
         assert upstream.last.headers["authorization"] == "Bearer sk-operator"
     assert (tmp_path / "elsewhere.db").exists()

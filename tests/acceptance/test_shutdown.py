@@ -254,6 +254,6 @@ def test_an_end_while_the_server_is_still_warmed_up(start_gateway: GatewayFactor
     served = {"model": "anthropic/claude-sonnet-4-5", "api_base": "http://127.0.0.1:9", "api_key": "sk-x"}
     gateway = start_gateway({"model_list": [{"model_name": "claude", "litellm_params": served}]})
     time.sleep(1.0)
-    assert gateway.terminate() == 0
+    assert gateway.terminate(PATIENCE) == 0
     assert "Traceback" not in gateway.log_text()
     assert logged(gateway, "shut_down")

@@ -28,7 +28,7 @@ CHAT: dict[str, Any] = {"model": "small", "messages": [user("hello there")]}
 @pytest.fixture
 def gateway(start_gateway: GatewayFactory, postgres: Postgres) -> GatewayProcess:
     """Two workers on an empty database."""
-    started = start_gateway({"storage": {"url": postgres.new_database()}, "server": {"workers": WORKERS}})
+    started = start_gateway({"storage": {"url": postgres.empty_database()}, "server": {"workers": WORKERS}})
     wait_until(lambda: len(workers(started)) == WORKERS, "both workers")
     return started
 
@@ -142,7 +142,7 @@ def test_s9_7_a_second_signal_hurries_all(gateway: GatewayProcess, upstream: Moc
 
 def test_s9_7_two_starts_at_once_do_not_share_a_port(gateway: GatewayProcess, postgres: Postgres) -> None:
     """The lock holds from before the first worker listens, and as long as a worker lives."""
-    port, url = free_port(), postgres.new_database()
+    port, url = free_port(), postgres.empty_database()
     config = {**(gateway.config or {}), "storage": {"url": url}}
     both = [GatewayProcess(config, gateway.env, port=port) for _ in range(2)]
     try:

@@ -1,9 +1,15 @@
 """The `gateway` command as a user types it."""
 
+import contextlib
+import gc
+import io
 import subprocess
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import pytest
 
 from tests.support.gateway_process import scrubbed_environment, shared_fork_server
 
@@ -25,6 +31,27 @@ def gateway_command(
         timeout=60,
         check=False,
     )
+
+
+def printed(work: Callable[[], object], directory: Path, **environment: str) -> str:
+    """What an example prints that speaks through an SDK; in this process, where that is imported already.
+
+    Raises:
+        SystemExit: it ends otherwise than well.
+    """
+    output = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # examples close nothing
+        patch.chdir(directory)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        try:
+            work()
+        except SystemExit as end:
+            if end.code:
+                raise
+        gc.collect()
+    return output.getvalue()
 
 
 def config_file(directory: Path, text: str) -> Path:
