@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.migrate import migrate, migrations_folder, revision_of
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
-from tests.support.gateway_process import scrubbed_environment
+from tests.support.command import gateway_command
 
 
 @pytest.fixture
@@ -119,10 +118,8 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty: DatabaseTrans
     assert await empty.run(tables) <= {"completions", "alembic_version"}
 
 
-def gateway_migrate(empty_storage_url: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    environment = scrubbed_environment() | {"DATABASE_URL": empty_storage_url}
-    command = [sys.executable, "-m", "gateway", "migrate"]
-    return subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=60)
+def gateway_migrate(url: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    return gateway_command("migrate", directory=directory, env={"DATABASE_URL": url})
 
 
 def test_the_command_migrates_once_and_says_so_the_second_time(empty_storage_url: str, tmp_path: Path) -> None:

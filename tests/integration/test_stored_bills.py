@@ -24,7 +24,7 @@ from tests.support.agent_loop import Agent
 from tests.support.in_process import InProcess
 
 Json = dict[str, Any]
-FEW, MANY = 10, 60
+FEW, MANY = 10, 35
 MAX_TIMES = 1.5
 """Of the bytes of a bill after `FEW` steps, those after `MANY`: ids, figures and numbers have a few digits more."""
 SMALL_WINDOW = 6000

@@ -1,7 +1,7 @@
 """What a turn of a long conversation costs the database, where what was forwarded is frozen (guarantee §4 I7)."""
 
 import statistics
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,27 +17,38 @@ GROWN, MEASURED = 24, 8
 """Turns by which the long one has grown since it was told, each of which may leave a frame; and turns measured."""
 
 
-@pytest.mark.parametrize(
-    "form", [form for form in FORMS if form.name in ("id", "session", "agent-id", "agent-id-all", "agent-all")]
-)
-def test_s4_i7_a_turn_reads_and_writes_no_more_however_long_the_conversation(form: Form, tmp_path: Path) -> None:
-    """By id, by session and sent again, at 20 and at 600 messages: as many statements, rows and bytes."""
-    database = Sqlite(tmp_path)
+COUNTED = [form for form in FORMS if form.name in ("id", "session", "agent-id", "agent-id-all", "agent-all")]
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Sqlite]]:
+    """A client of a gateway whose work is counted, and the database where it is."""
+    folder = tmp_path_factory.mktemp("counted")
+    database = Sqlite(folder)
     with MockUpstream() as upstream:
         upstream.handler, upstream.strict, upstream.count_prompt = answering, False, prompt_tokens
         config = gateway_config(int(upstream.url.rpartition(":")[2]), store=True)
         config["storage"] = {"url": database.url}
         config["context"] = {**config.get("context", {}), "recall_bytes": 0}  # a read of its own, bounded by itself
-        short, long = Talk(form, 1), Talk(form, 2)
-        with database.counting(config, tmp_path) as gateway:
+        with database.counting(config, folder) as gateway:
             client = Client(gateway.port)
-            short.begin(client, SHORT, at_once=False)
-            long.begin(client, LONG)
-            for _ in range(GROWN):
-                long.turn(client)
-            done = {talk: _work(talk, client, database) for talk in (short, long)}
+            yield client, database
             client.close()
-    few, many = done[short], done[long]
+
+
+@pytest.mark.parametrize("form", COUNTED, ids=[form.name for form in COUNTED])
+def test_s4_i7_a_turn_reads_and_writes_no_more_however_long_the_conversation(
+    form: Form, counted: tuple[Client, Sqlite]
+) -> None:
+    """By id, by session and sent again, at 20 and at 600 messages: as many statements, rows and bytes."""
+    client, database = counted
+    own = 2 * COUNTED.index(form)
+    short, long = Talk(form, own + 1), Talk(form, own + 2)
+    short.begin(client, SHORT, at_once=False)
+    long.begin(client, LONG)
+    for _ in range(GROWN):
+        long.turn(client)
+    few, many = (_work(talk, client, database) for talk in (short, long))
     assert 0 < many.statements <= few.statements
     assert many.rows <= 1.2 * few.rows
     assert many.written <= 1.3 * few.written

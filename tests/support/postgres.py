@@ -37,15 +37,20 @@ class Postgres:
         """Args: the URL of a database to which a user may connect that may create others."""
         self.admin_url = _with_driver(admin_url)
         self._databases: list[str] = []
-        self._migrated: str | None = None
+        self.migrated: str | None = None
+        """The database of which new ones are copies."""
 
     def new_database(self) -> str:
         """The URL (`postgresql+asyncpg://…`) of a fresh database on the current schema; dropped with `drop_all`."""
-        if self._migrated is None:
+        self.prepare()
+        return self._create(f'TEMPLATE "{self.migrated}"')
+
+    def prepare(self) -> None:
+        """Make the database of which new ones are copies."""
+        if self.migrated is None:
             migrated = self.empty_database()
             migrate_at(migrated)
-            self._migrated = urlsplit(migrated).path[1:]
-        return self._create(f'TEMPLATE "{self._migrated}"')
+            self.migrated = urlsplit(migrated).path[1:]
 
     def empty_database(self) -> str:
         """The same without anything in it."""
@@ -78,7 +83,8 @@ class Postgres:
 class PostgresProcess(Postgres, ChildProcess):
     """A PostgreSQL of our own, which tests may also `pause`, `kill9` and `start` again with its data."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, like: "PostgresProcess | None" = None) -> None:
+        """`like`: one that has ended in order, with whose data it begins."""
         self.port = free_port()
         Postgres.__init__(self, f"postgresql://postgres@127.0.0.1:{self.port}/postgres")
         ChildProcess.__init__(self, directory / "postgres.log")
@@ -87,7 +93,10 @@ class PostgresProcess(Postgres, ChildProcess):
         if self._user is not None:
             os.chown(directory, self._user.pw_uid, self._user.pw_gid)
         self._install = _reachable_install(directory, self._user)
-        self._initialise()
+        if like is None:
+            self._initialise()
+        else:
+            self._begin_like(like)
 
     def start(self) -> None:
         """Start on the port and the data from before, and wait until it takes connections."""
@@ -138,6 +147,10 @@ class PostgresProcess(Postgres, ChildProcess):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(backend, number)
         return backends
+
+    def _begin_like(self, other: "PostgresProcess") -> None:
+        self.migrated = other.migrated
+        subprocess.run(["cp", "-Rp", other._data, self._data], check=True)
 
     def _initialise(self) -> None:
         command = [
