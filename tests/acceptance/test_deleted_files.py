@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from gateway.storage.database import schema
-from tests.chaos.audit import rows
+from tests.chaos.audit import all_rows, rows
 from tests.support.answers import Json, http, user
 from tests.support.documents import docx, prose
 from tests.support.factory import GatewayFactory
@@ -67,9 +66,8 @@ def asked(gateway: GatewayProcess, **body: Any) -> Json:
 def in_database(url: str) -> list[str]:
     """Columns that hold the canary, and files of SQLite."""
     found = []
-    for table in schema.metadata.sorted_tables:
-        for row in rows(url, f"SELECT * FROM {table.name}"):
-            found += [f"{table.name}.{name}" for name, value in row.items() if CANARY in _text(value)]
+    for table, each in all_rows(url).items():
+        found += [f"{table}.{name}" for row in each for name, value in row.items() if CANARY in _text(value)]
     if url.startswith("sqlite"):
         folder = Path(url.partition("///")[2]).parent
         found += [each.name for each in folder.glob("gateway.db*") if CANARY.encode() in each.read_bytes()]

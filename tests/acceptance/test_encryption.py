@@ -9,8 +9,7 @@ import pytest
 from openai import OpenAI
 from redis import Redis
 
-from gateway.storage.database import schema
-from tests.chaos.audit import rows
+from tests.chaos.audit import all_rows
 from tests.integration.context.test_tool_loop import TOOLS, call, calls, result
 from tests.support.answers import Json, http, user
 from tests.support.command import gateway_command
@@ -71,9 +70,8 @@ def lived_in(gateway: GatewayProcess, upstream: MockUpstream) -> str:
 def in_clear(storage_url: str) -> list[str]:
     """Columns with the canary, by table."""
     found = set()
-    for table in schema.metadata.sorted_tables:
-        for row in rows(storage_url, f"SELECT * FROM {table.name}"):
-            found |= {f"{table.name}.{name}" for name, value in row.items() if IN_CLEAR.search(_text(value))}
+    for table, each in all_rows(storage_url).items():
+        found |= {f"{table}.{name}" for row in each for name, value in row.items() if IN_CLEAR.search(_text(value))}
     return sorted(found)
 
 

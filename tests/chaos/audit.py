@@ -1,8 +1,11 @@
 """What a database must look like whenever the gateway has been killed: whole turns, each with its bill."""
 
+import contextlib
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
+from gateway.storage.database import schema
 from tests.support.postgres import Postgres
 
 UNBILLED = "SELECT id FROM messages WHERE request_id NOT IN (SELECT request_id FROM ledger)"
@@ -45,14 +48,21 @@ RULES = {
 
 def rows(storage_url: str, sql: str) -> list[dict[str, Any]]:
     """The rows of one question to the database, past the gateway."""
-    if storage_url.startswith("sqlite"):
-        connection = sqlite3.connect(storage_url.removeprefix("sqlite:///"), timeout=10)
-        try:
-            connection.row_factory = sqlite3.Row
-            return [dict(zip(row.keys(), row, strict=True)) for row in connection.execute(sql)]
-        finally:
-            connection.close()
-    return Postgres(storage_url).query(storage_url, sql)
+    return _asked(storage_url, [sql])[0]
+
+
+def all_rows(storage_url: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table."""
+    names = [table.name for table in schema.metadata.sorted_tables]
+    return dict(zip(names, _asked(storage_url, [f"SELECT * FROM {name}" for name in names]), strict=True))
+
+
+def _asked(storage_url: str, questions: Sequence[str]) -> list[list[dict[str, Any]]]:
+    if not storage_url.startswith("sqlite"):
+        return Postgres(storage_url).queries(storage_url, questions)
+    with contextlib.closing(sqlite3.connect(storage_url.removeprefix("sqlite:///"), timeout=10)) as connection:
+        connection.row_factory = sqlite3.Row
+        return [[dict(zip(row.keys(), row, strict=True)) for row in connection.execute(each)] for each in questions]
 
 
 def broken_rules(storage_url: str) -> dict[str, list[dict[str, Any]]]:

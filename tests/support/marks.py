@@ -1,6 +1,18 @@
 """Which runs of a test belong to `make test`."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
+
+
+def each_in_turn(rows: Sequence[tuple[Any, ...]], columns: Sequence[Any]) -> list[Any]:
+    """Each row with one column behind it in `make test`, in turn; with all of them in `make chaos`."""
+    return [
+        pytest.param(*row, column, marks=[] if number % len(columns) == place else pytest.mark.chaos)
+        for number, row in enumerate(rows)
+        for place, column in enumerate(columns)
+    ]
 
 
 def few_or_many(few: int, many: int) -> pytest.MarkDecorator:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -69,11 +70,15 @@ class Postgres:
 
     def query(self, url: str, sql: str, *args: Any) -> list[dict[str, Any]]:
         """Run one statement on the database at `url` and return its rows; blocks, also inside a loop."""
+        return self.queries(url, [sql], *args)[0]
 
-        async def run() -> list[dict[str, Any]]:
+    def queries(self, url: str, statements: Sequence[str], *args: Any) -> list[list[dict[str, Any]]]:
+        """The same of several, on one connection."""
+
+        async def run() -> list[list[dict[str, Any]]]:
             connection = await asyncpg.connect(_with_driver(url).replace("+asyncpg", "", 1))
             try:
-                return [dict(row) for row in await connection.fetch(sql, *args)]
+                return [[dict(row) for row in await connection.fetch(each, *args)] for each in statements]
             finally:
                 await connection.close()
 

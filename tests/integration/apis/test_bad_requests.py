@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.storage.database import schema
-from tests.chaos.audit import rows
+from tests.chaos.audit import all_rows
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -271,8 +270,8 @@ def stored(gateway: GatewayProcess) -> dict[str, list[str]]:
     storage."""
     assert gateway.config is not None
     url = gateway.config["storage"]["url"]
-    tables = [table.name for table in schema.metadata.sorted_tables if table.name not in ("processes", "secrets")]
-    return {name: sorted(map(repr, rows(url, f"SELECT * FROM {name}"))) for name in tables}
+    tables = all_rows(url).items()
+    return {name: sorted(map(repr, found)) for name, found in tables if name not in ("processes", "secrets")}
 
 
 @pytest.mark.parametrize("why", [*REFUSALS, "no JSON"])

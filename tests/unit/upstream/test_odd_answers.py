@@ -20,6 +20,7 @@ from tests.support.faults.words import CHAT as CHAT_WORDS
 from tests.support.faults.words import RESPONSES as RESPONSES_WORDS
 from tests.support.faults.words import Words
 from tests.support.gateway_process import GatewayProcess
+from tests.support.marks import each_in_turn
 from tests.support.mock_upstream import MockUpstream
 from tests.support.odd_answers import ODD, Odd, chunk, ended, stream_of, thought
 from tests.support.odd_clients import CLIENTS, Client, Heard
@@ -109,8 +110,7 @@ CROSSED = (
 FORMS += [(name, streamed, True) for name in CROSSED for streamed in (False, True)]
 
 
-@pytest.mark.parametrize("edge", CLIENTS)
-@pytest.mark.parametrize(("name", "streamed", "crossed"), FORMS)
+@pytest.mark.parametrize(("name", "streamed", "crossed", "edge"), each_in_turn(FORMS, [*CLIENTS]))
 def test_s1_9_an_odd_answer_is_mended_and_taken_back(
     odd_gateway: OddGateway, name: str, edge: str, streamed: bool, crossed: bool
 ) -> None:
