@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 import httpx
 import httpx2
+import pytest
 
 from gateway.api.server.fast_router import CLIENT, App, ShutdownState
 from gateway.core.config.loading import load_settings
@@ -473,12 +474,9 @@ def documents_read_here() -> Iterator[None]:
         except Exception as error:
             raise UnreadableDocument(f"it is no readable {file.kind.upper()}") from error
 
-    apart = DocumentReader._read_apart
-    DocumentReader._read_apart = read_here  # type: ignore[method-assign]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DocumentReader, "_read_apart", read_here)
         yield
-    finally:
-        DocumentReader._read_apart = apart  # type: ignore[method-assign]
 
 
 @functools.cache
