@@ -44,6 +44,7 @@ from gateway.core.types.bill import (
     PlanComparison,
 )
 from gateway.core.types.chat import ChatRequest
+from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.upstreams import CallScope
 from gateway.core.types.window import (
@@ -112,7 +113,7 @@ class MeasuredInputs:
     """What a context is made of, and its size before anything is left out.
 
     `unreduced` is what was forwarded before as it was, and all that is new in full (guarantee §5: what is decided is
-    decided on that).
+    decided on that). `without_room` is the same before results left near the end of a window that had none for it.
     """
 
     inputs: ContextInputs
@@ -122,12 +123,18 @@ class MeasuredInputs:
     tools: FittingSteps
     finder: PassageFinder
     unreduced: FullPrompt
+    without_room: FullPrompt | None = None
 
     def having(self, **changes: Any) -> Self:
         """The same with these fields of the material changed."""
         material = replace(self.material, **changes)
         unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(self.inputs))
-        return replace(self, material=material, unreduced=unreduced)
+        return replace(self, material=material, unreduced=unreduced, without_room=None)
+
+    @property
+    def known(self) -> int:
+        """How many of the messages an earlier request forwarded."""
+        return _known(self.inputs.history, self.material)
 
     @property
     def answers(self) -> int:
@@ -199,7 +206,7 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     material = bounded(material, inputs.budget.turns, shown)
     # What the client clears behind the window takes what is referred to with it (guarantee §4 I8).
     material = material.in_full(material.references.keys() if clears_exactly(request) else material.dangling)
-    if tokens is not None and (history.stored or history.unread):
+    if tokens is not None and (history.stored or history.unread or (is_weighed and _known(history, material))):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
         low_water = MIN_CACHED if is_weighed else int(settings.low_water * tokens)  # deeper is always cheaper
@@ -236,6 +243,15 @@ def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens:
         return None
     has_results = any(each.artifact_type is of_tools for each in material.placed)
     return cache_rates(inputs.facts.prices, prompt_tokens) if has_results else None
+
+
+def _known(history: ConversationHistory, material: WindowInputs) -> int:
+    """How many messages an earlier request forwarded: those that are stored; where none is, all up to the last answer
+    of a branch whose costs are known."""
+    if history.stored or history.costs is None:
+        return history.stored
+    messages = material.messages
+    return next((at + 1 for at in range(len(messages) - 2, -1, -1) if messages[at].role == "assistant"), 0)
 
 
 def _shares(inputs: ContextInputs) -> Sequence[float]:
@@ -369,14 +385,14 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOutTokens | None:
         return None
     counting, whole, sent = measured.counting, measured.unreduced.forwarded, fitted.forwarded
     same, _ = _frozen_prefix(measured, fitted)
-    unchanged, stored = counting.nearly(ForwardedMessages(same, [])), measured.inputs.history.stored
+    unchanged, known = counting.nearly(ForwardedMessages(same, [])), measured.known
     if not fitted.new_pass:
-        change = _difference(counting, whole, sent)
+        change = difference(counting, whole, sent)
         return LeftOutTokens(before + change, 0 if passed == PAID else max(0, change), unchanged)
     everything = before + counting.nearly(whole)
     window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
-    fresh = counting.nearly(_since(whole, stored)) - counting.nearly(_since(sent, stored))
+    fresh = counting.nearly(_since(whole, known)) - counting.nearly(_since(sent, known))
     return LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged)
 
 
@@ -384,17 +400,17 @@ def _spared_tokens(proposal: WindowProposal, fitted: PackedWindow) -> int:
     """Tokens that a plan leaves out beyond what the heuristic does."""
     one, other = proposal.fitted.forwarded, fitted.forwarded
     if one.indexes == other.indexes:  # the rest of the messages is the same, and may only be estimated
-        return _difference(proposal.measured.counting, one, other)
+        return difference(proposal.measured.counting, one, other)
     return proposal.fitted.tokens - fitted.tokens
 
 
 def _frozen_prefix(measured: MeasuredInputs, fitted: PackedWindow) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The messages that an earlier request forwarded, so that a provider may have cached them: those with which this
     one begins, too, and the others."""
-    before, stored = measured.unreduced.forwarded, measured.inputs.history.stored
-    if not any(0 <= index < stored for index in before.indexes):
+    before, known = measured.unreduced.forwarded, measured.known
+    if not any(0 <= index < known for index in before.indexes):
         return [], []  # nothing but system messages was there before
-    old = [message for index, message in zip(before.indexes, before.messages, strict=True) if index < stored]
+    old = [message for index, message in zip(before.indexes, before.messages, strict=True) if index < known]
     same = 0
     for one, other in zip(old, fitted.forwarded.messages, strict=False):
         if one is not other and one != other:
@@ -403,7 +419,7 @@ def _frozen_prefix(measured: MeasuredInputs, fitted: PackedWindow) -> tuple[list
     return old[:same], old[same:]
 
 
-def _difference(counting: PromptCounter, whole: ForwardedMessages, sent: ForwardedMessages) -> int:
+def difference(counting: PromptCounter, whole: ForwardedMessages, sent: ForwardedMessages) -> int:
     """Tokens by which the messages of one are longer than the same messages of the other."""
     pairs = zip(whole.messages, sent.messages, strict=True)
     differing = [(one, other) for one, other in pairs if one is not other and one != other]

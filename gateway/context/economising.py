@@ -11,6 +11,7 @@ from typing import Any
 from gateway.billing.economy.kept_results import (
     READ_WITHIN,
     READ_WITHIN_COLD,
+    READ_WITHIN_PASS,
     changed_files,
     kept_results,
     named_files,
@@ -19,7 +20,9 @@ from gateway.billing.economy.kept_results import (
 from gateway.billing.economy.passes import (
     COLD_AGE,
     PAID_AGE,
+    ROOM_AGE,
     CarriedResult,
+    cleared_for_room,
     cleared_when_cold,
     cleared_when_paid,
     credit,
@@ -28,14 +31,22 @@ from gateway.billing.economy.rates import LIFETIME, CacheRates, cache_lifetime
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
 from gateway.context.assembly.block import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
-from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, clears_exactly, economic_rates
+from gateway.context.build import (
+    FinalFit,
+    MeasuredInputs,
+    WindowProposal,
+    clears_exactly,
+    difference,
+    economic_rates,
+)
+from gateway.context.window.fit import counted, fits_compacted
 from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import AUTO, COLD, PAID, BranchCosts, EconomyNote, PassKind
 from gateway.core.types.items import SIGNED
 from gateway.core.types.tool_steps import calls_of, text_of
-from gateway.core.types.window import ArtifactRendering, PackedWindow
+from gateway.core.types.window import ArtifactRendering, PackedWindow, WindowInputs, WindowSelection
 
 MESSAGE_TOKENS = 4
 ARGUMENT_CHARS = 80
@@ -47,6 +58,40 @@ READS = re.compile(r"read|view|open|file", re.IGNORECASE)
 RUNS = re.compile(r"cat|search|grep|edit|write|patch|shell|bash|exec|command|terminal", re.IGNORECASE)
 """How others are named whose results may hold one."""
 log = get_logger("gateway.context.economising")
+
+
+def with_room(measured: MeasuredInputs) -> MeasuredInputs:
+    """The request with room made near the end of its window, where it has none and that is cheaper than to decide all
+    anew (`context.economy: auto`). A fault in it costs the saving, never the answer."""
+    try:
+        return _with_room(measured)
+    except Exception as fault:  # noqa: BLE001 - all is decided anew
+        log.fault("economy_failed", fault, request_id=measured.inputs.request.request_id)
+        return measured
+
+
+def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
+    full, limits, material = measured.unreduced, measured.limits, measured.material
+    costs, usable = measured.inputs.history.costs, limits.usable
+    rates = economic_rates(measured.inputs, material, full.tokens)
+    if rates is None or costs is None or usable is None or measured.inputs.request.options.economy != AUTO:
+        return measured
+    if material.has_memory_due or material.moves or _is_cold(measured) or _may_not_change(measured):
+        return measured
+    if any(message.shown_in_full for message in material.messages[: material.current]):
+        return measured  # old blocks leave before anything is reduced (guarantee §4 I5)
+    fitting = WindowFitter(material, limits, measured.counting, measured.tools)
+    prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded, exact=False))
+    for read_within in (READ_WITHIN_PASS, 0):
+        chosen = prompt.cleared_for_room(usable, rates, costs, read_within)
+        gone = prompt.with_references(chosen, ROOM_AGE, read_within)
+        if not gone:
+            continue
+        without, selection = _without(material, full.selection, gone)
+        made = counted(without, selection, limits, measured.counting, measured.tools)
+        if not (made.new_pass or fits_compacted(fitting, full.selection)):
+            return replace(measured, material=without, unreduced=made, without_room=full)
+    return measured
 
 
 def economised(proposal: WindowProposal, final: FinalFit) -> tuple[WindowProposal, FinalFit]:
@@ -69,17 +114,24 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     is_cold, is_made = _is_cold(measured), inputs.request.options.economy == AUTO
     clearable = costs.clearable if costs is not None and not is_made else 0
     note = EconomyNote(inputs.request.options.economy, is_cold, clearable=clearable)
+    if (before := measured.without_room) is not None:
+        measured = replace(measured, unreduced=before, without_room=None)
+        if not final.fitted.new_pass:
+            cleared = difference(measured.counting, before.forwarded, final.fitted.forwarded)
+            note = replace(note, passed=PAID, cleared=cleared)
+        return measured, replace(final, economy=note)
     as_it_is = measured, replace(final, economy=note)
     may_buy = is_made and costs is not None and credit(costs) > 0
     if not (is_cold or may_buy) or final.fitted.new_pass or _may_not_change(measured):
         return as_it_is
-    prompt = _PromptFigures(measured, final)
+    prompt = _PromptFigures(measured, final.fitted)
     if not is_made:
         spared = sum(each.spared for each in prompt.cleared_when_cold())
         return measured, replace(final, economy=replace(note, clearable=spared))
     kind: PassKind = COLD if is_cold else PAID
+    age, read_within = (COLD_AGE, READ_WITHIN_COLD) if is_cold else (PAID_AGE, READ_WITHIN)
     chosen = prompt.cleared_when_cold() if is_cold or costs is None else prompt.cleared_when_paid(rates, costs)
-    gone = prompt.with_references({prompt.indexes[each.index] for each in chosen}, kind) if chosen else set()
+    gone = prompt.with_references(chosen, age, read_within)
     if not gone:
         return as_it_is
     changed, fitted = _cleared(measured, final, gone)
@@ -115,9 +167,10 @@ def _may_not_change(measured: MeasuredInputs) -> bool:
 class _PromptFigures:
     """A prompt and its tool results, in figures; `indexes` are those of its messages in the conversation."""
 
-    def __init__(self, measured: MeasuredInputs, final: FinalFit) -> None:
-        self._measured, fitted = measured, final.fitted
+    def __init__(self, measured: MeasuredInputs, fitted: PackedWindow) -> None:
+        self._measured = measured
         self.indexes = fitted.forwarded.indexes
+        self._known = sum(index < measured.known for index in self.indexes)
         self._sizes = _sizes(fitted)
         self._uses = tool_uses(measured.material, measured.inputs.history.costs)
         self._carried = self._found(fitted)
@@ -129,21 +182,27 @@ class _PromptFigures:
 
     def cleared_when_paid(self, rates: CacheRates, costs: BranchCosts) -> list[CarriedResult]:
         """What a pass clears that is bought."""
-        known = sum(index < self._measured.inputs.history.stored for index in self.indexes)
-        figures = (self._sizes, known, rates, self._measured.answers, costs)
+        figures = (self._sizes, self._known, rates, self._measured.answers, costs)
         if not cleared_when_paid(self._carried, *figures):  # whatever must stay, it would not pay
             return []
         return cleared_when_paid(self._without_kept(self._carried, READ_WITHIN), *figures)
 
-    def with_references(self, gone: set[int], kind: PassKind) -> set[int]:
+    def cleared_for_room(
+        self, budget: int, rates: CacheRates, costs: BranchCosts, read_within: int
+    ) -> list[CarriedResult]:
+        """What leaves near the end of a window that has no room."""
+        free = self._without_kept(self._carried, read_within)
+        return cleared_for_room(free, self._sizes, self._known, rates, budget, costs)
+
+    def with_references(self, chosen: Sequence[CarriedResult], age: int, read_within: int) -> set[int]:
         """These results, by the indexes of their messages, with those that refer to them and may leave, too; without
         those that a result which stays refers to, itself or through others (guarantee §4 I8): it would bring back as
         much as they take away."""
+        gone = {self.indexes[each.index] for each in chosen}
         references = sorted((index, targets or ()) for index, targets in self._measured.material.references.items())
-        if not references:
+        if not gone or not references:
             return gone
-        age, read = (COLD_AGE, READ_WITHIN_COLD) if kind == COLD else (PAID_AGE, READ_WITHIN)
-        free = self._without_kept(self._carried, read)
+        free = self._without_kept(self._carried, read_within)
         may_leave = {self.indexes[each.index] for each in free if each.age >= age} | gone
         held: set[int] = set()
         for index, targets in reversed(references):  # each refers to what stands before it
@@ -189,18 +248,26 @@ def _chars(message: dict[str, Any]) -> int:
 
 
 def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tuple[MeasuredInputs, PackedWindow]:
-    """The same window with these results as labels. What an earlier request forwarded in another form has to be worded
-    anew, so that form is taken off."""
-    material = measured.material.in_full(indexes)
-    fitting, fitted = WindowFitter(material, measured.limits, measured.counting, measured.tools), final.fitted
+    """The same window with these results as labels."""
+    fitted = final.fitted
+    material, selection = _without(measured.material, fitted.selection, indexes)
+    fitting = WindowFitter(material, measured.limits, measured.counting, measured.tools)
+    made = fitting.fitted(selection, exact=fitted.exact)
+    return replace(measured, material=material), replace(made, moved=fitted.moved, guarded=fitted.guarded)
+
+
+def _without(
+    material: WindowInputs, selection: WindowSelection, indexes: set[int]
+) -> tuple[WindowInputs, WindowSelection]:
+    """The material, and the selection with these results as labels. What an earlier request forwarded in another form
+    has to be worded anew, so that form is taken off."""
+    material = material.in_full(indexes)
     gone = {
         artifact.artifact_id: ArtifactRendering(artifact, ProcessingStrategy.EXCLUDE)
         for artifact in material.placed
         if artifact.place.message in indexes and artifact.artifact_type is ArtifactType.TOOL_RESULT
     }
-    selection = replace(fitted.selection, renderings=fitted.selection.renderings | gone)
-    made = fitting.fitted(selection, exact=fitted.exact)
-    return replace(measured, material=material), replace(made, moved=fitted.moved, guarded=fitted.guarded)
+    return material, replace(selection, renderings=selection.renderings | gone)
 
 
 def shaped_on_arrival(measured: MeasuredInputs, final: FinalFit) -> FinalFit:

@@ -21,7 +21,7 @@ from gateway.context.build import (
     measure,
 )
 from gateway.context.context_hooks import NO_HOOKS, ContextHooks
-from gateway.context.economising import economised
+from gateway.context.economising import economised, with_room
 from gateway.context.gather import (
     INLINE_CHARS,
     ContextGatherer,
@@ -248,6 +248,8 @@ class ContextManager:
         small, counter = inputs.is_small, self._counters.counter(inputs.facts)
         with self._spans("fit"):
             measured = await ranking.run(small, measure, inputs, counter, ranking)
+            if measured.unreduced.new_pass:
+                measured = await ranking.run(small, with_room, measured)
             planners = None
             if self._planning is not None and may_be_planned(inputs.request.options, measured.material):
                 planners = self._planning.planners(inputs.request, access)

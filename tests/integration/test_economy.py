@@ -327,6 +327,26 @@ async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, st
     assert all(sum(saved[:n]) >= -Decimal("0.005") * agent.unmanaged for n in range(len(saved)))
 
 
+async def test_s4_i7_a_session_that_is_full_late_is_hardly_dearer(world: World, store: bool) -> None:
+    """Whenever it ends behind that; what made room stays as it is, until a pass pays that decides all anew."""
+    agent = Agent(world, store=store)
+    agent.said.append({"role": "user", "content": "Mend the lock."})
+    await agent.steps(16)
+    await agent.steps(1, words=1500, name="bash")
+    await agent.steps(1, words=500, name="bash")
+    assert agent.breaks == []
+    agent.context["max_input_tokens"] = agent.bills[-1]["context_utilization"]["tokens_used"] + 300
+    for _ in range(3):
+        await agent.steps(1, words=500, name="bash")
+        assert agent.paid <= Decimal("1.01") * agent.unmanaged
+    first, *later = agent.forwarded[-3:]
+    assert labels(first) == [2 * 17]
+    assert [each["pass"] for each in agent.economics if "pass" in each][:1] == ["paid"]
+    assert all(each[: len(first)] == first for each in later)
+    told = sum(Decimal(each["net_saving"]) for each in agent.economics)
+    assert abs(agent.unmanaged - agent.paid - told) < Decimal("0.002") * agent.unmanaged
+
+
 @pytest.mark.parametrize(("mode", "clears"), [("simple", True), ("off", False)])
 async def test_s2_mode_off_clears_nothing_of_the_conversation_that_it_names(
     world: World, mode: str, clears: bool

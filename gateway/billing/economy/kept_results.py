@@ -12,9 +12,9 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.bill import BranchCosts, ResultMarks
 from gateway.core.types.window import WindowInputs
 
-EDITED_WITHIN = 50
+EDITED_WITHIN = KEPT_FOR
 """Answers: a file that was edited within so many is one that is being edited."""
-READ_WITHIN, READ_WITHIN_COLD = 24, 12
+READ_WITHIN, READ_WITHIN_COLD = 20, 12
 """Answers: the latest reading of a file within so many stays, while nothing has to leave; where all is written anew."""
 READ_WITHIN_PASS = 6
 """The same where something has to leave: there each result that stays takes the room of another."""

@@ -8,15 +8,16 @@ save pays for deeper passes.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from gateway.billing.economy.rates import CacheRates
 from gateway.core.types.bill import BranchCosts
 
-COLD_AGE, PAID_AGE = 3, 4
-"""Answers since a result was first forwarded, from which on a pass may clear it. Once 4 answers have followed, each
-further one adds the cost of carrying the result to its rent."""
+COLD_AGE, PAID_AGE, ROOM_AGE = 3, 4, 1
+"""Answers since a result was first forwarded, from which on a pass may clear it: a free one, one that is bought, one
+near the end that makes room. Once 4 answers have followed, each further one adds the cost of carrying the result to its
+rent."""
 MIN_RESULT_TOKENS = 200
 """A result of fewer is hardly longer than its label."""
 LABEL_TOKENS = 60
@@ -24,10 +25,14 @@ MIN_CLEARED_TOKENS = 500
 """A pass that clears less is not worth the change."""
 MIN_RENT = Decimal(1)
 """Times the price of a pass that carrying has cost before it is bought (rent or buy)."""
-MAX_PAYBACK = Decimal("0.2")
+MAX_PAYBACK = Decimal("0.15")
 """Of the answers that a conversation has had, within how many further ones a pass has to pay for itself."""
 MAX_CREDIT = Decimal("1.008")
 """Times what direct requests would have cost, beyond which no pass is bought."""
+ROOM_SHARE = Decimal("0.01")
+"""Of the budget, which a pass near the end of a window frees beside what has no room."""
+DEEP_SHARE = Decimal("0.3")
+"""Of the budget, about, which is written anew by a pass for room that decides everything anew."""
 MIN_SAVED = Decimal("0.1")
 """Share of the direct cost that a branch has saved before a pass for room keeps more than it has to."""
 
@@ -84,6 +89,33 @@ def cleared_when_paid(
         if pays and gain > best[0]:
             best = gain, cut.count
     return _latest(candidates, best[1])
+
+
+def cleared_for_room(
+    carried: Sequence[CarriedResult],
+    sizes: Sequence[int],
+    known: int,
+    rates: CacheRates,
+    budget: int,
+    costs: BranchCosts,
+) -> list[CarriedResult]:
+    """What leaves near the end of a window that has no room, where little is written anew, at the least price. Empty
+    where the bill would exceed its bound, this request included; or where it would not with a pass that decides all
+    anew: that one is cheaper if the session goes on, and this one if it ends.
+
+    Args:
+        sizes, known, costs: as for `cleared_when_paid`.
+        budget: tokens that the prompt may have.
+    """
+    old, new = sum(sizes[:known]), sum(sizes[known:])
+    most = credit(replace(costs, direct=costs.direct + rates.prompt(old + new, old))) - rates.prompt(old + new, old)
+    deep = DEEP_SHARE * budget
+    if most >= (rates.write - rates.read) * deep - rates.read * (old - deep):
+        return []
+    candidates = _worth_clearing(carried, ROOM_AGE, known)
+    enough = old + new - budget + ROOM_SHARE * budget
+    cuts = [cut for cut in _cuts(candidates, sizes, known, rates) if cut.spared >= enough and cut.price <= most]
+    return _latest(candidates, min(cuts, key=lambda cut: cut.price).count if cuts else 0)
 
 
 @dataclass(frozen=True, slots=True)

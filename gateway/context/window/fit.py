@@ -67,6 +67,18 @@ def count_unreduced(
     selection = _frozen(material, SegmentRoom(material, counting), limits.usable)
     if material.repeats.documents:
         selection = once(material, selection)
+    return counted(material, selection, limits, counting, tools, shares)
+
+
+def counted(
+    material: WindowInputs,
+    selection: WindowSelection,
+    limits: SelectionLimits,
+    counting: PromptCounter,
+    tools: FittingSteps,
+    shares: Sequence[float] = (),
+) -> FullPrompt:
+    """A selection that leaves out nothing of what is new, counted as `count_unreduced` does."""
     budget, usable = limits.tokens, limits.usable
     possible, hopeless = without_hopeless(selection, counting, budget) if budget is not None else (selection, 0)
     forwarded = tools.assemble(material, possible)
@@ -90,18 +102,28 @@ def _everything_kept(fitting: WindowFitter, everything: FullPrompt, tokens: int)
     return replace(followed(fitting, kept), moved=fitting.material.moves) if kept else None
 
 
+def fits_compacted(fitting: WindowFitter, frozen: WindowSelection) -> bool:
+    """Whether a pass is enough that takes nothing away: what only takes room is compacted (guarantee §4 I5)."""
+    return not fitting.material.has_memory_due and _all_compacted(_compacted(fitting), frozen) is not None
+
+
 def _decided_anew(fitting: WindowFitter, frozen: WindowSelection) -> PackedWindow:
     """One pass, which loses as little as it can."""
-    if shaped := fitting.material.shaped:  # references die with what they point to (guarantee §4 I8)
-        fitting = replace(fitting, material=fitting.material.in_full(shaped))
-    kept = fitting.tools.kept(fitting.material)
-    fitting = replace(fitting, kept=tuple(each.artifact_id for each in kept)) if kept else fitting
-    compact = fitting.compacted("placed", "restored", "attached")
+    compact = _compacted(fitting)
     return (
         (None if fitting.material.has_memory_due else _all_compacted(compact, frozen))  # a block may quote it
         or _old_blocks_gone(compact)
         or WindowPacker(compact.compacted("recallable")).packed()
     )
+
+
+def _compacted(fitting: WindowFitter) -> WindowFitter:
+    """The same for a pass that decides all anew: compacted, but for what stays word for word."""
+    if shaped := fitting.material.shaped:  # references die with what they point to (guarantee §4 I8)
+        fitting = replace(fitting, material=fitting.material.in_full(shaped))
+    kept = fitting.tools.kept(fitting.material)
+    fitting = replace(fitting, kept=tuple(each.artifact_id for each in kept)) if kept else fitting
+    return fitting.compacted("placed", "restored", "attached")
 
 
 def _all_compacted(fitting: WindowFitter, frozen: WindowSelection) -> PackedWindow | None:

@@ -174,6 +174,37 @@ async def test_s4_i7_what_is_kept_beside_the_goal_is_paid_out_of_savings() -> No
     assert poor < rich
 
 
+def full_loop() -> list[Json]:
+    """A loop that fits 11,000 tokens but for its last result."""
+    return [*loop(20), *step(20, "bash", words=900), *step(21, "bash", words=900)]
+
+
+async def test_s4_i7_a_window_that_is_full_late_makes_room_near_its_end() -> None:
+    """A session that ends soon would not earn back what deciding all anew costs. All before it stays in the cache."""
+    before = (await built(full_loop()[:-2], timedelta(seconds=1), budget=11_000, costs=costs("0"))).fitted
+    assert not before.new_pass
+    context = await built(full_loop(), timedelta(seconds=1), budget=11_000, costs=costs("0"))
+    assert left(context) == [len(full_loop()) - 3]
+    assert context.fitted.tokens <= 11_000
+    assert not context.fitted.new_pass
+    assert context.economy is not None
+    assert context.economy.passed == "paid"
+    assert context.economy.cleared > 800
+    assert context.left_out is not None
+    assert context.left_out.tokens == pytest.approx(context.economy.cleared, rel=0.2)
+    assert context.left_out.unchanged == pytest.approx(before.tokens - 1200, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("saved", "idle", "options"),
+    [("0.5", timedelta(seconds=1), AUTO), ("0", IDLE, AUTO), ("0", timedelta(seconds=1), OBSERVE)],
+    ids=["much saved", "cold", "observe"],
+)
+async def test_s4_i7_else_all_is_decided_anew(saved: str, idle: timedelta, options: ContextOptions) -> None:
+    context = await built(full_loop(), idle, options, budget=11_000, costs=costs(saved))
+    assert context.fitted.new_pass
+
+
 async def test_s4_i7_what_an_earlier_turn_read_of_an_edited_file_stands_in_the_block() -> None:
     """Word for word, where its turn has left the window."""
     messages = [*tight_loop(), assistant("The lamps are lit."), user("Put out lamp 7.")]

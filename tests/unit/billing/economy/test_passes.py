@@ -12,6 +12,7 @@ from gateway.billing.economy.passes import (
     MAX_CREDIT,
     PAID_AGE,
     CarriedResult,
+    cleared_for_room,
     cleared_when_paid,
 )
 from gateway.billing.economy.rates import CacheRates
@@ -41,7 +42,7 @@ def bought(results: list[int], saved: str = "10", answers: int | None = None) ->
 
 
 def test_s4_i7_with_much_saved_a_pass_begins_where_it_brings_most() -> None:
-    results = [300, 6000, 6000, *[300] * 40]
+    results = [3000, 6000, 6000, *[300] * 40]
     assert bought(results)[:2] == [0, 1]
     assert bought(results)[-1] == len(results) - PAID_AGE
 
@@ -96,3 +97,46 @@ def test_s4_i7_a_session_may_end_behind_any_pass_and_is_hardly_dearer(results: l
 def test_s4_i7_a_long_session_gets_cheaper_without_any_savings_to_begin_with() -> None:
     direct, billed = list(played([1500, 200, 3000, 400] * 30, Decimal(0)))[-1]
     assert billed < direct * Decimal("0.9")
+
+
+BUDGET = 20_000
+
+
+def leaving(results: list[int], new: int, direct: str = "1", billed: str = "1") -> list[int]:
+    """The numbers of the results that make room for a new one of so many tokens."""
+    carried, sizes = loop(results)
+    sums = costs(Decimal(direct), Decimal(billed))
+    found = cleared_for_room(carried, [*sizes, CALL, new], len(sizes), RATES, BUDGET, sums)
+    return [(each.index - 2) // 2 for each in found]
+
+
+LATE = [3000, *[150] * 40, 1500, 1500]
+"""Results that take 17,300 tokens with their calls and what stands before them."""
+
+
+def test_s4_i7_room_that_is_wanted_late_is_made_where_little_is_written_anew() -> None:
+    assert leaving(LATE, 4000) == [41, 42]
+
+
+def test_s4_i7_a_branch_that_has_saved_enough_decides_all_anew() -> None:
+    """That is cheaper, as far as the session goes on."""
+    assert leaving(LATE, 4000, direct="1.1") == []
+
+
+@pytest.mark.parametrize(("new", "billed"), [(4000, "1.01"), (12_000, "1")], ids=["nothing to spend", "too much"])
+def test_s4_i7_else_no_room_is_made_near_the_end(new: int, billed: str) -> None:
+    assert leaving(LATE, new, billed=billed) == []
+
+
+@given(st.lists(st.integers(1, 6000), min_size=1, max_size=20), st.integers(1, 12_000))
+def test_s4_i7_late_room_is_enough_and_costs_no_more_than_a_session_may_lose(results: list[int], new: int) -> None:
+    carried, sizes = loop(results)
+    direct = RATES.prompt(sum(sizes), 0)
+    prompt = [*sizes, CALL, new]
+    gone = {each.index for each in cleared_for_room(carried, prompt, len(sizes), RATES, BUDGET, costs(direct, direct))}
+    if not gone:
+        return
+    sent = [LABEL_TOKENS if at in gone else tokens for at, tokens in enumerate(prompt)]
+    assert sum(sent) <= BUDGET
+    asked = direct + RATES.prompt(sum(prompt), sum(sizes))
+    assert direct + RATES.prompt(sum(sent), sum(sent[: min(gone)])) <= asked * MAX_CREDIT
