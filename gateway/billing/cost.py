@@ -5,7 +5,7 @@ Sums over bills as CSV and as JSON, for commands and pages alike: every digit, a
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -219,7 +219,10 @@ def usage_together(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(usages) <= 1:
         return usages[0] if usages else {}
     known = [usage_of(usage) for usage in usages]
-    return {**_added(usages), **{name: sum(getattr(each, name) for each in known) for name in UsageMetadata.__slots__}}
+    return {
+        **_added(usages),
+        **{of.name: sum(getattr(each, of.name) for each in known) for of in fields(UsageMetadata)},
+    }
 
 
 def _added(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:

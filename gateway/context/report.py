@@ -1,7 +1,5 @@
 """What became of a request's context: what is forwarded, and the figures that the bill tells of it (guarantee §6)."""
 
-from dataclasses import dataclass, replace
-
 from gateway.context.assembly.block import one_line
 from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
 from gateway.context.build import FinalFit, MeasuredInputs, RequestRanking, WindowProposal, left_out
@@ -11,6 +9,7 @@ from gateway.context.planning.record import SAME_DOCUMENT, EarlierWindow, holds_
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.errors import ContextLengthExceeded
+from gateway.core.frozen_records import record, replace
 from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ContextUtilizationMetadata, EconomyNote, LeftOutTokens
 from gateway.core.types.chat import ChatRequest
@@ -25,7 +24,7 @@ MAX_TURNS = "max_turns"
 """Why older turns are not forwarded, whatever room there is (`ContextUtilizationMetadata.left_by`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BuiltContext:
     """What is forwarded, what is to be remembered of it, and its figures.
 

@@ -4,9 +4,9 @@ Pure: messages in, digests and positions out. `storage/lookup/find.py` looks the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gateway.core.frozen_records import record
 from gateway.core.types.chain import (
     START,
     ChainDigest,
@@ -31,7 +31,7 @@ EVIDENCE_CHARS = 200
 """Characters of assistant text that hardly two conversations have in common (guarantee §3.2)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SentChain:
     """The messages of a request: leading system messages, the other ones, and the chain digests after each of these.
 
@@ -138,7 +138,7 @@ def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MergedPath:
     """The stored messages of a chain that was sent again, and the ids of those that the client left out.
 

@@ -1,7 +1,6 @@
 """Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3)."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 
 from gateway.conversations.frozen_frames import frame_for_unproven_sender, with_stored_ids
 from gateway.conversations.markers import is_end_of
@@ -24,6 +23,7 @@ from gateway.conversations.tool_pairs import (
     without_open_calls,
 )
 from gateway.core.errors import ConversationNotFound, InvalidRequest
+from gateway.core.frozen_records import record, replace
 from gateway.core.ids import new_id
 from gateway.core.ports import ConversationReader
 from gateway.core.tasks import offload_if
@@ -58,7 +58,7 @@ BYTES_PER_TOKEN = 8
 """Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RebuildOptions:
     """How a request's conversation is rebuilt.
 

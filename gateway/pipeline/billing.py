@@ -3,7 +3,6 @@ report, and learns from what it did."""
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +15,7 @@ from gateway.billing.metadata import add_bill, add_planning, begun, extended_usa
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import MEDIA, REPLY_TOKENS
 from gateway.core import jsons
+from gateway.core.frozen_records import record, replace
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import near_miss
 from gateway.core.tasks import BackgroundTasks
@@ -128,7 +128,7 @@ def _meter(
     return told, costs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Bounces:
     """What a request's pass has cut, and the tokens and marks of what came back that was cut before."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from gateway.context.whole_files import passed_on
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded, GatewayError
+from gateway.core.frozen_records import record, replace
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, RequestCaller
 from gateway.pipeline.parts import PipelineParts
@@ -24,7 +24,7 @@ T = TypeVar("T")
 log = get_logger("gateway.pipeline.sending")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WholeCompletion:
     """A whole answer: the body for the client, and upstream's headers that are relayed."""
 

@@ -4,7 +4,6 @@ happens, there is a bill (guarantee §6)."""
 import asyncio
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -15,6 +14,7 @@ from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.frozen_records import replace
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.bill import COLD, anonymous

@@ -5,7 +5,6 @@ leave and its process may end at any moment, stands in its `RequestRun`, which i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from gateway.conversations.frozen_frames import without_provider_fields
 from gateway.core import jsons
 from gateway.core.errors import GatewayError
 from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.frozen_records import record, replace
 from gateway.core.ids import new_id
 from gateway.core.types.bill import FAILED_TRY, BranchCosts, CallCost, InternalCall, ResponseMetadata
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
@@ -37,7 +37,7 @@ WHO_ANSWERED = "x-gateway-model"
 """The header that names the model that answered instead of another."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """Where a request is asked.
 
@@ -62,7 +62,7 @@ class Target:
         return self.origin is not None and self.chosen.origin != self.origin
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TargetWire:
     """How a target is spoken to: `deployment` is the chosen one as it speaks the request's API, `fallback` the same by
     chat completions, should it turn out not to. `asks_usage`: it takes `stream_options`, as far as is known."""
@@ -72,7 +72,7 @@ class TargetWire:
     asks_usage: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PreparedRequest:
     """A request that is ready to be sent to one target.
 
@@ -132,7 +132,7 @@ class PreparedRequest:
         return {**answer, WHO_ANSWERED: self.request.model} if self.is_instead else answer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PausedRequest:
     """Room was made for a request, and its client wants to know that before its model is asked. `at` is the stored
     message behind which it goes on."""
@@ -148,7 +148,7 @@ def not_paused(result: T | PausedRequest) -> T:
     return result
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailedAttempt:
     """One try of the primary model, mended refusals included.
 
@@ -176,7 +176,7 @@ class FailedAttempt:
         return self.cost is not None and self.error is None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpstreamOutcome:
     """The model's answer as OpenAI shapes it, and usage as upstream reported it (None if it did not). `charged`: the
     provider may charge for the call."""
@@ -227,7 +227,7 @@ SILENT = partial(UpstreamOutcome, "failed")
 """Of a call that has said nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttemptedRequest:
     """A request, all that was asked for it, and what came of it: what its bill is made of.
 
@@ -274,7 +274,7 @@ class AttemptedRequest:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SettledRequest:
     """The bill of a request.
 

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -18,6 +18,7 @@ from gateway.context.window.counting import PromptCounter
 from gateway.conversations.matching import users_of
 from gateway.core import jsons
 from gateway.core.errors import StorageUnavailable
+from gateway.core.frozen_records import replace
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if

@@ -6,7 +6,7 @@ hand, in `messages.py`: see ADR 17.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -20,6 +20,7 @@ from gateway.conversations.matching import end_user_of
 from gateway.core.config.setting_sections import NO_DEFAULTS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest
+from gateway.core.frozen_records import record, replace
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller, stays
 from gateway.core.types.conversation import UNNAMED, ConversationRef
@@ -69,7 +70,7 @@ MODE, PLANNING, LIMIT = TypeAdapter(Mode), TypeAdapter(Planning), TypeAdapter(To
 SWITCH: TypeAdapter[str] = TypeAdapter(Literal["on", "off"])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestArrival:
     """When a request arrived, by the clock and in monotonic seconds; its id, the bytes of its body, the fields of its
     line in the log, and whether its client has left since."""

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from gateway.core.frozen_records import record
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.chat import parts_of
@@ -24,7 +24,7 @@ RECENT_SEARCHED = 3 * RECENT_MESSAGES
 """Messages among which those are looked for, since tool steps lie between."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
+@record
 class TranscriptMessage:
     """What the message at `index` said, in turn number `turn` (from 1)."""
 
@@ -34,7 +34,7 @@ class TranscriptMessage:
     text: str
 
 
-@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
+@record
 class PassageCandidate:
     """A passage of an artifact, or of an old message.
 

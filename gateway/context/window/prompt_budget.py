@@ -1,10 +1,10 @@
 """How many tokens a prompt may have (guarantee §4 I1)."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded, overflow_text
+from gateway.core.frozen_records import record, replace
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.upstreams import OUTPUT_LIMITS
 
@@ -24,7 +24,7 @@ REPORTED_SHARE = 0.98
 """Usable share of a limit that upstream reported: the ratio of two tokenizers differs a little by the text."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnBound:
     """At most `most` turns, the current one counted, are forwarded as messages. Where there would be more, one pass
     leaves the latest `kept`, so that the next turns find room without another (guarantee §3.11)."""
@@ -38,7 +38,7 @@ class TurnBound:
         return None if most is None else cls(most, most - int(oldest_share * most))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PromptBudget:
     """`tokens` for prompt, tools and schema; None if the window is unknown and no limit was named. `reserve_named`:
     the request names `reserved_output` itself; else it is this gateway's own choice. `turns` bounds the window beside
@@ -61,7 +61,7 @@ class PromptBudget:
         return overflow_text(self.tokens if window is None else window, tokens, reserved if window else 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SelectionLimits:
     """What a selection is fitted to.
 

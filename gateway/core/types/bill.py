@@ -11,13 +11,14 @@ What a branch of a conversation has cost, and would have cost without a gateway 
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 from gateway.core import jsons
+from gateway.core.frozen_records import record, replace
 
 MAX_TOKENS = 10**12
 """A reported count above this is not one."""
@@ -40,7 +41,8 @@ WRITTEN = frozenset(
     }
 )
 """The same for tokens written to one."""
-OF_PROMPT = READ | WRITTEN | {"promptcachemisstokens"}
+CACHED = READ | WRITTEN
+OF_PROMPT = CACHED | {"promptcachemisstokens"}
 SPLIT_BY_HOUR = ("cache_creation_token_details", "cache_creation")
 """Objects that tell how much was written for five minutes, and how much for an hour; in new-api's words, one name."""
 HOUR, HOUR_ALONE = "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"
@@ -51,6 +53,8 @@ FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 def is_figure(value: Any) -> bool:
     """Whether it is a count of tokens: a whole number, be it written `12.0`, not below 0 and not absurd."""
+    if type(value) is int:
+        return 0 <= value <= MAX_TOKENS
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     return whole and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
 
@@ -97,12 +101,11 @@ def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
     read = written = 0
     for holder in (usage.get(PARTS[0]), usage.get(PARTS[1]), usage):
-        for name in holder if isinstance(holder, dict) else ():
-            plain = _plain(name)
-            if not read and plain in READ:
-                read = figure(holder, name)
-            elif not written and plain in WRITTEN:
-                written = figure(holder, name)
+        for name in _among(tuple(holder), CACHED) if isinstance(holder, dict) else ():
+            if _plain(name) in READ:
+                read = read or figure(holder, name)
+            else:
+                written = written or figure(holder, name)
     return read, written
 
 
@@ -114,7 +117,7 @@ def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
 def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
     """The counts under these names, those of the details first; empty where a provider has none of the names."""
     holders = (usage.get(PARTS[0]), usage.get(PARTS[1]), usage)
-    return [figure(each, name) for each in holders if isinstance(each, dict) for name in each if _plain(name) in names]
+    return [figure(each, name) for each in holders if isinstance(each, dict) for name in _among(tuple(each), names)]
 
 
 def written_for_an_hour(usage: Mapping[str, Any]) -> int:
@@ -123,6 +126,12 @@ def written_for_an_hour(usage: Mapping[str, Any]) -> int:
     holders = (details, usage) if isinstance(details, dict) else (usage,)
     split = [figure(holder.get(name), HOUR) for holder in holders for name in SPLIT_BY_HOUR]
     return next(filter(None, (*split, *(figure(holder, HOUR_ALONE) for holder in holders))), 0)
+
+
+@lru_cache(256)
+def _among(told: tuple[str, ...], names: frozenset[str]) -> tuple[str, ...]:
+    """Those that are told of these names: a provider tells the same in each answer."""
+    return tuple(name for name in told if _plain(name) in names)
 
 
 @lru_cache(1024)
@@ -149,7 +158,7 @@ def _counted(name: str, value: Any) -> Any:
     return int(value) if type(value) is float and COUNT.search(name) else value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanComparison:
     """What a plan saves beside what it costs, in USD; None where a price is unknown (ADR 16)."""
 
@@ -186,7 +195,7 @@ class PlanComparison:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeftOutTokens:
     """Tokens that a request would have had more with everything included (guarantee §5)."""
 
@@ -201,7 +210,7 @@ class LeftOutTokens:
 Purpose = Literal["planner", "summarizer", "embedder", "guard"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InternalCall:
     """One call of an internal model, not priced yet: `route` names where it went (`ModelDeployment.route`), `usage` is
     in OpenAI's names, `prices` in LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut
@@ -268,7 +277,7 @@ def nameless(source: str) -> str:
     return kind if kind.startswith("step_") else f"{kind}:{rest.partition(':')[0]}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UsageMetadata:
     """Tokens of the primary model as upstream reported them, or as counted by the gateway."""
 
@@ -283,7 +292,7 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
     return UsageMetadata(prompt, completion, figure(usage, "total_tokens") or prompt + completion)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PriceLine:
     """A product of a bill's arithmetic, in USD, not rounded. `kind`: `input`, `cached_input`, `cache_write`,
     `cache_write_1h`, `audio_input`, `image_input`, `cached_image_input`; `output`, `reasoning`, `audio_output`,
@@ -295,7 +304,7 @@ class PriceLine:
     cost: Decimal
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CallCost:
     """What one call of a model cost, in USD with 12 decimals. Priced: both costs; unpriced, as the model has no known
     price: both are None, and so is every total; not charged: a usage of zero."""
@@ -316,7 +325,7 @@ class CallCost:
         return self.prompt_cost + self.completion_cost
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CostMetadata:
     """The sum over all calls of a request; null, never 0, when a model that was called has no known price."""
 
@@ -329,7 +338,7 @@ class CostMetadata:
     estimated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContextPlanningUsage:
     """Tokens and calls of the internal models. `embedder` is on the bill only where it was called, `guard` only where
     one cost something."""
@@ -340,7 +349,7 @@ class ContextPlanningUsage:
     guard: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContextPlanningCost:
     """Cost of the internal models in USD; None: no known price. `embedder_cost` is on the bill only where one was
     called, `guard_cost` only where a guard cost something."""
@@ -441,7 +450,7 @@ GROUPS = ("day", "model", "key", "project", "tenant", "user", "agent", "endpoint
 """What a person may ask for. `key` is the id of a key, never the key; `endpoint` is None for chat completions."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CostSums:
     """Figures of any number of bills, by the rules by which an audit adds them up.
 
@@ -549,7 +558,7 @@ def _average(picousd: int, requests: int) -> Decimal | None:
 SUM_NAMES = tuple(field.name for field in fields(CostSums))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CostQuery:
     """Which bills, and by what to add them up.
 
@@ -571,7 +580,7 @@ class CostQuery:
     endpoints: tuple[str | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CostRow:
     """The sums of a group, by its name for each member of `CostQuery.by`: None where bills name nothing there."""
 
@@ -579,7 +588,7 @@ class CostRow:
     sums: CostSums
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CostReport:
     """What adding up has found, of one state of the storage."""
 
@@ -641,7 +650,7 @@ SHORT = 2
 """Bytes of the digest of a message, with all before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SentPrompt:
     """What a request forwarded, as digests.
 
@@ -686,7 +695,7 @@ class SentPrompt:
         return self.messages[at : at + SHORT] if 0 <= at < len(self.messages) else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResultMarks:
     """Tool results of one request, as digests of their texts and of their calls, `SIZE` bytes each, in one piece.
     `age`: the answers since."""
@@ -709,7 +718,7 @@ class ResultMarks:
         return (*older, *([cls(0, b"".join(new))] if new else ()))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BranchCosts:
     """Running sums up to an answer, in USD, kept with it: no request walks its history for them.
 
@@ -761,7 +770,7 @@ class BranchCosts:
             return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EconomyNote:
     """What economy made of one request.
 

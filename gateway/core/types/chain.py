@@ -7,11 +7,11 @@ is the hash of the digest before and the message, so that a turn costs the turn.
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gateway.core import jsons
+from gateway.core.frozen_records import record
 
 SIZE = 20
 SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
@@ -41,7 +41,7 @@ class AnswerRun(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChainKey:
     """What an answered request leaves for recognition (guarantee §3.2): keyed digests, each with its tenant and user.
 
@@ -230,7 +230,7 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
     return [str(call.get("id")) for call in message.get("tool_calls") or ()]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChainKeys:
     """Makes the keyed digests of chains: without the secret nobody can tell their words. Chains are recognised for the
     same tenant and the same `people` alone."""

@@ -9,12 +9,13 @@ parts apart, or refuse what is none, do so themselves.
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from gateway.core.errors import ModelNotAllowed
+from gateway.core.frozen_records import record, replace
 from gateway.core.names import shown
 from gateway.core.types.agents import RequestAgent
 from gateway.core.types.artifacts import ArtifactPlan, ContextGoal, RequestAttachment
@@ -30,7 +31,7 @@ ANTHROPICS_KEY = "sk-ant-"
 """How keys and tokens of Anthropic's begin, so that they are known as such wherever they stand."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestCaller:
     """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8). `key_id` names the key that
     asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at.
@@ -69,7 +70,7 @@ class RequestCaller:
                 self.check_model(name)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WhatIf:
     """What a past request is made again with, to be looked at: artifacts in full, by their content ids, and the plan
     that is followed for all others; None: none was made."""
@@ -78,7 +79,7 @@ class WhatIf:
     plan: ArtifactPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContextOptions:
     """What a request says of its context (guarantee §2), defaults applied."""
 
@@ -118,7 +119,7 @@ class ContextOptions:
     does."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlainMessages:
     """Messages that are roles and texts and nothing else, as most are."""
 
@@ -143,7 +144,7 @@ def stays() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CacheMark:
     """Where a client wants a prompt's cache to end: behind a part of a message's content, or behind the message.
 
@@ -155,7 +156,7 @@ class CacheMark:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NativeRequest:
     """What a request says in its own API's words alone (ADR 27). `fields` go up untouched where the upstream speaks
     that API, and nowhere else. `needs` are the paths of those without which the request makes no sense. `marks` are set
@@ -174,7 +175,7 @@ class NativeRequest:
         return replace(self, fields={k: v for k, v in self.fields.items() if k not in left_out}, hosted=())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChatRequest:
     """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
     the bytes of the whole body as it came; `agent` is who answers, where one is named; `pinned` are indexes of messages
@@ -262,7 +263,7 @@ class ChatRequest:
         return self.options.mode == "off" and self.conversation == UNNAMED
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelFacts:
     """What is known of a model: prices by LiteLLM's names, exact; windows in tokens."""
 
@@ -286,7 +287,7 @@ class ModelFacts:
     """The address that was configured for it: one name may stand for other models elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelDeployment:
     """Where a model is served, with the key and parameters to use. `provider_model` goes in the body.
 
@@ -331,7 +332,7 @@ class ModelDeployment:
         return {self.key_header: f"Bearer {self.api_key}" if self.key_header == "authorization" else self.api_key}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JsonAnswer:
     """A complete answer: the JSON body as upstream sent it, and the headers that are relayed."""
 
@@ -339,7 +340,7 @@ class JsonAnswer:
     headers: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredFile:
     """A file that a client keeps here (`own`) or with its upstream. `digest`: SHA-256 of its content in hex, where that
     is known."""

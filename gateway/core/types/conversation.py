@@ -10,6 +10,7 @@ from datetime import datetime
 from operator import is_
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import ArtifactUsageRecord, BranchCosts
 from gateway.core.types.chain import START, ChainDigest, ChainKey
@@ -29,7 +30,7 @@ class MessageParts(NamedTuple):
     media: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundResults:
     """The artifacts of the tool results in the first `messages` of a conversation, which is in its turn from index
     `current` on; the step in which these messages end, and its calls that are not answered in them."""
@@ -127,7 +128,7 @@ INLINE_MESSAGES = 1000
 """Work on more messages than this is done in a thread: streams of other requests must not wait for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReasoningStepRecord:
     """One tool step of an assistant's answer: call, arguments, result and timing."""
 
@@ -236,7 +237,7 @@ def new_message(body: dict[str, Any], number: int | None = None) -> Conversation
     return ConversationMessage(role=body["role"], body=body, sequence_number=number)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BranchPoint:
     """Where a request of a replay goes on: behind the message `behind` (None: before the first), on a branch that does
     not become the conversation's current one. `turn` and `request` say which of the replayed requests it is, the latter
@@ -249,7 +250,7 @@ class BranchPoint:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationRef:
     """How a request names its conversation; at most one of the two is set (an id outranks a session). `branch`: of a
     replay, where in it the request goes on; None: where its messages say. `is_whole`: the client sends the whole of the
@@ -274,7 +275,7 @@ class ConversationRef:
 UNNAMED = ConversationRef()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HistoryLookup:
     """What is looked for in the stored conversations: the messages of a resend, without leading system messages and
     without a prefill, and the chain digests after each of them.
@@ -297,7 +298,7 @@ class HistoryLookup:
         return self.digests[index].said != (self.digests[index - 1].said if index else b"")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResumePoint:
     """Where a request continues: after the message `message_id`, which the first `kept` of the sent messages lead to.
     `digest` is the chain's after it. `branch_restores`: what a client does not send comes back in this branch."""
@@ -315,7 +316,7 @@ class ResumePoint:
         return self.digest.plain and sent.plain and self.digest.path == sent.path
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EarlierMessages:
     """Messages of a conversation that are older than those that were read for the window, oldest first: what is
     recalled is sought in them, too, but none is forwarded. `turns`: how many turns began before the first of them.
@@ -330,7 +331,7 @@ NOWHERE = ResumePoint(None)
 """Before the first message."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredConversation:
     """What a request needs of a stored conversation: the point where it resumes, and the end of the path that leads
     there, oldest message first. `instructions` are the system messages in force there, `segments` the summaries of
@@ -361,7 +362,7 @@ class StoredConversation:
         return (self.path[0].sequence_number or 0) if self.path else 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationHistory:
     """The conversation of one request, rebuilt (guarantee §3).
 
@@ -430,7 +431,7 @@ class ConversationHistory:
         return self.messages[self.stored :]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Context:
     """Everything that may enter the model's window for one request, in the words of the project's
     description.

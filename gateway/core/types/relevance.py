@@ -1,9 +1,10 @@
 """Queries, the texts that are searched, their passages with scores, and the vectors of an embedding model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
+
+from gateway.core.frozen_records import record
 
 if TYPE_CHECKING:
     import numpy
@@ -16,7 +17,7 @@ class EmbeddingFault(Exception):
     """An embedding model gave no usable vectors, or cannot be run; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TextEmbeddings:
     """One vector for each text, in order; `usage` as the model reported it in OpenAI's names, None if it did not."""
 
@@ -24,7 +25,7 @@ class TextEmbeddings:
     usage: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EmbeddingTariff:
     """How calls of a paid model are billed: its route (`ModelDeployment.route`), its prices by LiteLLM's names, and a
     counter of tokens for calls that report none."""
@@ -59,7 +60,7 @@ def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelevanceQuery:
     """`question` is the current user message. `recent` are the messages just before it, latest last, to which pronouns
     refer. `searches` are further queries, which together never outweigh the question (guarantee §5)."""
@@ -69,7 +70,7 @@ class RelevanceQuery:
     searches: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
+@record
 class SearchedSource:
     """A text that is searched: an artifact, or one message of an old turn.
 
@@ -88,7 +89,7 @@ class SearchedSource:
     named: tuple[tuple[int, int], ...] | None = None
 
 
-@dataclass(slots=True, unsafe_hash=True)  # frozen it would be four times as dear to make, for each passage
+@record
 class RankedPassage:
     """Characters `start` to `end` of a source's content. Scores of one call are comparable; 0 means irrelevant.
     `heading` must stand above the passage for it to be understood: a table's first row, the headings of its section.

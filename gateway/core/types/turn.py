@@ -3,11 +3,12 @@ read again."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
+from gateway.core.frozen_records import record, replace
 from gateway.core.ids import content_digest
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import PICO, CallCost
@@ -19,7 +20,7 @@ from gateway.core.types.memory import NotedThings
 ClaimState = Literal["running", "done"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestIdentity:
     """A request that is answered once, by keyed digests: its words cannot be had from them.
 
@@ -65,7 +66,7 @@ class RequestClaim:
         return task is not None and task.done() and not task.cancelled() and task.exception() is None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClaimRecord:
     """The stored claim of a request. `valid`: it has not expired, and the process that holds it is alive."""
 
@@ -79,7 +80,7 @@ class ClaimRecord:
 TurnStatus = Literal["complete", "partial", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewAnswer:
     """One choice of the answer as it is stored.
 
@@ -93,7 +94,7 @@ class NewAnswer:
     other_digests: tuple[ChainDigest, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LedgerFigures:
     """What a bill adds to sums beside its usage and its total: tokens that the primary model read from its prompt cache
     and wrote to it; USD of the calls that have a price (None: none has), of internal models, and saved by what was left
@@ -116,7 +117,7 @@ class LedgerFigures:
     bounced_cost: Decimal = Decimal(0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TryFailure:
     """A try of a model that failed. `at_ms`: after the request had come, `took_ms`: until it failed; None: not known.
     `status`: as its client would be told. `message`: what was said of it; None where that is not kept."""
@@ -129,7 +130,7 @@ class TryFailure:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestFailure:
     """How a request failed, and which tries did before one was answered. `status`: the HTTP status that its client got;
     None where an answer had begun, or the client had left. `message`: what ended it, in the upstream's own words where
@@ -144,7 +145,7 @@ class RequestFailure:
         return RequestFailure(self.status, None, tuple(replace(each, message=None) for each in self.tries))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LedgerEntry:
     """The cost record of one request. It holds figures and references only and outlives its conversation."""
 
@@ -184,7 +185,7 @@ class LedgerEntry:
         return named if isinstance(named, str) else self.model
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredTurn:
     """The part of a turn that holds content; absent with `store: false`, and in mode `off` without a name.
 
@@ -228,7 +229,7 @@ class StoredTurn:
     """Of the key that asks: the conversation is kept no longer than that from now on (guarantee §12.13)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnCommit:
     """One transaction: a bill, with its turn where content is stored; the keys of the chains that it answered; and the
     claim that it settles."""
@@ -241,7 +242,7 @@ class TurnCommit:
     """It was tried before and may be stored: then the stored one stays."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenCallRow:
     """A request that is about to ask a model. `facts` are what its bill would say, as JSON has it, None if it has asked
     nobody; `alive_until` is the heartbeat of its process, where one is due."""
@@ -252,7 +253,7 @@ class OpenCallRow:
     alive_until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredCompletion:
     """A bill looked up afterwards, with the answer's body if that was stored. `asked`: `ChatRequest.asked`."""
 
@@ -292,7 +293,7 @@ LARGEST_KEPT = (2**63 - 1) * PICO
 """The most USD that a column holds; the exact figure of a larger cost stands in the `response_metadata` alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LedgerQuery:
     """Which rows: from `since` on, before `until` (both in UTC), of one model, tenant, conversation, user or agent."""
 
@@ -305,7 +306,7 @@ class LedgerQuery:
     agent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LedgerRow:
     """A row with its calls. `entry.metadata` holds numbers as they are written; {} where it cannot be read."""
 
@@ -321,7 +322,7 @@ class LedgerRow:
         return self.entry.figures.net_saving if self.entry.figures is not None else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompletionQuery:
     """A page of a tenant's stored completions: those of a conversation, a model, an agent, with such metadata.
 
@@ -337,7 +338,7 @@ class CompletionQuery:
     agent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompletionPage:
     """What a query found, and whether there is more behind it."""
 

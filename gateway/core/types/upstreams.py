@@ -14,7 +14,7 @@ By how much a model's own count of tokens differs from the gateway's, learned fr
 
 import re
 from collections.abc import AsyncIterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from gateway.core.errors import GatewayError
+from gateway.core.frozen_records import record, replace
 from gateway.core.ids import completion_of, content_digest
 from gateway.core.types.bill import InternalCall
 from gateway.core.types.chain import content_text
@@ -33,7 +34,7 @@ CACHE_KEY = "prompt_cache_key"
 own, others one to all that they send, which would put all of it at one deployment: it counts beside the words alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RouteHint:
     """What a request tells of the conversation that it belongs to, so that it is asked where the one before was.
 
@@ -129,7 +130,7 @@ class RoutingCandidates(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProtocolFacts:
     """What the providers that are called in a protocol take."""
 
@@ -159,7 +160,7 @@ PROTOCOLS: Mapping[str, ProtocolFacts] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TiledPictures:
     """A picture costs `base`, and `tile` for each of its tiles of 512 pixels: OpenAI's vision guide. gpt-4o-mini is
     billed 33 times as much; its window is not taken up by that, so that counting it here would refuse what the model
@@ -169,14 +170,14 @@ class TiledPictures:
     tile: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PatchedPictures:
     """A picture costs `factor` for each of its patches of 32 pixels: OpenAI's vision guide."""
 
     factor: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScaledPictures:
     """A picture costs a token for `pixels_per_token` once its longer side is no more than `long_side`, `most` at most:
     Anthropic's "Vision"."""
@@ -191,7 +192,7 @@ OPENAIS_PICTURES = TiledPictures(85, 170)
 """Also taken for models of makers that publish no formula."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelFamily:
     """Models of one maker. `names` is looked for in a name in small letters."""
 
@@ -260,7 +261,7 @@ PER_USD = "guard_cost_per_usd"
 """A price of one, by which a guard's cost in USD is charged as any other call is (`billing.cost`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CallScope:
     """For whom a model is called, what for, and where it is noted (guarantee §12.9). `calls` are those that will be on
     the bill; `warnings` those of the answer; `reported` is the usage of answers that somebody still looks at."""
@@ -292,7 +293,7 @@ class CallScope:
             self.warnings.append(warning)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpstreamRequest:
     """What a model is asked. `body` is in the words of chat completions; `native` are the fields that the client said
     in the words of the API that the upstream speaks, None where its own API is another. `headers` are those of the
@@ -304,7 +305,7 @@ class UpstreamRequest:
     scope: CallScope = field(default_factory=CallScope, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelayedCall:
     """A request as it goes up. `target` is path and query below the upstream's base, percent-encoded as they came.
 
@@ -343,7 +344,7 @@ CONSISTENT = 8
 """Reports in a row that have to show that calls take fewer tokens than is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelCalibration:
     """What is known of a model.
 
@@ -375,7 +376,7 @@ class ModelCalibration:
         return self.saved_per_call if calls <= self.calls_seen else self.saved_per_call * self.calls_seen // calls
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PromptReport:
     """What became of one prompt.
 

@@ -6,17 +6,18 @@ Documents that came more than once: as files of messages, attached, as PDFs that
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from itertools import chain
 from typing import Any, Self
 
+from gateway.core.frozen_records import record, replace
 from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.core.types.conversation import ConversationMessage, RecalledNotes
 from gateway.core.types.frames import PromptFrame
 from gateway.core.types.memory import MemoryEntity, MemoryMessage, PinnedMessage, SummarySegment
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RepeatedDocument:
     """One document that came more than once.
 
@@ -34,7 +35,7 @@ class RepeatedDocument:
     is_kept: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RepeatedDocuments:
     """The repeated documents of a request, and how earlier requests forwarded their files, by message and part.
 
@@ -82,7 +83,7 @@ def first_forwarded(frame: PromptFrame | None, messages: Sequence[ConversationMe
     return next((i for i, message in enumerate(messages) if message.message_id == frame.first), 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShownPages:
     """Pages of a PDF that go up as those pages alone, behind the block (guarantee §14.13).
 
@@ -97,7 +98,7 @@ class ShownPages:
     part: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowInputs:
     """All that a request's context can be made of.
 
@@ -297,7 +298,7 @@ class WindowInputs:
         return frozenset(i for i, message in enumerate(self.messages) if message.message_id in self.frame.left_out)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanToFollow:
     """A planner's plan, ready to be followed (guarantee §5).
 
@@ -313,7 +314,7 @@ class PlanToFollow:
     trusted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArtifactRendering:
     """How one artifact is shown.
 
@@ -352,7 +353,7 @@ def head_of(text: str) -> str:
     return found[0] if found else ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OldExcerpt:
     """A quotation of one message outside the window.
 
@@ -370,7 +371,7 @@ class OldExcerpt:
     follows: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecalledExcerpts:
     """Excerpts of old turns, shown in the block. `artifact` is all old turns outside the window as one artifact; `more`
     says that something was left out after the last excerpt."""
@@ -384,7 +385,7 @@ class RecalledExcerpts:
         return sum(end - start for excerpt in self.excerpts for start, end in excerpt.spans)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowSelection:
     """What the window holds: an unbroken run of messages, and how their artifacts are shown.
 
@@ -421,7 +422,7 @@ class WindowSelection:
         return index is not None and index >= self.first and index not in self.left_out
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ForwardedMessages:
     """The messages that go upstream.
 
@@ -446,7 +447,7 @@ class ForwardedMessages:
     things: tuple[MemoryEntity, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FullPrompt:
     """Everything that may be forwarded: what was forwarded before as it was, all since in full. Planning is decided on
     it (guarantee §5).
@@ -463,7 +464,7 @@ class FullPrompt:
     new_pass: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PackedWindow:
     """A selection that fits, as it will be sent.
 

@@ -1,7 +1,6 @@
 """The rows of a turn's messages: a chain of new ones with their digests and links, and the answers as siblings."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
+from gateway.core.frozen_records import record, replace
 from gateway.core.ids import FILE, new_id
 from gateway.core.types.chain import START, ChainDigest, call_ids, extended, is_bare, message_digest
 from gateway.core.types.conversation import ConversationMessage
@@ -27,7 +27,7 @@ FAILED = {"status": "failed", "path_digest": None, "said_digest": None, "plain":
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttachPoint:
     """The stored message that a turn is appended to, with the digest and length of its chain.
 

@@ -2,11 +2,11 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamUnreachable
+from gateway.core.frozen_records import record
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.client import Answering, address, request_head
@@ -37,7 +37,7 @@ OWN_HEADERS = {b"content-type": b"application/json", b"accept-encoding": b"ident
 Reader = Callable[[UpstreamConnection, ModelDeployment, dict[str, Any]], HttpChunkStream]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WholeAnswer:
     """A whole answer as it came: its JSON, its bytes, its status and those headers that may be relayed; as a completion
     at once if it came as a stream."""
