@@ -50,6 +50,8 @@ from gateway.pipeline.streaming import StreamedAnswer
 from gateway.storage.store import ConversationStore
 
 T = TypeVar("T")
+TOLD = (b"x-", b"anthropic-")
+"""How headers begin that a dialect is shown."""
 
 
 class StreamWriter(Protocol):
@@ -308,7 +310,7 @@ def told_headers(scope: Scope) -> dict[str, str]:
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
-        if (name[:2] == b"x-" and name != b"x-api-key") or name[:10] == b"anthropic-"
+        if name.startswith(TOLD) and name != b"x-api-key"
     }
 
 

@@ -15,11 +15,15 @@ MAX_INT = 2**63 - 1
 
 def pico(value: Decimal | None) -> int | None:
     """USD as whole picodollars; costs have no further decimals (guarantee §6)."""
-    return None if value is None else max(-MAX_INT, min(MAX_INT, int(value / PICO)))
+    if not value:
+        return None if value is None else 0
+    return max(-MAX_INT, min(MAX_INT, int(value / PICO)))
 
 
 def whole(value: Any) -> int:
     """A figure as the database can keep it; what an upstream reports beyond that stands in the metadata alone."""
+    if type(value) is int and 0 <= value <= MAX_INT:
+        return value
     return max(-MAX_INT, min(MAX_INT, int(value)))
 
 

@@ -39,15 +39,10 @@ class OriginCheck:
         await self._app(scope, receive, send)
 
     def _check(self, headers: Headers, method: str) -> None:
-        host = None
-        for name, value in headers:
-            if name == b"origin":
-                break
-            if name == b"host":
-                host = value
-        else:
-            if host in self._known:
-                return
+        named = dict(headers)
+        host = named.get(b"host")
+        if b"origin" not in named and host in self._known:
+            return
         check_near(headers, self._origins, method)
         is_plain = not any(name == b"origin" or name in FORWARDED for name, _ in headers)
         if host is not None and is_plain and len(self._known) < MAX_HOSTS:

@@ -74,6 +74,8 @@ def no_json(error: Exception) -> InvalidRequest:
 def check_encoding(scope: Scope) -> None:
     """No encoding is decoded, and what says that it is encoded is not taken for plain text.
     Raises UnsupportedMediaType: it says so."""
+    if b"content-encoding" not in dict(scope["headers"]):
+        return
     for name, value in scope["headers"]:
         encoding = value.strip().lower() if name == b"content-encoding" else b""
         if encoding not in (b"", b"identity"):

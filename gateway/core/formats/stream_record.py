@@ -37,9 +37,12 @@ class StreamRecord:
     def add(self, chunk: dict[str, Any]) -> None:
         """Takes in a chunk as upstream sent it.
         Raises UpstreamInvalidResponse: the answer has become longer than any whole answer may be."""
-        for key, value in chunk.items():
-            if value is not None and key not in NOT_ENVELOPE:
-                self._envelope[key] = value
+        envelope = self._envelope
+        told = len(chunk) - len(NOT_ENVELOPE & chunk.keys())
+        if told != len(envelope) or not envelope.items() <= chunk.items():  # most chunks repeat what the first said
+            for key, value in chunk.items():
+                if value is not None and key not in NOT_ENVELOPE:
+                    envelope[key] = value
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         for choice in chunk.get("choices") or ():

@@ -100,8 +100,8 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
 def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
     read = written = 0
-    for holder in (usage.get(PARTS[0]), usage.get(PARTS[1]), usage):
-        for name in _among(tuple(holder), CACHED) if isinstance(holder, dict) else ():
+    for holder in _with_counts_of_prompt(usage):
+        for name in _among(tuple(holder), CACHED):
             if _plain(name) in READ:
                 read = read or figure(holder, name)
             else:
@@ -116,8 +116,15 @@ def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
     """The counts under these names, those of the details first; empty where a provider has none of the names."""
-    holders = (usage.get(PARTS[0]), usage.get(PARTS[1]), usage)
-    return [figure(each, name) for each in holders if isinstance(each, dict) for name in _among(tuple(each), names)]
+    return [figure(each, name) for each in _with_counts_of_prompt(usage) for name in _among(tuple(each), names)]
+
+
+def _with_counts_of_prompt(usage: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Where counts of a prompt's tokens stand: in its details first, and beside them."""
+    details, same = usage.get(PARTS[0]), usage.get(PARTS[1])
+    if details is None and same is None and type(usage) is dict:
+        return [usage]
+    return [each for each in (details, same, usage) if isinstance(each, dict)]
 
 
 def written_for_an_hour(usage: Mapping[str, Any]) -> int:

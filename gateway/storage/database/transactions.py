@@ -4,8 +4,8 @@ import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
+from datetime import UTC, datetime
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
@@ -143,9 +143,10 @@ class RowInsert:
         """Inserts the rows; each names every column of the table."""
         if not rows:
             return
-        statement = self._for(connection.dialect)
+        dialect = connection.dialect
+        statement = self._for(dialect)
         values = statement.values(rows)
-        if connection.dialect.name == "sqlite":
+        if dialect.name == "sqlite":
             _insert_by_driver(connection, statement.text, values)
         else:
             connection.exec_driver_sql(statement.text, values if len(values) > 1 else values[0])
@@ -157,18 +158,19 @@ class RowInsert:
 
     def _for(self, dialect: sa.Dialect) -> _InsertStatement:
         key = (dialect.name, vault_of(dialect))
-        if key not in self._compiled:
+        found = self._compiled.get(key)
+        if found is None:
             compiled = self._table.insert().compile(dialect=dialect)
             types = {column.name: column.type.dialect_impl(dialect) for column in self._table.columns}
             names = compiled.positiontup or []
-            found = ((number, _converter(types[name], dialect)) for number, name in enumerate(names))
-            converts = tuple((number, convert) for number, convert in found if convert is not None)
+            each = ((number, _converter(types[name], dialect)) for number, name in enumerate(names))
+            converts = tuple((number, convert) for number, convert in each if convert is not None)
             sealed = _sealed(self._table, names, key[1])
             mine = {position for position, _, _ in sealed}
             converts = tuple((number, convert) for number, convert in converts if number not in mine)
             text = f"{compiled} {self._conflict}".rstrip()
-            self._compiled[key] = _InsertStatement(text, itemgetter(*names), converts, sealed)
-        return self._compiled[key]
+            found = self._compiled[key] = _InsertStatement(text, itemgetter(*names), converts, sealed)
+        return found
 
 
 class RowUpdate:
@@ -248,7 +250,15 @@ def _converter(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> Callable[
 
 def _time_text(value: datetime | None) -> str | None:
     """As SQLAlchemy words it."""
-    return value.replace(tzinfo=None).isoformat(" ", "microseconds") if value is not None else None
+    if value is None:
+        return None
+    return _utc_text(value) if value.tzinfo is UTC else value.replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+@lru_cache(16)
+def _utc_text(value: datetime) -> str:
+    """The rows of one turn have few times, and wording one takes as long as to store a row."""
+    return value.replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
 def _sealed(

@@ -37,7 +37,7 @@ OF_A_CONVERSATION = (
     "direct_cost_picousd",
     "net_saving_picousd",
 )
-SUMS_OF, who_of = itemgetter(*SUMS), itemgetter(*WHO)
+SUMS_OF, who_of, sums_of_conversation = itemgetter(*SUMS), itemgetter(*WHO), itemgetter(*OF_A_CONVERSATION)
 DIGESTS = 1000
 """Digests that are remembered: most bills are of who had the one before."""
 CONVERSATIONS = schema.conversations
@@ -115,8 +115,7 @@ def conversation_sums(row: Row) -> dict[str, int]:
     """What a row of the ledger adds to the sums of its conversation; nothing while it is in no roll-up."""
     if not row["rolled_up"]:
         return dict.fromkeys(OF_A_CONVERSATION, 0)
-    sums = sums_of(row)
-    return {name: sums[name] for name in OF_A_CONVERSATION}
+    return dict(zip(OF_A_CONVERSATION, sums_of_conversation(sums_of(row)), strict=True))
 
 
 def with_more(row: Any, more: Row) -> dict[str, int]:

@@ -22,6 +22,7 @@ UNSHAPED = ("detail", "message", "errors", "error_msg")
 ANSWERS = frozenset(("id", "object", "choices", "usage", "type"))
 """Fields of which an answer, or a piece of one, has some."""
 MAX_CHOICES = 128
+ESCAPE = b"\\u"
 ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """How JSON writes a half of a surrogate pair, or a whole one."""
 LEGACY = "function_call"
@@ -36,15 +37,19 @@ TEXT = {"type", "text"}
 def failure_in(said: Mapping[str, Any]) -> Json | None:
     """The error that a whole answer, or a chunk, tells, in whatever form; None if it tells none."""
     choices = said.get("choices")
-    choices = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+    choices = choices if isinstance(choices, list) else ()
     if "error" in said and _is_told(said["error"]):
-        return {"error": said["error"]} if choices else dict(said)
-    if "error" in (said.get("object"), said.get("type")) and not choices:
+        return {"error": said["error"]} if any(isinstance(choice, dict) for choice in choices) else dict(said)
+    is_error = said.get("object") == "error" or said.get("type") == "error"
+    if is_error and not any(isinstance(choice, dict) for choice in choices):
         return {"error": {k: v for k, v in said.items() if k != "object"}}
-    if not ANSWERS & said.keys() and (words := next((said[name] for name in UNSHAPED if said.get(name)), None)):
+    is_answer = "choices" in said or ANSWERS & said.keys()
+    if not is_answer and (words := next((said[name] for name in UNSHAPED if said.get(name)), None)):
         text = words if isinstance(words, str) else jsons.dumps_text(words)
         return {"error": {**{k: said[k] for k in ("code", "status") if k in said}, "message": text}}
     for choice in choices:
+        if not isinstance(choice, dict):
+            continue
         if "error" in choice and _is_told(choice["error"]):
             return {"error": choice["error"]}
         reason = choice.get("finish_reason")
@@ -67,11 +72,12 @@ def check_choices(choices: Any, part: str) -> None:
     if not isinstance(choices, list):
         raise UpstreamInvalidResponse("The upstream's choices are no list.")
     for position, choice in enumerate(choices):
-        if part == "delta" and isinstance(choice, dict) and "delta" not in choice and "message" in choice:
-            choice["delta"] = choice.pop("message")
         message = choice.get(part) if isinstance(choice, dict) else False
-        if message is None and part == "message":
-            raise UpstreamInvalidResponse("The upstream's answer holds a choice without a message.")
+        if message is None:
+            if part == "message":
+                raise UpstreamInvalidResponse("The upstream's answer holds a choice without a message.")
+            if "message" in choice and "delta" not in choice:
+                message = choice["delta"] = choice.pop("message")
         if message is not None:
             if not isinstance(message, dict):
                 raise UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
@@ -105,7 +111,7 @@ def whole_mended(
         raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
     check_choices(answer["choices"], "message")
     found: Json = answer
-    if raw is None or ESCAPED_HALF.search(raw):
+    if raw is None or (ESCAPE in raw and ESCAPED_HALF.search(raw)):
         found = dict(jsons.with_whole_characters(answer))
     for choice in found.get("choices") or ():
         message = choice["message"]
@@ -167,12 +173,11 @@ class StreamMender:
                 return []
             kept = [{k: v for k, v in c.items() if k != "error"} | {"finish_reason": None} for c in said]
             chunk = {k: v for k, v in chunk.items() if k != "error"} | {"choices": kept}
-        if self._halves or raw is None or ESCAPED_HALF.search(raw):
+        if self._halves or raw is None or (ESCAPE in raw and ESCAPED_HALF.search(raw)):
             for choice in chunk.get("choices") or ():
                 if choice.get("delta"):
                     choice["delta"] = self._joined(choice["delta"], (choice["index"],))
             chunk = jsons.with_whole_characters(chunk)
-        self.thinks_in_parts = self.thinks_in_parts or thinks_in_parts(chunk.get("choices"), "delta")
         for choice in chunk.get("choices") or ():
             self._mend(choice)
         if isinstance(chunk.get("usage"), dict):
@@ -190,9 +195,11 @@ class StreamMender:
         return [{**{k: v for k, v in self._last.items() if k != "usage"}, "choices": choices}] if choices else []
 
     def _mend(self, choice: Json) -> None:
-        delta = _delta(choice)
-        index = choice["index"]
-        _mend_words(delta)
+        delta, index = _delta(choice), choice["index"]
+        content = delta.get("content")
+        if content is not None and not isinstance(content, str):
+            self.thinks_in_parts = self.thinks_in_parts or thinks_in_parts((choice,), "delta")
+            _mend_words(delta)
         if delta.get("role"):
             delta["role"] = _role(delta)
         legacy = delta.get(LEGACY)

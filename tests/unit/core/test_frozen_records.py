@@ -1,4 +1,4 @@
-"""Records that are made for each request: a changed one is what dataclasses make of it, and they have slots and a hash."""
+"""Records that are made for each request: a changed one is what dataclasses make of it."""
 
 import dataclasses
 
