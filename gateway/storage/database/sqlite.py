@@ -68,8 +68,9 @@ VACUUM_AT_ONCE = 16 * 2**20
 VACUUM_LARGEST = 256 * 2**20
 """Bytes of a file that is written anew upon a deletion (a tenth of a second), and of one that is by the next sweep (a
 few seconds). Beyond that it is the operator's affair."""
-for _kind, _as_it_is in ((NoneType, dict[None, None]().get), (bool, int), (bytes, bytes)):
-    sqlite3.register_adapter(_kind, _as_it_is)
+sqlite3.register_adapter(NoneType, dict[None, None]().get)
+sqlite3.register_adapter(bool, int)
+sqlite3.register_adapter(bytes, bytes)
 """The driver looks for an adapter of each value that is no text and no number, and what it does where there is none
 takes longer than to store the value."""
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"

@@ -1,6 +1,7 @@
 """Requests that are answered once: the decisions, and who waits for whom."""
 
 import asyncio
+import dataclasses
 from datetime import timedelta
 from typing import Any, cast
 
@@ -111,7 +112,7 @@ async def once(storage: Storage, clock: DayClock) -> IdempotencyGate:
 
 def chat(request_id: str, *, store: bool = True) -> ChatRequest:
     options = ContextOptions("auto", "auto", ContextGoal.SYNTHESIS)
-    fields: dict[str, Any] = dict.fromkeys(ChatRequest.__slots__)
+    fields: dict[str, Any] = dict.fromkeys(each.name for each in dataclasses.fields(ChatRequest))
     return ChatRequest(**{**fields, "request_id": request_id, "options": options, "store": store, "arrived_at": NOW})
 
 
