@@ -102,10 +102,8 @@ def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     read = written = 0
     for holder in _with_counts_of_prompt(usage):
         for name in _among(tuple(holder), CACHED):
-            if _plain(name) in READ:
-                read = read or figure(holder, name)
-            else:
-                written = written or figure(holder, name)
+            count = figure(holder, name)
+            read, written = (read or count, written) if _plain(name) in READ else (read, written or count)
     return read, written
 
 
@@ -121,10 +119,7 @@ def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
 
 def _with_counts_of_prompt(usage: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where counts of a prompt's tokens stand: in its details first, and beside them."""
-    details, same = usage.get(PARTS[0]), usage.get(PARTS[1])
-    if details is None and same is None and type(usage) is dict:
-        return [usage]
-    return [each for each in (details, same, usage) if isinstance(each, dict)]
+    return [each for each in (usage.get(PARTS[0]), usage.get(PARTS[1]), usage) if isinstance(each, dict)]
 
 
 def written_for_an_hour(usage: Mapping[str, Any]) -> int:
