@@ -7,6 +7,7 @@ import os
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -170,12 +171,16 @@ def _prompt_tokens(prepared: PreparedRequest) -> int:
 
 def _as_json(call: CallCost) -> dict[str, Any]:
     """Its fields, without copies: each request writes one."""
-    found = {name: getattr(call, name) for name in CALL_FIELDS}
-    return {**found, **{name: str(found[name]) for name in COSTS if found[name] is not None}}
+    found = dict(zip(CALL_FIELDS, _fields_of(call), strict=True))
+    for name in COSTS:
+        if found[name] is not None:
+            found[name] = str(found[name])
+    return found
 
 
 COSTS = ("prompt_cost", "completion_cost")
 CALL_FIELDS = tuple(field.name for field in fields(CallCost))
+_fields_of = attrgetter(*CALL_FIELDS)
 
 
 def _call(found: dict[str, Any]) -> CallCost:

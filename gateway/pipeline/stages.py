@@ -369,9 +369,11 @@ class RequestRun:
         """What it is by now. `prepared`: for another target, which is to be asked next."""
         prepared = prepared or self.prepared
         number, route = prepared.target.number, prepared.wire.deployment.route
-        left = {each.target.number: each.route for each in self._attempts if each.target.number < number}
+        left: dict[int, str] = {}
         failed, paid = [], []
         for each in self._attempts:
+            if each.target.number < number:
+                left[each.target.number] = each.route
             if each.cost is not None and each.error is None and each.target.number == number:
                 paid.append(each.cost)
             elif each.cost is not None:

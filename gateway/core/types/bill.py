@@ -119,6 +119,8 @@ def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
 
 def _with_counts_of_prompt(usage: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where counts of a prompt's tokens stand: in its details first, and beside them."""
+    if type(usage) is dict and PARTS[0] not in usage and PARTS[1] not in usage:
+        return [usage]
     return [each for each in (usage.get(PARTS[0]), usage.get(PARTS[1]), usage) if isinstance(each, dict)]
 
 

@@ -140,14 +140,18 @@ class RowInsert:
         self._compiled: dict[tuple[str, KeyVault | None], _InsertStatement] = {}
 
     def __call__(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
-        """Inserts the rows; each names every column of the table."""
+        """Inserts the rows; each names every column of the table.
+        Raises IntegrityError: as SQLAlchemy raises it, with either database."""
         if not rows:
             return
         dialect = connection.dialect
         statement = self._for(dialect)
         values = statement.values(rows)
-        if dialect.name == "sqlite":
-            _insert_by_driver(connection, statement.text, values)
+        if dialect.name == "sqlite":  # what SQLAlchemy does around a statement takes longer than SQLite needs for a row
+            try:
+                driver_of(connection).executemany(statement.text, values).close()
+            except sqlite3.IntegrityError as error:
+                raise IntegrityError(statement.text, None, error) from error
         else:
             connection.exec_driver_sql(statement.text, values if len(values) > 1 else values[0])
 
@@ -277,13 +281,3 @@ def _sealed(
 
 def _seal(vault: KeyVault, column: str, text: str, row: str) -> str:
     return vault.seal(text, column, row)
-
-
-def _insert_by_driver(connection: sa.Connection, text: str, values: list[tuple[Any, ...]]) -> None:
-    """What SQLAlchemy does around a statement takes longer than SQLite needs for a row.
-    Raises IntegrityError: as SQLAlchemy raises it, as with the other database."""
-    driver = driver_of(connection)
-    try:
-        driver.executemany(text, values).close()
-    except sqlite3.IntegrityError as error:
-        raise IntegrityError(text, None, error) from error
