@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gateway.storage.database.migrate import migrate, migrations_folder, revisio
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from tests.support.command import gateway_command
+from tests.support.gateway_process import scrubbed_environment
 
 
 @pytest.fixture
@@ -123,7 +125,11 @@ def gateway_migrate(url: str, directory: Path) -> subprocess.CompletedProcess[st
 
 
 def test_the_command_migrates_once_and_says_so_the_second_time(empty_storage_url: str, tmp_path: Path) -> None:
-    first, second = gateway_migrate(empty_storage_url, tmp_path), gateway_migrate(empty_storage_url, tmp_path)
+    """The second time as a process of its own, which is cleared up as well."""
+    first = gateway_migrate(empty_storage_url, tmp_path)
+    environment = scrubbed_environment() | {"DATABASE_URL": empty_storage_url}
+    whole = [sys.executable, "-W", "error", "-m", "gateway", "migrate"]
+    second = subprocess.run(whole, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert f"empty -> {schema.REVISION}" in first.stdout
     assert f"already at {schema.REVISION}" in second.stdout

@@ -6,6 +6,7 @@ where that is a terminal, its errors to the second; to the third the pid is writ
 ended its exit status in another.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -17,9 +18,10 @@ import signal
 import socket
 import stat
 import sys
+import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from gateway.context.tokens.counter import TiktokenCounter
 from gateway.core.types.chat import ModelFacts
@@ -55,7 +57,7 @@ class Child:
 
 
 def main(control: socket.socket, *, litellm: bool) -> None:
-    """Returns when there is nobody left to start gateways for; does not return in a gateway but by SystemExit."""
+    """Returns when there is nobody left to start gateways for; does not return in a gateway."""
     for name in IMPORTED:
         importlib.import_module(name)
     if litellm:
@@ -65,7 +67,10 @@ def main(control: socket.socket, *, litellm: bool) -> None:
     gc.freeze()
     start = _serve(control)
     if start is not None:
-        runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+        except SystemExit as ended:
+            _end(ended.code)
 
 
 def _load_vocabulary() -> None:
@@ -138,6 +143,18 @@ def _become(start: dict[str, Any], output: int, errors: int) -> None:
         sys.stdin, sys.stdout, sys.stderr = streams
     if start["strict"]:
         warnings.simplefilter("error")
+
+
+def _end(code: str | int | None) -> NoReturn:
+    """Ends the process as an interpreter does, but for clearing up in memory, which takes longer than most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
 
 
 if __name__ == "__main__":
