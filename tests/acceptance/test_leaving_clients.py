@@ -96,7 +96,7 @@ def test_s3_7_clients_that_leave_at_random_leave_no_trace(
     check_that_leaving_clients_leave_no_trace(gateway, upstream, storage_url, number)
 
 
-@pytest.mark.parametrize(("number", "connections"), [(300, 30), pytest.param(3000, 100, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize(("number", "connections"), [(100, 30), pytest.param(3000, 100, marks=pytest.mark.chaos)])
 def test_s3_6_cancelled_streams_leave_no_trace(
     start_gateway: GatewayFactory, upstream: MockUpstream, number: int, connections: int
 ) -> None:

@@ -111,7 +111,7 @@ class Teller:
 
 
 @pytest.mark.parametrize("resends", [False, True], ids=["by id", "resent"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in range(1, 9))])
 def test_s10_1_one_history_whichever_api_tells_it(
     gateway: GatewayProcess, upstream: MockUpstream, seed: int, resends: bool
 ) -> None:
