@@ -54,8 +54,9 @@ WHOLE_GATEWAYS = ("tests/acceptance/", "tests/integration/apis/", "tests/integra
 modules beside these folders. A test that is about what is in the storage is marked `each_storage`."""
 LONGEST = (
     "tests/properties/",
-    "tests/unit/retrieval/chunks/test_passages.py",
-    "tests/unit/context/window/test_invariants.py",
+    "tests/integration/test_stored_bills.py",
+    "tests/integration/test_economy.py",
+    "tests/unit/upstream/test_odd_answers.py",
 )
 """Files that take a processor for long: begun first, so that no worker is left alone with one at the end."""
 HANGS_AFTER = 600.0

@@ -110,7 +110,10 @@ def test_s9_a_litellm_file_is_accounted_for_in_three_groups(tmp_path: Path) -> N
     groups = [line[6:].partition(": ")[0] for line in lines]
     assert groups == sorted(groups, key=["LiteLLM, kept", "LiteLLM, replaced", "LiteLLM, not supported"].index)
     assert len(set(lines)) == len(lines) > 30
-    assert "ok    LiteLLM, kept: general_settings.master_key: a key of tenant `master`" in lines
+    kept = (
+        "ok    LiteLLM, kept: general_settings.master_key: a key of tenant `master` with the roles `user` and `admin`"
+    )
+    assert kept in lines
     assert "FAIL  model gpt-4o: the environment has no AZURE_API_KEY_EU" in said.splitlines()
     assert ".:" not in said
     assert "sk-1234" not in said
