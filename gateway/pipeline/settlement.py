@@ -10,6 +10,7 @@ from typing import Any
 from gateway.billing.cost import estimated_cost, price_internal, total_cost
 from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
 from gateway.context.window.prompt_budget import output_limit
+from gateway.conversations.matching import sent_instructions
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
@@ -18,6 +19,7 @@ from gateway.core.frozen_records import replace
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.bill import COLD, anonymous
+from gateway.core.types.chain import chain_digests
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.items import BREAKPOINT
 from gateway.core.types.turn import TurnCommit
@@ -286,12 +288,13 @@ def _names(prepared: PreparedRequest) -> list[tuple[Hashable, ...]]:
         return [(prepared.conversation_id, prepared.request.model)]
     if asked.options.mode == "off" or asked.options.dry_run:
         return []
-    said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES]
+    said = asked.messages[len(sent_instructions(asked)) :]
     first = next((index for index, message in enumerate(said) if message["role"] == "assistant"), None)
     if first is None:
         return []
-    ends = digests(said)[first:][-MAX_ENDS:]
-    return [(asked.caller.tenant, prepared.request.model, end) for end in reversed(ends)]
+    chain = asked.known.digests
+    ends = (chain if len(chain) == len(said) else chain_digests(said))[first:][-MAX_ENDS:]
+    return [(asked.caller.tenant, prepared.request.model, end.path) for end in reversed(ends)]
 
 
 def digests(messages: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -299,8 +302,9 @@ def digests(messages: Sequence[Mapping[str, Any]]) -> list[int]:
     found, last = [], 0
     for message in messages:
         try:
-            said: Hashable = hash(frozenset(message.items()))  # texts know their hashes
-        except TypeError:  # parts or calls
+            calls = "tool_calls" in message
+            said: Hashable = _nested(message) if calls else hash(frozenset(message.items()))  # texts know their hashes
+        except TypeError:  # parts
             said = _nested(message)
         last = hash((last, said))
         found.append(last)
