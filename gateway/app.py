@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
-from gateway.api.auth import KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, RuntimeKeys
 from gateway.api.chat.endpoint import ChatCompletions
 from gateway.api.classic.endpoint import ClassicStorage
 from gateway.api.completion_handler import CompletionHandler
 from gateway.api.compress.endpoint import CompressEndpoint
-from gateway.api.conversations.attachment_endpoints import AttachmentEndpoints
 from gateway.api.conversations.completion_endpoints import StoredCompletions
 from gateway.api.conversations.context import ConversationContext
 from gateway.api.conversations.endpoint import ConversationEndpoints
-from gateway.api.conversations.memory_endpoints import MemoryEndpoints
+from gateway.api.conversations.memory_endpoints import AttachmentEndpoints, MemoryEndpoints
 from gateway.api.conversations.replay_endpoint import ReplayEndpoint
 from gateway.api.conversations.transfer_endpoints import ExportedConversation, ImportedConversations
 from gateway.api.conversations.turn_endpoints import TurnEndpoints
@@ -24,12 +24,11 @@ from gateway.api.mcp.endpoint import McpEndpoint
 from gateway.api.messages.count_tokens import CountTokens, ListedModels
 from gateway.api.messages.endpoint import MessagesEndpoint
 from gateway.api.operations import ModelsEndpoint
-from gateway.api.passthrough.endpoint import RelayEndpoint
+from gateway.api.passthrough.endpoint import CallMetering, RelayEndpoint
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.responses.compact import CompactionEndpoint
 from gateway.api.responses.endpoint import ResponsesEndpoint
-from gateway.api.runtime_keys import RuntimeKeys
-from gateway.api.server.admission import LargeBodies
+from gateway.api.server.receiving import LargeBodies
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.api.tokens import SignedTokens
 from gateway.context.internal_calls import InternalModels
@@ -88,15 +87,14 @@ from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.encryption.columns import open_vault
 from gateway.storage.entities.entity_store import EntityStore
-from gateway.storage.large_documents import LargeDocuments
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.large_documents import ArrivingTexts, LargeDocuments
+from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.retention import Retention
 from gateway.storage.store import PROBE_SECONDS, ConversationStore
 from gateway.storage.stored_files import FileRows
 from gateway.storage.stored_keys import KeyStore
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
-from gateway.upstream.http.client import new_client
-from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.client import ConnectionPool, new_client
 from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.litellm.wire import LitellmLibrary
@@ -104,9 +102,8 @@ from gateway.upstream.openai.model_info import DiscoveredModels
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
 from gateway.upstream.responses.adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import ModelCatalogue, ProtocolUpstream, unsupported
-from gateway.upstream.routing.freeform_upstream import FreeformUpstream
 from gateway.upstream.routing.probes import probe_over_http
-from gateway.upstream.routing.router import ConfiguredRouter, modifies_params
+from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, modifies_params
 
 log = get_logger("gateway.app")
 EXPIRE_SECONDS = 60.0
@@ -162,12 +159,10 @@ class Gateway:
         self.store = ConversationStore(
             self.transactions,
             clock,
-            cache=self.cache,
+            caches=StorageCaches(self.cache, self.paths),
             retention_days=settings.conversation.retention_days,
-            paths=self.paths,
             users=settings.accounting.users,
-            index_chars=settings.documents.index_chars,
-            large_stored=self.indexing.wake,
+            arriving=ArrivingTexts(self.transactions, clock, settings.documents.index_chars, self.indexing.wake),
         )
         self.things = EntityStore(self.transactions, clock, self.store.secret, self.paths)
         self.retention = Retention(self.transactions, clock, self.cache, self.paths)
@@ -213,7 +208,7 @@ class Gateway:
         self.loops = ToolLoops(cache, self.store.secret)
         plans = SummaryCache(cache, clock, PLAN_SECONDS, settings.context.planning_max_seconds)
         self.planning = ContextPlanning(
-            settings.context, internal, summaries=summaries, plans=plans, store=self.store, rest=self.rest, clock=clock
+            settings.context, internal, summaries=summaries, plans=plans, store=self.store, rest=self.rest
         )
         documents = settings.documents
         if refuses_files(settings):  # what is read of a PDF goes up as text, which can be masked
@@ -224,7 +219,6 @@ class Gateway:
             settings=settings,
             transactions=self.transactions,
             rows=rows,
-            clock=clock,
             client=self.client,
             added=self.reading.add,
         )
@@ -232,16 +226,14 @@ class Gateway:
         upstreams = UpstreamFiles(self.client, self.router)
         self.callers_files = CallersFiles(self.kept_files, upstreams, self.serves)
         self.files = reader = FileReader(cache, settings.cache.document_ttl, documents, store=self.callers_files)
+        pages = PageCutter(reader.documents, cache, settings.cache.document_ttl, documents.native_pages)
         self.context = ContextManager(
             settings=settings,
             counters=self.counters,
             sources=ContextSources(files=reader, store=self.store, large=self.large, loops=self.loops),
             ranking=PassageRanking(self.indexes, self.meaning),
             planning=self.planning,
-            spans=self.telemetry.spans,
-            hooks=pdf_pages.build(
-                PageCutter(reader.documents, cache, settings.cache.document_ttl, documents.native_pages)
-            ),
+            hooks=replace(pdf_pages.build(pages), on_step=self.telemetry.spans),
         )
 
     def _features(self) -> FeatureHooks:
@@ -304,14 +296,7 @@ class Gateway:
         self.key_endpoints = KeyEndpoints(self.keys, auth)
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
         self.answering = CompletionHandler(
-            pipeline,
-            self.idempotency,
-            store=store,
-            auth=auth,
-            settings=settings,
-            clock=clock,
-            bodies=bodies,
-            limited=limited,
+            limited, self.idempotency, auth=auth, settings=settings, clock=clock, bodies=bodies
         )
         self.chat = ChatCompletions(self.answering, settings, self.resends)
         self.compaction = CompactionEndpoint(store, auth, settings, clock)
@@ -369,9 +354,7 @@ class Gateway:
             upstream=passthrough,
             auth=auth,
             settings=settings,
-            bills=self.relayed_bills,
-            limited=limited,
-            watch=self.answering.watch,
+            metering=CallMetering(self.relayed_bills, limited),
             bodies=bodies,
         )
         largest = settings.files.max_bytes

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway import __version__
+from gateway.core.clock import SystemClock
 from gateway.operations.files.options import add_file_commands
 from gateway.operations.keys.options import add_key_commands
 from gateway.operations.savings.options import add_savings_options
@@ -331,28 +332,24 @@ def _check(settings: "Settings", options: argparse.Namespace) -> int:
 
 
 def _keys(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.keys.command import keys
 
     return _piped(lambda: keys(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
 def _files(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.files.command import files
 
     return _piped(lambda: files(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
 def _audit(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.audit import audit
 
     return _piped(lambda: audit(settings, options, SystemClock(), sys.stdout, sys.stderr))
 
 
 def _costs(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.cost_command import costs
 
     return _piped(lambda: costs(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
@@ -360,7 +357,6 @@ def _costs(settings: "Settings", options: argparse.Namespace) -> int:
 
 def _savings(settings: "Settings", options: argparse.Namespace) -> int:
     if options.replay is None:
-        from gateway.core.clock import SystemClock
         from gateway.operations.savings.savings_report import savings_report
 
         looked = (settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr)
@@ -375,14 +371,12 @@ def _savings(settings: "Settings", options: argparse.Namespace) -> int:
 
 
 def _ls(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.ls import ls
 
     return _piped(lambda: ls(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
 def _requests(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.requests_command import requests
 
     return _piped(lambda: requests(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
@@ -395,7 +389,6 @@ def _show(settings: "Settings", options: argparse.Namespace) -> int:
 
 
 def _tail(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.tail import tail
 
     return _piped(lambda: tail(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
@@ -422,7 +415,6 @@ def _piped(run: Callable[[], int]) -> int:
 
 
 def _purge(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.purge import purge
 
     return purge(settings, options, SystemClock(), sys.stdout, sys.stderr)
@@ -435,28 +427,24 @@ def _encrypt(settings: "Settings", _options: argparse.Namespace) -> int:
 
 
 def _export(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.transfer_commands import export_file
 
     return export_file(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr)
 
 
 def _import(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.transfer_commands import import_file
 
     return import_file(settings, options, SystemClock(), sys.stdout, sys.stderr)
 
 
 def _trail_list(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.audit_log_commands import list_trail
 
     return _piped(lambda: list_trail(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
 def _trail_export(settings: "Settings", options: argparse.Namespace) -> int:
-    from gateway.core.clock import SystemClock
     from gateway.operations.audit_log_commands import export_trail
 
     return _piped(lambda: export_trail(settings, options, SystemClock(), sys.stdout.buffer, sys.stderr))

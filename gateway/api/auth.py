@@ -1,12 +1,16 @@
-"""Whose request it is (guarantee §8)."""
+"""Tells whose request it is (guarantee §8). Keys made at runtime are asked of the storage, and kept for moments;
+streams end with their key: revoked, replaced or expired, it is found out within seconds (guarantee §12.2)."""
 
+import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
-from gateway.api.runtime_keys import EXPIRED, RuntimeKeys
 from gateway.api.server.fast_router import Scope, came_by_messages
 from gateway.api.tokens import SignedTokens, is_signed
 from gateway.core.bounded_cache import BoundedCache
@@ -15,8 +19,100 @@ from gateway.core.config.setting_sections import ADMIN, USER, ApiKey, AuthSettin
 from gateway.core.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
 from gateway.core.ports import Clock
 from gateway.core.types.chat import ANTHROPICS_KEY, RequestCaller
-from gateway.core.types.keys import KeyPolicy, is_ours, policy_of
+from gateway.core.types.keys import KeyPolicy, StoredKey, is_ours, policy_of
 from gateway.storage.store import ConversationStore
+from gateway.storage.stored_keys import KeyStore, is_well_formed
+
+KNOWN_SECONDS, UNKNOWN_SECONDS = 3.0, 1.0
+"""For which an answer of the storage holds: that a key counts, and that there is none."""
+MAX_KNOWN, MAX_UNKNOWN = 10_000, 1_000
+UNKNOWN_KEY = "This API key is not known here. Send one as 'Authorization: Bearer KEY'."
+"""Also of a key that was revoked: whoever finds one is not told that it ever counted."""
+EXPIRED = "This API key has expired."
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptKey:
+    key: StoredKey | None
+    until: float
+
+
+class RuntimeKeys:
+    """Looks keys up by the keyed digest of all of them. What was asked holds from when it was asked, not from when the
+    storage answered, so that the sum of both cannot exceed `KNOWN_SECONDS`."""
+
+    def __init__(self, store: KeyStore, clock: Clock) -> None:
+        self.store = store
+        self._clock = clock
+        self._known: dict[bytes, _KeptKey] = {}
+        self._unknown: dict[bytes, _KeptKey] = {}
+        self._asking: dict[bytes, asyncio.Task[StoredKey | None]] = {}
+        self._changes = 0
+
+    def now(self) -> datetime:
+        """By the clock by which keys expire."""
+        return self._clock.now()
+
+    async def policy(self, token: str) -> KeyPolicy:
+        """What is known of the key that is this token.
+        Raises Unauthorized: it is no key, or none that counts; StorageUnavailable: nobody can tell."""
+        if not is_well_formed(token):
+            raise Unauthorized(UNKNOWN_KEY)
+        digest = await self.store.digest(token)
+        kept = self._known.get(digest) or self._unknown.get(digest)
+        found = kept.key if kept is not None and self._clock.monotonic() < kept.until else await self._ask(digest)
+        now = self._clock.now()
+        if found is None or not found.counts(now):
+            raise Unauthorized(UNKNOWN_KEY)
+        if found.policy.ended(now):
+            raise Unauthorized(EXPIRED)
+        return found.policy
+
+    async def by_id(self, key_id: str) -> KeyPolicy | None:
+        """What is known of a key by its id; None if it does not count any more.
+        Raises StorageUnavailable: nobody can tell."""
+        found = await self.store.get(key_id)
+        now = self._clock.now()
+        return found.policy if found is not None and found.counts(now) and not found.policy.ended(now) else None
+
+    async def by_ids(self, key_ids: Sequence[str]) -> dict[str, KeyPolicy]:
+        """The same of several, asked for at once. Raises StorageUnavailable: nobody can tell."""
+        found, now = await self.store.by_ids(key_ids), self._clock.now()
+        return {key_id: key.policy for key_id, key in found.items() if key.counts(now) and not key.policy.ended(now)}
+
+    def changed(self) -> None:
+        """Something was changed in this process: what is known is asked anew, also what is being asked now."""
+        self._changes += 1
+        self._known.clear()
+        self._unknown.clear()
+        self._asking.clear()
+
+    async def _ask(self, digest: bytes) -> StoredKey | None:
+        """Requests at once with one key ask once."""
+        task = self._asking.get(digest)
+        if task is None:
+            task = self._asking[digest] = asyncio.ensure_future(self._asked(digest))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        return await asyncio.shield(task)
+
+    async def _asked(self, digest: bytes) -> StoredKey | None:
+        at, changes = self._clock.monotonic(), self._changes
+        own = asyncio.current_task()
+        try:
+            found = await self.store.find(digest)
+        finally:
+            if self._asking.get(digest) is own:
+                del self._asking[digest]
+        if changes == self._changes:
+            counts = found is not None and found.counts(self._clock.now())
+            kept, most = (self._known, MAX_KNOWN) if counts else (self._unknown, MAX_UNKNOWN)
+            self._known.pop(digest, None)
+            self._unknown.pop(digest, None)
+            if len(kept) >= most:
+                del kept[next(iter(kept))]  # the oldest
+            kept[digest] = _KeptKey(found, at + (KNOWN_SECONDS if counts else UNKNOWN_SECONDS))
+        return found
+
 
 ANONYMOUS = "anonymous"
 """Tenant of all requests without a token."""
@@ -40,7 +136,7 @@ class _ConfiguredKey:
 
 class KeyAuthenticator:
     """Finds the tenant of a request. Configured keys are kept as digests and compared in constant time; those made at
-    runtime are looked up by theirs."""
+    runtime are looked up by theirs. `watch` ends streams with their keys."""
 
     def __init__(
         self,
@@ -60,6 +156,7 @@ class KeyAuthenticator:
         self._policies: dict[bytes, KeyPolicy] = {}
         self._holders: dict[str, KeyPolicy] = {}
         self._ask_from = 0.0
+        self.watch = KeyWatch(self)
 
     async def caller(self, scope: Scope) -> RequestCaller:
         """The tenant of a request, its key and project. Without a key of ours, where none is wanted, the tenant is that
@@ -243,3 +340,62 @@ def _only(scope: Scope, name: bytes) -> str | None:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+CHECK_SECONDS = 1.0
+"""Between two looks. An answer of the storage holds for three more (`api.runtime_keys`): less than five."""
+CREDENTIALS = (b"authorization", b"x-api-key")
+ENDED = "The key of this request does not count any more."
+
+
+class KeyWatch:
+    """Looks again and again at the keys of running streams; what cannot be looked up now goes on."""
+
+    def __init__(self, auth: KeyAuthenticator) -> None:
+        self._auth = auth
+        self._running: dict[Any, tuple[Scope, set[asyncio.Task[Any]]]] = {}
+        self._ended: set[asyncio.Task[Any]] = set()
+        self._watching: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def holding(self, scope: Scope, caller: RequestCaller) -> Iterator[None]:
+        """While a stream is sent by the task that this is called in.
+        Raises Unauthorized: its key ended meanwhile, and what was within was cancelled."""
+        task = asyncio.current_task()
+        if caller.key is None or caller.key.is_signed or task is None:  # a token counts when its request comes
+            yield
+            return
+        key = tuple(pair for pair in scope["headers"] if pair[0] in CREDENTIALS)
+        self._running.setdefault(key, (scope, set()))[1].add(task)
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.ensure_future(self._watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task in self._ended and task.uncancel() == 0:
+                raise Unauthorized(ENDED) from None
+            raise
+        finally:
+            self._ended.discard(task)
+            tasks = self._running[key][1]
+            tasks.discard(task)
+            if not tasks:
+                del self._running[key]
+
+    async def _watch(self) -> None:
+        while self._running:
+            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.gather(*map(self._look, list(self._running)), return_exceptions=True)
+
+    async def _look(self, key: Any) -> None:
+        scope, tasks = self._running[key]
+        try:
+            await self._auth.caller(scope)
+        except (Unauthorized, Forbidden):
+            for task in tasks - self._ended:
+                self._ended.add(task)
+                task.cancel()
+
+    def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()

@@ -1,21 +1,21 @@
 """The way of a request through any API that asks a model: read, answered once, sent whole or as a stream (ADR 27).
 
 What differs between APIs is a `ApiAdapter`: how a request is read into the inner form, and how answers are worded.
+
+`Idempotency-Key`: which request it is (guarantee §6, ADR 9).
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from gateway.api.auth import UNKNOWN, KeyAuthenticator
-from gateway.api.fields import renamed
-from gateway.api.key_watch import KeyWatch
-from gateway.api.request.keyed_request import REPLAYED, identify, keyed
+from gateway.api.auth import FORWARDED_HEADERS, UNKNOWN, KeyAuthenticator
+from gateway.api.fields import invalid, renamed
 from gateway.api.request.stored_answer import replayed_chunks, stored_answer
 from gateway.api.request.validation import RequestArrival
-from gateway.api.server.admission import BodySlot, LargeBodies
 from gateway.api.server.fast_router import (
     CLIENT,
     EVENT_STREAM,
@@ -33,7 +33,7 @@ from gateway.api.server.fast_router import (
     send_start,
 )
 from gateway.api.server.keepalive import KeptAlive
-from gateway.api.server.receiving import LARGE_BODY, read_body, until_disconnect
+from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, read_body, until_disconnect
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError, StorageUnavailable
 from gateway.core.formats.stream_record import Chunks
@@ -44,10 +44,84 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import RequestIdentity, StoredCompletion
 from gateway.pipeline.idempotency import IdempotencyGate, RunPermit
 from gateway.pipeline.limited import LimitedPipeline
-from gateway.pipeline.pipeline import Pipeline, WholeCompletion
+from gateway.pipeline.pipeline import WholeCompletion
 from gateway.pipeline.stages import PausedRequest
 from gateway.pipeline.streaming import StreamedAnswer
-from gateway.storage.store import ConversationStore
+
+KEY = b"idempotency-key"
+MAX_KEY_CHARS = 255
+MEANING = frozenset(
+    (
+        b"x-conversation-id",
+        b"x-context-session",
+        b"x-context-mode",
+        b"x-context-planning",
+        b"x-context-max-input-tokens",
+        b"x-gateway-fallbacks",
+        b"x-claude-code-session-id",
+        b"anthropic-beta",
+        *FORWARDED_HEADERS,
+    )
+)
+"""Headers that change what is asked, as the body does."""
+REPLAYED = {"idempotent-replayed": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRequest:
+    """A request with an `Idempotency-Key`. `meaning` holds the headers that change what is asked, as bytes."""
+
+    key: str
+    meaning: bytes
+
+
+def keyed(scope: Scope) -> KeyedRequest | None:
+    """What the headers say of an `Idempotency-Key`; None without one.
+    Raises InvalidRequest: there are several keys that differ, or the key breaks its rule."""
+    keys = {value for name, value in scope["headers"] if name == KEY}
+    if not keys:
+        return None
+    if len(keys) > 1:
+        raise invalid("Idempotency-Key", "must be sent once; there are several that differ")
+    meaning = [name + b":" + value for name, value in scope["headers"] if name in MEANING and value]
+    return KeyedRequest(_checked(keys.pop()), b"\n".join(sorted(meaning)))
+
+
+async def identify(
+    request: KeyedRequest, tenant: str, body: bytes, secret: Callable[[], Awaitable[bytes]]
+) -> RequestIdentity:
+    """The keyed digests by which the request is known; `secret` gives their key.
+    Raises StorageUnavailable: the storage, and with it the secret of the digests, cannot be reached."""
+    key = await secret()
+    if tenant == UNKNOWN:  # the storage was down a moment ago, so the request's tenant is not known
+        raise StorageUnavailable("The storage cannot be reached.")
+
+    def digests() -> RequestIdentity:
+        return RequestIdentity(tenant, key_digest(key, request.key), _digest(key, b"asked", request.meaning, body))
+
+    return await offload_if(len(body) >= LARGE_BODY, digests)
+
+
+def key_digest(secret: bytes, key: str) -> bytes:
+    """The keyed digest, 32 bytes, by which an `Idempotency-Key` is known."""
+    return _digest(secret, b"key", key.encode())
+
+
+def _digest(secret: bytes, purpose: bytes, head: bytes, body: bytes = b"") -> bytes:
+    made = hashlib.blake2b(b"%d\n%s" % (len(head), head), digest_size=32, key=secret[:64], person=purpose)
+    made.update(body)
+    return made.digest()
+
+
+def _checked(value: bytes) -> str:
+    try:
+        key = value.decode()
+    except UnicodeDecodeError:
+        key = value.decode("latin-1")
+    if not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
+        raise invalid("Idempotency-Key", f"must be 1 to {MAX_KEY_CHARS} printable characters")
+    return key
+
 
 T = TypeVar("T")
 TOLD = (b"x-", b"anthropic-")
@@ -117,28 +191,23 @@ class CompletionHandler:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        pipeline: LimitedPipeline,
         idempotency: IdempotencyGate,
-        store: ConversationStore,
+        *,
         auth: KeyAuthenticator,
         settings: Settings,
         clock: Clock,
         bodies: LargeBodies,
-        limited: LimitedPipeline | None = None,
     ) -> None:
-        """`limited`: asked in place of `pipeline` where budgets or limits may apply."""
         server = settings.server
-        self._limited = limited
         self._large_bodies = bodies
         self._pipeline = pipeline
         self._idempotency = idempotency
-        self._store = store
         self._auth = auth
         self._max_body_bytes = server.max_body_bytes
         self._keepalive = server.keepalive
         self.clock = clock
         self._unattended = BackgroundTasks()
-        self.watch = KeyWatch(auth)
 
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None = None
@@ -167,7 +236,7 @@ class CompletionHandler:
             if not isinstance(request, ChatRequest):
                 await request(scope, send)
                 return None
-            identity = await identify(key, caller.tenant, raw, self._store) if key else None
+            identity = await identify(key, caller.tenant, raw, self._idempotency.secret) if key else None
             way = _RequestScope(request, dialect, scope, receive, send, place)
             with dialect.holding(raw, request):
                 del raw
@@ -190,7 +259,7 @@ class CompletionHandler:
         way.send = way.scope[SENDING] = kept
         signs = SIGNS.set(kept.heard)
         try:
-            with self.watch.holding(way.scope, way.request.caller) if watched else nullcontext():
+            with self._auth.watch.holding(way.scope, way.request.caller) if watched else nullcontext():
                 return await self._answered(identity, way)
         except ClientDisconnected:
             raise
@@ -224,7 +293,7 @@ class CompletionHandler:
         return request
 
     async def _dry_run(self, way: "_RequestScope") -> PausedRequest | None:
-        estimate = await until_disconnect(way.receive, self._way_of(way.request).dry_run(way.request))
+        estimate = await until_disconnect(way.receive, self._pipeline.of(way.request.caller).dry_run(way.request))
         if isinstance(estimate, PausedRequest):
             return estimate
         bill = estimate["response_metadata"]
@@ -235,7 +304,7 @@ class CompletionHandler:
     async def _respond(self, way: "_RequestScope") -> PausedRequest | None:
         if way.request.stream:
             return await until_disconnect(way.receive, self._stream(way))
-        completion = await until_disconnect(way.receive, self._way_of(way.request).answer(way.request))
+        completion = await until_disconnect(way.receive, self._pipeline.of(way.request.caller).answer(way.request))
         return await self._send_completion(completion, way)
 
     async def _respond_once(self, identity: RequestIdentity, way: "_RequestScope") -> PausedRequest | None:
@@ -261,7 +330,7 @@ class CompletionHandler:
 
         async def answered() -> WholeCompletion | PausedRequest:
             with permit:
-                return await self._way_of(request).answer(request)
+                return await self._pipeline.of(request.caller).answer(request)
 
         task = self._unattended.start(answered())
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
@@ -271,13 +340,9 @@ class CompletionHandler:
             task.cancel()
             raise
 
-    def _way_of(self, request: ChatRequest) -> Pipeline | LimitedPipeline:
-        limited = self._limited
-        return limited if limited is not None and limited.may_limit(request.caller.key) else self._pipeline
-
     async def close(self) -> None:
         """Ends what goes on without its client, at shutdown; its bill is kept."""
-        self.watch.close()
+        self._auth.watch.close()
         await self._unattended.cancel()
 
     async def _send_completion(
@@ -293,7 +358,7 @@ class CompletionHandler:
         return None
 
     async def _stream(self, way: "_RequestScope") -> PausedRequest | None:
-        answer = await self._way_of(way.request).stream(way.request)
+        answer = await self._pipeline.of(way.request.caller).stream(way.request)
         if isinstance(answer, PausedRequest):
             return answer
         way.place.release()

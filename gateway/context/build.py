@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, ParamSpec, Self, TypeVar
 
-from gateway.billing.cost import price_internal
-from gateway.billing.economics import compare, expected_requests
+from gateway.billing.cost import compare, expected_requests, price_internal
 from gateway.billing.economy.kept_results import kept_in_pass
 from gateway.billing.economy.passes import may_keep_more
 from gateway.billing.economy.rates import CacheRates, cache_rates

@@ -8,18 +8,19 @@ from enum import Enum
 from typing import Any
 
 from gateway.context.artifacts.collect import (
+    StepsAsText,
     artifacts_of_earlier,
     attachments_to_artifacts,
     current_turn,
     documents_in_messages,
     extract_artifacts_from_messages,
     next_number,
+    steps_as_text,
     unique_ids,
     with_documents,
     without_repeats,
 )
 from gateway.context.artifacts.in_messages import own_words, pinned_messages, with_in_full, with_whole_steps
-from gateway.context.artifacts.steps_as_text import StepsAsText, steps_as_text
 from gateway.context.assembly.block import says_same
 from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
 from gateway.context.assembly.messages import without_items

@@ -245,6 +245,7 @@ class InternalModels:
         self._upstream = upstream
         self._router = router
         self._counters = counters
+        self.clock = clock
         self.count_outcome = count_outcome
         self._formats: dict[str, int] = {}
         self._breaker = UnknownModelBreaker(clock)

@@ -3,7 +3,6 @@
 import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -47,7 +46,7 @@ from gateway.context.window.counting import REPLY_TOKENS, prompt_tokens
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.config.settings import NO_PROFILES, ContextSettings, Settings
 from gateway.core.errors import ContextLengthExceeded
-from gateway.core.ports import FileStore, Spans, TokenCounter
+from gateway.core.ports import FileStore, TokenCounter
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory
@@ -163,8 +162,8 @@ NOBODYS = PlannerAccess()
 class ContextManager:
     """Decides which artifacts and turns enter the window, and words them.
     `sources`: where contexts are read from; `ranking`: what ranks passages beside their words; `planning`: asks
-    internal models for plans; None: nobody is asked; `spans`: marks the steps, where traces are told; `hooks`: what a
-    feature does on the way."""
+    internal models for plans; None: nobody is asked; `hooks`: what a feature or a trace does
+    on the way."""
 
     def __init__(
         self,
@@ -174,7 +173,6 @@ class ContextManager:
         sources: ContextSources,
         ranking: PassageRanking = NO_RANKING,
         planning: ContextPlanning | None = None,
-        spans: Spans = nullcontext,
         hooks: ContextHooks = NO_HOOKS,
     ) -> None:
         self._hooks = hooks
@@ -184,7 +182,6 @@ class ContextManager:
         self._sources = sources
         self._ranking = ranking
         self._planning = planning
-        self._spans = spans
 
     async def build(
         self,
@@ -210,7 +207,7 @@ class ContextManager:
             proposal, result = await self._planned(proposal, planners, ranking)
         final = FinalFit(proposal.fitted)
         if result is not None:
-            with self._spans("fit"):
+            with self._hooks.on_step("fit"):
                 final = await ranking.run(
                     small, fit, proposal, result.planned, result.fallback_reason, access.scope.calls
                 )
@@ -246,7 +243,7 @@ class ContextManager:
         self, inputs: ContextInputs, access: PlannerAccess, ranking: RequestRanking
     ) -> tuple[WindowProposal, RequestPlanners | None]:
         small, counter = inputs.is_small, self._counters.counter(inputs.facts)
-        with self._spans("fit"):
+        with self._hooks.on_step("fit"):
             measured = await ranking.run(small, measure, inputs, counter, ranking)
             if measured.unreduced.new_pass:
                 measured = await ranking.run(small, with_room, measured)
@@ -276,7 +273,7 @@ class ContextManager:
             proposal = replace(proposal, decision=weighed(proposal.decision, replace(prospects, resting=resting)))
         if not proposal.decision.use:
             return proposal, None
-        with self._spans("plan"):
+        with self._hooks.on_step("plan"):
             return proposal, await planning.plan(request, task, planners)
 
     def _gatherer(self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NOBODYS) -> ContextGatherer:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 
-from gateway.billing.economics import expected_requests, saving_of
+from gateway.billing.cost import expected_requests, saving_of
 from gateway.context.build import WindowProposal
 from gateway.context.internal_calls import Begin, CallBudget, InternalModels, OpenBill
 from gateway.context.planning.decision import FORCED, PlanEconomics, PlannerCooldown, without_standing
@@ -26,7 +26,7 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import content_digest
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock, ConversationReader, InternalModel
+from gateway.core.ports import ConversationReader, InternalModel
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.artifacts import Artifact, ArtifactPlan, ArtifactType, ProcessingStrategy
@@ -155,7 +155,6 @@ class ContextPlanning:
         plans: SummaryCache,
         store: ConversationReader,
         rest: PlannerCooldown,
-        clock: Clock,
     ) -> None:
         self._settings = settings
         self._models = models
@@ -163,7 +162,7 @@ class ContextPlanning:
         self._plans = plans
         self._store = store
         self._rest = rest
-        self._clock = clock
+        self._clock = models.clock
         self._processor = ArtifactProcessor(settings)
         self._tasks = BackgroundTasks()
 

@@ -5,7 +5,7 @@ from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
 from gateway.context.build import FinalFit, MeasuredInputs, RequestRanking, WindowProposal, left_out
 from gateway.context.gather import ContextInputs
 from gateway.context.planner import PlanResult
-from gateway.context.planning.record import SAME_DOCUMENT, EarlierWindow, holds_reduced, records_of
+from gateway.context.planning.decision import SAME_DOCUMENT, EarlierWindow, holds_reduced, records_of
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.errors import ContextLengthExceeded

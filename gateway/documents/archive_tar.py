@@ -9,9 +9,8 @@ import zlib
 from collections.abc import Callable
 from typing import IO, cast
 
-from gateway.documents.archive_members import MAX_MEMBER_BYTES, listing, why_not
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
-from gateway.documents.nested_documents import NestedPlace, reading_of
+from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, listing, reading_of, why_not
 from gateway.documents.sandbox_worker import tell_progress
 
 MAX_ENTRIES = 100_000

@@ -4,6 +4,8 @@ import io
 import struct
 from typing import Any
 
+from oxmsg import Message
+
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.mail import assembled, header_text
@@ -21,8 +23,6 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
-    from oxmsg import Message
-
     try:
         message = Message.load(io.BytesIO(raw))
         headers, body = _headers(message), _body(message)

@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import pypdfium2
+import pypdfium2.raw as pdfium
+
 from gateway.core.types.places import marker, no_text_note, page_list, plain_lines
 from gateway.documents.document import LeftOut, PageFacts, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.ocr import recognized
@@ -145,8 +148,6 @@ Bounds = tuple[float, float, float, float]
 def has_picture(page: Any, width: float, height: float) -> bool:
     """Whether an image, or a drawing, fills more than a trifle of the page.
     `page`: PDFium's; `width`, `height`: its size in points."""
-    import pypdfium2.raw as pdfium
-
     least = PICTURE_SHARE * width * height
     left_to_see = MAX_SEGMENTS
     small: list[Bounds] = []
@@ -182,8 +183,6 @@ def has_picture(page: Any, width: float, height: float) -> bool:
 def _slanted_width(path: Any, most: int) -> tuple[float, int]:
     """Points to the side that the curves and slanted lines of a path go, and how many of its segments were looked at:
     at most so many."""
-    import pypdfium2.raw as pdfium
-
     x, y = ctypes.c_float(), ctypes.c_float()
     before: tuple[float, float] | None = None
     found, number = 0.0, 0
@@ -202,8 +201,6 @@ def _slanted_width(path: Any, most: int) -> tuple[float, int]:
 
 
 def _is_filled(path: Any) -> bool:
-    import pypdfium2.raw as pdfium
-
     mode, stroke = ctypes.c_int(), pdfium.FPDF_BOOL()
     return bool(pdfium.FPDFPath_GetDrawMode(path, mode, stroke)) and mode.value != pdfium.FPDF_FILLMODE_NONE
 
@@ -245,8 +242,6 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
 
 def _opened(raw: bytes, options: ReadOptions, most: int, *, is_whole: bool) -> Reading | None:
     """None if PDFium finds no page."""
-    import pypdfium2
-
     try:
         with pypdfium2.PdfDocument(raw) as document:
             return _by_pdfium(document, options, most, is_whole=is_whole) if len(document) else None
@@ -263,8 +258,6 @@ def _mended(raw: bytes) -> bytes:
 
 
 def _by_pdfium(document: Any, options: ReadOptions, left: int, *, is_whole: bool) -> Reading | None:
-    import pypdfium2
-
     if document.get_formtype():
         document.init_forms()
     texts, pages, broken, blank = [], [], [], set()
@@ -315,8 +308,6 @@ def _text(document: Any, page: Any) -> str:
 
 def _annotated(document: Any, page: Any) -> list[str]:
     """Values of form fields, and comments."""
-    import pypdfium2.raw as pdfium
-
     found: list[str] = []
     for number in range(min(MAX_ANNOTATIONS, max(0, pdfium.FPDFPage_GetAnnotCount(page)))):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
@@ -345,8 +336,6 @@ def _string(get: Any, *of: Any) -> str:
 
 def _is_blank(page: Any) -> bool:
     """Whether nothing at all is drawn on it."""
-    import pypdfium2.raw as pdfium
-
     return int(pdfium.FPDFPage_CountObjects(page)) == 0
 
 
@@ -356,8 +345,6 @@ def _facts(page: Any) -> PageFacts:
 
 
 def _notes(document: Any, broken: Sequence[int], *, is_whole: bool) -> list[str]:
-    import pypdfium2.raw as pdfium
-
     found: list[str] = []
     if broken:
         found.append(LeftOut(f"Of this damaged PDF, page {page_list(broken)} could not be read."))

@@ -3,6 +3,8 @@
 import codecs
 import re
 
+from striprtf.striprtf import rtf_to_text
+
 from gateway.core.types.places import plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.packages import reading
@@ -20,8 +22,6 @@ BLANK = re.compile(r"\n{3,}")
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Paragraphs; the cells of a table's rows between `|`. Raises UnreadableDocument: it is no RTF."""
-    from striprtf.striprtf import rtf_to_text
-
     if not START.match(raw):
         raise UnreadableDocument("it is no readable RTF")
     with reading("RTF"):

@@ -4,11 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.inspection.explained_artifacts import ExplainedArtifact
-from gateway.inspection.explained_bill import ExplainedBill, ExplainedCall
 from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
-from gateway.inspection.explained_request import ExplainedRequest
-from gateway.inspection.line_diff import text_of_message
-from gateway.inspection.message_changes import MessageChange, counted
+from gateway.inspection.explained_request import ExplainedBill, ExplainedCall, ExplainedRequest
+from gateway.inspection.message_changes import MessageChange, counted, text_of_message
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.window_bar import WindowBar
 

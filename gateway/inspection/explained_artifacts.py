@@ -10,7 +10,7 @@ from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.past_turns import PathMessage, SentMessages
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.core.types.tool_steps import text_of
-from gateway.inspection.passages import ShownArtifact, ShownPassages, found_again, shown_artifacts
+from gateway.inspection.document_parts import ShownArtifact, ShownPassages, found_again, shown_artifacts
 
 FULL, EXCLUDED = ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.EXCLUDE.value
 EXCERPTS, SUMMARY_OF_TURNS, NOT_READ, GONE = "excerpts_of_turns", "summary_of_turns", "file_not_read", "not_stored"

@@ -13,7 +13,7 @@ from gateway.core.types.past_turns import ConversationPath, PastTurn, PathMessag
 from gateway.core.types.report_lists import ConversationOutline, OutlinedMessage, OutlinedPage
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, in_loop_after, text_of
 from gateway.core.types.turn import LedgerEntry
-from gateway.inspection.line_diff import text_of_message
+from gateway.inspection.message_changes import text_of_message
 from gateway.inspection.rebuilt_turns import in_turns
 from gateway.inspection.window_bar import WindowBar, window_bar
 

@@ -32,9 +32,8 @@ from gateway.core.types.report_lists import (
 from gateway.core.types.turn import TurnStatus
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import sealing
-from gateway.storage.reports.conversations import list_conversations
 from gateway.storage.reports.found_requests import find_requests, named_things, read_speed
-from gateway.storage.reports.request_list import read_request
+from gateway.storage.reports.request_list import list_conversations, read_request
 
 NAMES = ("model", "key", "user", "agent", "endpoint", "conversation", "text")
 AMOUNTS = ("min_cost", "max_cost", "min_saved", "max_saved")

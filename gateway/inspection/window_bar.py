@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.context.planning.record import RECALLED
+from gateway.context.planning.decision import RECALLED
 from gateway.core.types.bill import cache_tokens, usage_of
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, records_of

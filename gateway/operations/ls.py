@@ -22,7 +22,7 @@ from gateway.operations.listed import (
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports.conversations import list_conversations
+from gateway.storage.reports.request_list import list_conversations
 
 ID = "conv_"
 COLUMNS = (

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.api.request.message_checks import plain_messages
-from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages
 from gateway.api.tokens import load_jose
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
@@ -30,10 +29,10 @@ from gateway.core.types.relevance import EmbeddingFault
 from gateway.documents.file_reader import FileReader
 from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.storage.cache.memory_cache import MemoryCache
-from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.client import ConnectionPool
 from gateway.upstream.litellm.warm_up_call import rehearse
 from gateway.upstream.litellm.wire import LitellmLibrary
-from gateway.upstream.openai.chat_calls import HttpUpstream
+from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.routing.catalogue import (
     OPENAI_COMPATIBLE,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.cost import price_call, price_internal, total_cost, usage_together
-from gateway.billing.economics import as_realised
+from gateway.billing.cost import as_realised, price_call, price_internal, total_cost, usage_together
 from gateway.billing.economy.bounces import marks, newly_cut, read_again, recalled, with_marks
 from gateway.billing.economy.meter import metered
 from gateway.billing.economy.rates import LIFETIME

@@ -89,6 +89,14 @@ class IdempotencyGate:
         self._unreleased: deque[RequestClaim] = deque(maxlen=MAX_UNRELEASED)
         self._tasks = BackgroundTasks()
 
+    async def secret(self) -> bytes:
+        """The key of the digests by which requests are known.
+
+        Raises:
+            StorageUnavailable: the storage cannot be reached.
+        """
+        return await self._store.secret()
+
     async def admit(self, identity: RequestIdentity, request: ChatRequest) -> RunPermit | StoredCompletion:
         """A permit to run the request, or the answer that it was given before.
         Raises IdempotencyKeyInUse: a request with this key is being answered; IdempotencyKeyMismatch: the key was used

@@ -63,8 +63,8 @@ class DocumentIndexing:
         return True
 
     async def _indexed(self, claim: IndexClaim) -> None:
-        from gateway.retrieval.stored.placed import packed_places
         from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS
+        from gateway.retrieval.stored.read import packed_places
         from gateway.retrieval.stored.segment_process import IndexFailed, SegmentMaker
 
         names = {"digest": claim.digest[:16], "regions": claim.regions}

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from gateway.billing.quota.gate import AdmittedRequest, Quota
-from gateway.conversations.matching import end_user_of
+from gateway.conversations.rebuild import end_user_of
 from gateway.core.config.settings import Settings
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
@@ -36,6 +36,10 @@ class LimitedPipeline:
         self._pipeline = pipeline
         self._quota = quota
         self.may_limit = quota.may_limit
+
+    def of(self, caller: RequestCaller) -> "LimitedPipeline | Pipeline":
+        """What a caller's requests go through: this, or the pipeline alone where no budget or limit can apply."""
+        return self if self.may_limit(caller.key) else self._pipeline
 
     async def answer(self, request: ChatRequest) -> WholeCompletion | PausedRequest:
         """As `Pipeline.answer`.

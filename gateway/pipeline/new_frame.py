@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.context.planning.record import reduced_of
+from gateway.context.planning.decision import reduced_of
 from gateway.context.report import BuiltContext
 from gateway.context.window.counting import PromptCounter
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.billing.cost import ledger_figures, price_call, price_internal, total_cost
 from gateway.billing.metadata import add_bill, response_metadata
-from gateway.conversations.matching import end_user_of
+from gateway.conversations.rebuild import end_user_of
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
@@ -24,7 +24,7 @@ from gateway.core.types.turn import LedgerEntry, OpenCallRow
 from gateway.pipeline.stages import BYTES_PER_TOKEN, PreparedRequest, RequestRun
 from gateway.storage.store import ConversationStore
 
-log = get_logger("gateway.pipeline.open_calls")
+log = get_logger("gateway.pipeline.billing")
 ALIVE_FOR = timedelta(seconds=15)
 """How long a process counts as alive after each heartbeat, on other machines than its own."""
 BEAT_SECONDS = 5.0

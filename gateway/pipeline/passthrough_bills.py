@@ -27,7 +27,7 @@ from gateway.billing.relayed_usage import (
     units_of,
 )
 from gateway.context.tokens.counter import TiktokenCounter
-from gateway.conversations.matching import end_user_of
+from gateway.conversations.rebuild import end_user_of
 from gateway.core.errors import GatewayError, StorageReadOnly, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks, offload_if

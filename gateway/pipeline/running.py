@@ -5,7 +5,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
-from gateway.conversations.matching import users_of
+from gateway.conversations.rebuild import users_of
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest
 from gateway.pipeline.stages import RequestRun

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.billing.cost import estimated_cost, price_internal, total_cost
 from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
 from gateway.context.window.prompt_budget import output_limit
-from gateway.conversations.matching import sent_instructions
+from gateway.conversations.rebuild import sent_instructions
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable

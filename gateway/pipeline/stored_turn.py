@@ -9,7 +9,7 @@ from gateway.billing.cost import ledger_figures
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.report import BuiltContext
 from gateway.context.window.counting import PromptCounter
-from gateway.conversations.matching import end_user_of, sent_chain, sent_instructions, users_of
+from gateway.conversations.rebuild import end_user_of, sent_chain, sent_instructions, users_of
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable, UpstreamRefused
 from gateway.core.formats.anthropic.serializer import canonical_calls
 from gateway.core.frozen_records import record, replace

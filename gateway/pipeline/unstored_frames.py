@@ -15,7 +15,7 @@ from typing import Any
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import ID
 from gateway.context.window.counting import PromptCounter
-from gateway.conversations.matching import users_of
+from gateway.conversations.rebuild import users_of
 from gateway.core import jsons
 from gateway.core.errors import StorageUnavailable
 from gateway.core.frozen_records import replace

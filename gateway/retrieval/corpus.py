@@ -18,8 +18,20 @@ from gateway.core.types.relevance import SearchedSource
 from gateway.retrieval.chunks.chunk import PackedChunks, TextChunk
 from gateway.retrieval.chunks.marked import names_in, split_heading
 from gateway.retrieval.chunks.split import passages
-from gateway.retrieval.term_ids import Kinds, Numbers, begins_of, numbered, numbers_of, places
-from gateway.retrieval.terms import PIECE_OF, PLAIN, TermLexicon, Terms, all_words, bare
+from gateway.retrieval.terms import (
+    PIECE_OF,
+    PLAIN,
+    Kinds,
+    Numbers,
+    TermLexicon,
+    Terms,
+    all_words,
+    bare,
+    begins_of,
+    numbered,
+    numbers_of,
+    places,
+)
 
 SHORT = 500
 """Characters up to which a text is one chunk."""

@@ -13,7 +13,7 @@ Large documents, as questions read them and as their indexes are made (`core.por
 
 import asyncio
 import base64
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -121,9 +121,19 @@ class ArrivingTexts:
     """Each method is one or more short transactions.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
-    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
+    def __init__(
+        self,
+        transactions: DatabaseTransactions,
+        clock: Clock,
+        index_chars: int | None = None,
+        stored: Callable[[], None] | None = None,
+    ) -> None:
+        """`index_chars`: from how many characters an attachment is a large document; None: none is. `stored` is called
+        once one is stored."""
         self._transactions = transactions
         self._clock = clock
+        self.index_chars = index_chars
+        self.stored = stored
 
     async def store(self, tenant: str, texts: Mapping[str, str]) -> None:
         """Stores texts by their digests, as far as the tenant has them not already. What is not stored when it returns,

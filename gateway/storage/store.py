@@ -1,19 +1,24 @@
-"""Conversations and bills, as requests read and commit them."""
+"""Conversations and bills, as requests read and commit them.
+
+Writes turns and bills, each once, also when nobody can say whether a COMMIT got through.
+"""
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from gateway.core.clock import days_before, fewest_days
-from gateway.core.errors import StorageReadOnly
+from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.ids import content_digest
+from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import has_nul
-from gateway.core.ports import CacheBackend, Clock
+from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import LARGE, Artifact
 from gateway.core.types.audit_log import AuditActor
@@ -41,13 +46,13 @@ from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
+from gateway.storage.database.transactions import CommitUnknown
 from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import NO_CACHES, StorageCaches
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
 from gateway.storage.stored_keys import Users, make_secret, read_secret, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
-from gateway.storage.turns.commit import CommitGroup, record
 from gateway.storage.turns.completions import (
     delete_completion,
     read_completion,
@@ -56,7 +61,126 @@ from gateway.storage.turns.completions import (
     write_metadata,
 )
 from gateway.storage.turns.write_segment import locked, write_segment
-from gateway.storage.turns.write_turn import write_turns
+from gateway.storage.turns.write_turn import left_behind, write_turns
+
+MAX_SHARED = 200
+"""Commits that share one transaction."""
+ATTEMPTS = 3
+"""Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
+Item = TurnCommit | OpenCallRow
+Write = Callable[[list[Item]], Awaitable[None]]
+log = get_logger("gateway.storage")
+
+
+async def record(
+    transactions: DatabaseTransactions, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow] = ()
+) -> list[str]:
+    """Writes turns and bills in one transaction, and which requests are about to ask a model. The bill of a turn says
+    whether both are stored: after a lost COMMIT, and for commits tried before, the ledger is read first.
+
+    Returns the cache groups to evict (`write_turns`).
+    Raises StorageUnavailable: nothing could be written, or nobody can say yet whether it was."""
+    if not commits:
+        await transactions.run(lambda connection: write_open(connection, opened), write=True, synced=False)
+        return []
+    if not any(commit.again for commit in commits):
+        try:
+            return await transactions.run(lambda c: _write(c, commits, now, opened), write=True)
+        except CommitUnknown:
+            log.warning("commit_unknown", requests=len(commits))
+        except IntegrityError:
+            if len(commits) > 1 or opened or not await transactions.run(lambda c: _known(c, commits)):
+                raise
+            text = "This request was billed by another process, which had not heard of this one for too long."
+            raise StorageUnavailable(text) from None
+    for _ in range(ATTEMPTS):
+        try:
+            return await transactions.run(lambda c: _write_rest(c, commits, now, opened), write=True)
+        except (CommitUnknown, IntegrityError) as error:  # the earlier COMMIT went through while this one was tried
+            last = error
+    raise StorageUnavailable("The storage does not say what was committed.") from last
+
+
+def _write(
+    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow]
+) -> list[str]:
+    write_open(connection, opened)
+    return write_turns(connection, commits, now)
+
+
+def _known(connection: sa.Connection, commits: Sequence[TurnCommit]) -> set[str]:
+    column = schema.ledger.c.request_id
+    query = sa.select(column).where(column.in_([commit.ledger.request_id for commit in commits]))
+    return set(connection.execute(query).scalars())
+
+
+def _write_rest(
+    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow]
+) -> list[str]:
+    write_open(connection, opened)
+    known = _known(connection, commits)
+    gone = write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
+    for commit in commits:
+        if commit.ledger.request_id in known and commit.turn is not None:
+            gone += left_behind(connection, commit.turn, commit.ledger.tenant)
+    return gone
+
+
+class CommitGroup:
+    """Commits that arrive while others are written share the next transaction: a switch of threads and a sync to disk
+    cost the same however much is written."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._waiting: list[tuple[Item, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being written, nor waits."""
+        return self._writer is None
+
+    async def add(self, commit: Item) -> None:
+        """Returns once it is on disk. It is written even if the caller is cancelled meanwhile.
+        Raises StorageUnavailable: the storage could not be written to."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((commit, done))
+        if self._writer is None:
+            self._writer = asyncio.ensure_future(self._drain())
+        await done
+
+    async def _drain(self) -> None:
+        try:
+            await asyncio.sleep(0)  # whoever is about to commit in this very turn of the loop comes along
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MAX_SHARED], self._waiting[MAX_SHARED:]
+                await self._write_together(batch)
+        finally:
+            self._writer = None
+
+    async def _write_together(self, batch: list[tuple[Item, asyncio.Future[None]]]) -> None:
+        try:
+            await self._write([commit for commit, _ in batch])
+        except StorageUnavailable as error:
+            for _, done in batch:
+                _fail(done, error)
+        except Exception as error:  # noqa: BLE001 - one of them cannot be written: the others are not to suffer for it
+            if len(batch) == 1:
+                _fail(batch[0][1], error)
+                return
+            for each in batch:
+                await self._write_together([each])
+        else:
+            for _, done in batch:
+                if not done.done():
+                    done.set_result(None)
+
+
+def _fail(done: asyncio.Future[None], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
+        done.exception()  # whether or not anyone still waits for it
+
 
 WHO = ("user", "safety_identifier")
 """Fields of a request that name a person."""
@@ -77,27 +201,23 @@ class ConversationStore:
         self,
         transactions: DatabaseTransactions,
         clock: Clock,
-        cache: CacheBackend | None = None,
+        *,
+        caches: StorageCaches = NO_CACHES,
         retention_days: float | None = None,
-        paths: PathCache | None = None,
         users: Users = "plain",
-        index_chars: int | None = None,
-        large_stored: Callable[[], None] | None = None,
+        arriving: ArrivingTexts | None = None,
     ) -> None:
-        """`paths`: where paths that were read lately are kept. `users`: how a request's user stands in its bill.
-        `index_chars`: from how many characters an attachment is a large document; None: none is.
-        `large_stored` is called once one is stored."""
-        self._index_chars = index_chars
-        self._large_stored = large_stored
+        """`users`: how a request's user stands in its bill. `arriving` stores large documents, and says which
+        are."""
         self._transactions = transactions
         self._clock = clock
-        self._cache = cache
+        self._cache = caches.shared
         self._retention_days = retention_days
-        self._paths = paths
+        self._paths = caches.paths
         self._users = users
         self._secret: bytes | None = None
         self._group = CommitGroup(self._write)
-        self._arriving = ArrivingTexts(transactions, clock)
+        self._arriving = arriving or ArrivingTexts(transactions, clock)
         self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
@@ -175,8 +295,9 @@ class ConversationStore:
         """Stores a turn and its bill in one transaction (guarantee §3.6). It ends also if the caller is cancelled."""
         if self._users != "plain" and commit.ledger.end_user:
             commit = await self._without_name(commit)
-        if self._index_chars and commit.turn is not None and commit.turn.attachments:
-            commit = await self._with_large(commit, commit.turn, self._index_chars)
+        least = self._arriving.index_chars
+        if least and commit.turn is not None and commit.turn.attachments:
+            commit = await self._with_large(commit, commit.turn, least)
         written = self._commit_large(commit) if _has_large(commit) else self._commit(commit)
         if commit.claim is not None:
             await commit.claim.settle(written)
@@ -221,8 +342,8 @@ class ConversationStore:
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
                 self._paths.recount(commit.turn.conversation_id)  # its messages are kept without these counts
-            if self._large_stored is not None and _has_large(commit):
-                self._large_stored()
+            if self._arriving.stored is not None and _has_large(commit):
+                self._arriving.stored()
 
     async def open_call(self, call: OpenCallRow) -> None:
         """Writes that a request is about to ask a model, or that it asked none: on SQLite at once if nothing else is

@@ -117,13 +117,13 @@ class FileRows:
         self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
     ) -> None:
         self._transactions = transactions
-        self._clock = clock
+        self.clock = clock
         self._cache = cache
         self._paths = paths
 
     async def kept(self, tenant: str, key_id: str | None) -> KeptBytes:
         """What a tenant keeps now."""
-        now = self._clock.now()
+        now = self.clock.now()
         return await self._transactions.run(lambda connection: _kept(connection, tenant, key_id, now))
 
     async def add(
@@ -132,7 +132,7 @@ class FileRows:
         """Adds a file whose content stands at `place`. Returns where its content is from now on: somewhere else if the
         tenant had it already, and then what stands at `place` is nobody's.
         `check`: is told what the tenant keeps without it; what it raises undoes all."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> ContentPlace:
             alone_with_files(connection, tenant)
@@ -151,19 +151,19 @@ class FileRows:
 
     async def page(self, tenant: str, query: FileQuery) -> FilePage:
         """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
-        now = self._clock.now()
+        now = self.clock.now()
         return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
 
     async def find(self, tenant: str, file_id: str) -> tuple[FileRecord, ContentPlace]:
         """Raises FileNotFound: the tenant has none of that id."""
-        now = self._clock.now()
+        now = self.clock.now()
         return await self._transactions.run(lambda connection: _find(connection, tenant, file_id, now))
 
     async def delete(self, tenant: str, file_id: str, by: AuditActor | None) -> ContentPlace | None:
         """Deletes a file, and what conversations hold of it; with the last file of its content what was read of that.
         Returns where the content stood that is nobody's now.
         Raises FileNotFound: the tenant has none of that id."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[ContentPlace | None, tuple[str, ...], list[str]]:
             alone_with_files(connection, tenant)
@@ -207,7 +207,7 @@ class FileRows:
 
     async def unread(self) -> list[tuple[str, str]]:
         """Tenants and ids of files that are still to be read, those that have waited longest, some at a time."""
-        query = sa.select(FILE.tenant, FILE.id).where(FILE.status == UPLOADED, living(self._clock.now()))
+        query = sa.select(FILE.tenant, FILE.id).where(FILE.status == UPLOADED, living(self.clock.now()))
         query = query.order_by(FILE.created_at, FILE.id).limit(UNREAD)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
         return [(row.tenant, row.id) for row in found]
@@ -218,7 +218,7 @@ class FileRows:
 
     async def expired(self) -> list[tuple[str, str]]:
         """Tenants and ids of files whose time is over, some at a time."""
-        ended = sa.select(FILE.tenant, FILE.id).where(FILE.expires_at <= self._clock.now())
+        ended = sa.select(FILE.tenant, FILE.id).where(FILE.expires_at <= self.clock.now())
         query = ended.order_by(FILE.expires_at).limit(EXPIRED)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
         return [(row.tenant, row.id) for row in found]

@@ -1,6 +1,6 @@
 """Where models are served, and the calls to them. The only home of the HTTP client and of litellm.
 
-Read first: `routing/router.py` (who is asked) and `openai/chat_calls.py` (how). One adapter for each protocol. Never
+Read first: `routing/router.py` (who is asked) and `openai/answers.py` (how). One adapter for each protocol. Never
 changes what is asked but for the protocol's sake, and never retries by itself: the pipeline does.
 """
 

@@ -86,8 +86,8 @@ FILES: dict[str, tuple[str, Callable[[bool], bytes]]] = {
 def read_apart(path: Path) -> dict[str, object]:
     """Reads one file as the gateway does, in the process apart; its memory is the largest of this one's children."""
     from gateway.documents.document import UnreadableDocument
+    from gateway.documents.file_reader import stored_document
     from gateway.documents.process import DocumentReader
-    from gateway.documents.recognize import stored_document
 
     file = stored_document(path.name, "", path.read_bytes())
     began = time.perf_counter()

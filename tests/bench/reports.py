@@ -27,9 +27,8 @@ from gateway.core.types.report_lists import ConversationChoice, ListPart, Reques
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
-from gateway.storage.reports.conversations import list_conversations
 from gateway.storage.reports.costs import CostReports
-from gateway.storage.reports.request_list import list_requests
+from gateway.storage.reports.request_list import list_conversations, list_requests
 from gateway.storage.turns.bills import count_older
 from gateway.storage.turns.roll_ups import SUMS, WHO, sums_of
 from tests.support.services import own_postgres

@@ -89,8 +89,8 @@ def _outcome(sample: Sample, seed: int) -> str:
     import warnings
 
     from gateway.documents.document import UnreadableDocument
+    from gateway.documents.file_reader import stored_document
     from gateway.documents.kinds import read
-    from gateway.documents.recognize import stored_document
 
     raw = broken(sample.raw, seed)
     signal.alarm(SECONDS)

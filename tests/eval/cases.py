@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.documents.document import ReadOptions
+from gateway.documents.file_reader import stored_document
 from gateway.documents.kinds import read
-from gateway.documents.recognize import stored_document
 
 Json = dict[str, Any]
 MODES = ("attachments", "file_part", "text_part")

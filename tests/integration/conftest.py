@@ -9,7 +9,7 @@ import pytest
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.store import ConversationStore
 from tests.conftest import Kinds
 
@@ -35,7 +35,7 @@ async def transactions(module_storage_url: str) -> AsyncIterator[DatabaseTransac
 def store(transactions: DatabaseTransactions) -> ConversationStore:
     """The store under test, as one process has it."""
     clock = SystemClock()
-    return ConversationStore(transactions, clock, paths=PathCache(2**24, clock))
+    return ConversationStore(transactions, clock, caches=StorageCaches(paths=PathCache(2**24, clock)))
 
 
 @pytest.fixture

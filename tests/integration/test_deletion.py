@@ -20,6 +20,7 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages
+from gateway.storage.lookup.path_cache import StorageCaches
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
 from tests.integration.traces import traces
@@ -230,7 +231,7 @@ async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_t
 ) -> None:
     """§5: deleting the last conversation that holds an artifact deletes its cache entries."""
     cache = Keeping()
-    store = ConversationStore(transactions, SystemClock(), cache)
+    store = ConversationStore(transactions, SystemClock(), caches=StorageCaches(cache))
     one, two, theirs = f"conv_1{tenant}", f"conv_2{tenant}", f"conv_3{tenant}"
     await store.commit(turn(tenant, one, created=True, cached=("pdf:a", "pdf:b")))
     await store.commit(turn(tenant, one, cached=("pdf:a",)))
@@ -256,7 +257,7 @@ async def test_of_two_that_are_deleted_at_once_one_is_the_last(
     """§5, on two processes: neither leaves it to the other."""
     other = open_transactions(StorageSettings(url=module_storage_url))
     cache = Keeping()
-    stores = [ConversationStore(each, SystemClock(), cache) for each in (transactions, other)]
+    stores = [ConversationStore(each, SystemClock(), caches=StorageCaches(cache)) for each in (transactions, other)]
     for number in range(10):
         ids = [f"conv_{side}{number}{tenant}" for side in "lr"]
         for conversation_id in ids:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from gateway.core.types.conversation import ConversationRef, EarlierMessages
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import message, turn
 from tests.support.hand_clock import HandClock
@@ -25,7 +25,7 @@ def paths() -> PathCache:
 @pytest.fixture
 def kept(transactions: DatabaseTransactions, paths: PathCache) -> ConversationStore:
     """A store that keeps paths."""
-    return ConversationStore(transactions, HandClock(), paths=paths)
+    return ConversationStore(transactions, HandClock(), caches=StorageCaches(paths=paths))
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def make(contents: ContentStore, transactions: DatabaseTransactions, clock: DayC
 
     def made(vault: KeyVault | None = None, **settings: Any) -> FileService:
         rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
-        return FileService(rows, {"it": contents}, "it", FileSettings.model_validate(settings), clock, vault)
+        return FileService(rows, {"it": contents}, "it", FileSettings.model_validate(settings), vault)
 
     return made
 
@@ -455,7 +455,7 @@ async def test_s12_16_pieces_of_files_take_turns(transactions: DatabaseTransacti
     """However many files a tenant uploads or fetches, another one's are not behind all of them."""
     contents = Noting()
     rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
-    files = FileService(rows, {"it": contents}, "it", FileSettings(), clock, None)  # type: ignore[dict-item]
+    files = FileService(rows, {"it": contents}, "it", FileSettings(), None)  # type: ignore[dict-item]
     tenants = [*["busy"] * 20, "other"]
 
     come = 0
@@ -499,7 +499,7 @@ async def test_s12_16_an_upload_that_breaks_off_takes_nobodys_turn(
     rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
     contents = Noting()
     contents.goes.set()
-    files = FileService(rows, {"it": contents}, "it", FileSettings(max_bytes=4), clock, None)  # type: ignore[dict-item]
+    files = FileService(rows, {"it": contents}, "it", FileSettings(max_bytes=4), None)  # type: ignore[dict-item]
     for _ in range(2 * PIECES_AT_ONCE):
         with pytest.raises(RequestTooLarge):
             await files.add(RequestCaller("busy", None, {}), of(b"12345"), said)

@@ -1,6 +1,7 @@
 """Large documents in the storage: their text, their index and who makes it, their end (guarantee §14.7)."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
@@ -39,10 +40,15 @@ class Later(SystemClock):
         return super().now() + HELD + timedelta(seconds=1)
 
 
+def keeping_large(transactions: DatabaseTransactions, stored: Callable[[], None] | None = None) -> ConversationStore:
+    clock = SystemClock()
+    return ConversationStore(transactions, clock, arriving=ArrivingTexts(transactions, clock, 1_000, stored))
+
+
 @pytest.fixture
 def keeping(transactions: DatabaseTransactions) -> ConversationStore:
     """A store for which the text is a large document."""
-    return ConversationStore(transactions, SystemClock(), index_chars=1_000)
+    return keeping_large(transactions)
 
 
 @pytest.fixture
@@ -102,7 +108,7 @@ async def test_s14_7_the_turn_stores_the_text_once_and_the_index_is_made_behind_
     large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     woken: list[bool] = []
-    keeping = ConversationStore(transactions, SystemClock(), index_chars=1_000, large_stored=lambda: woken.append(True))
+    keeping = keeping_large(transactions, lambda: woken.append(True))
     conversation = await begun(keeping, tenant)
     await begun(keeping, tenant)
     assert woken == [True, True]
@@ -252,7 +258,7 @@ async def test_s14_7_text_and_index_are_sealed(
     sealed = open_transactions(StorageSettings.model_validate(settings))
     try:
         await bring_up(sealed)
-        store = ConversationStore(sealed, SystemClock(), index_chars=1_000)
+        store = keeping_large(sealed)
         texts = LargeDocuments(sealed, SystemClock())
         conversation = await begun(store, tenant)
         await made(texts, tenant)

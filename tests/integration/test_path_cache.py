@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from gateway.core.types.conversation import ConversationRef, StoredConversation
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.lookup.path_cache import KEPT_SECONDS, PathCache
+from gateway.storage.lookup.path_cache import KEPT_SECONDS, PathCache, StorageCaches
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, message, turn
 from tests.support.hand_clock import HandClock
@@ -27,7 +27,7 @@ def paths(clock: HandClock) -> PathCache:
 @pytest.fixture
 def kept(transactions: DatabaseTransactions, clock: HandClock, paths: PathCache) -> ConversationStore:
     """A store that keeps paths."""
-    return ConversationStore(transactions, clock, paths=paths)
+    return ConversationStore(transactions, clock, caches=StorageCaches(paths=paths))
 
 
 async def found(store: ConversationStore, tenant: str, max_bytes: int | None = None) -> StoredConversation:
@@ -104,7 +104,7 @@ async def test_steps_whose_rows_are_gone_do_not_come_back(
 async def test_a_deletion_drops_all(transactions: DatabaseTransactions, clock: HandClock, tenant: str) -> None:
     dropped: list[bool] = []
     paths = PathCache(2**22, clock, also_forget=lambda: dropped.append(True))
-    kept = ConversationStore(transactions, clock, paths=paths)
+    kept = ConversationStore(transactions, clock, caches=StorageCaches(paths=paths))
     await kept.commit(turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True))
     await found(kept, tenant)
     assert paths.size > 0
@@ -139,7 +139,7 @@ async def test_the_longest_unused_leave_first(
     transactions: DatabaseTransactions, clock: HandClock, tenant: str
 ) -> None:
     paths = PathCache(20_000, clock)
-    store = ConversationStore(transactions, clock, paths=paths)
+    store = ConversationStore(transactions, clock, caches=StorageCaches(paths=paths))
     for number in range(12):
         name = f"{tenant}-{number}"
         await store.commit(turn(tenant, "conv_" + name, "q1", ["a1"], created=True))

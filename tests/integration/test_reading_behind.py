@@ -57,7 +57,7 @@ class World:
         stores = {"database": DatabaseContents(transactions)}
         self.readers: list[ReadingFiles] = []
         added = self._added
-        self.files = FileService(self.rows, stores, "database", FileSettings(), SystemClock(), None, added)
+        self.files = FileService(self.rows, stores, "database", FileSettings(), None, added)
         callers = CallersFiles(self.files, self.files, lambda _: True)  # type: ignore[arg-type]
         self.reader = FileReader(cache, 100.0, store=callers)
         self.slow = self.reader.documents = Slow()

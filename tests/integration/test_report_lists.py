@@ -31,8 +31,15 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.reports import found_requests
-from gateway.storage.reports.conversations import list_conversations, read_conversation
-from gateway.storage.reports.request_list import list_requests, read_arrivals, read_named, read_request, tenant_of
+from gateway.storage.reports.request_list import (
+    list_conversations,
+    list_requests,
+    read_arrivals,
+    read_conversation,
+    read_named,
+    read_request,
+    tenant_of,
+)
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, message, turn
 from tests.integration.test_roll_ups import UNPRICED, paid

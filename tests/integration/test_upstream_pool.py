@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from gateway.upstream.http.connection import END
-from gateway.upstream.http.connection_faults import ConnectionOrigin
-from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.client import ConnectionPool
+from gateway.upstream.http.connection import END, ConnectionOrigin
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"

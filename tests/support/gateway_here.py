@@ -29,8 +29,7 @@ import pytest
 
 from gateway.api.server.fast_router import CLIENT, App, ShutdownState
 from gateway.core.config.loading import load_settings
-from gateway.core.instrumentation.log_lines import json_line
-from gateway.core.instrumentation.logs import LineHandler
+from gateway.core.instrumentation.logs import LineHandler, json_line
 from gateway.documents import sandbox_worker
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.process import TOO_MUCH_TEXT, DocumentReader

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from gateway.api.request.body_cache import BodyCache, read_chat_request
-from gateway.api.request.message_checks import plain_messages
-from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages
 from gateway.billing.metadata import response_metadata
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.tokens.counter import CounterRegistry
@@ -52,7 +51,7 @@ from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.entities.entity_store import EntityStore
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter, SingleDeployment
@@ -178,7 +177,7 @@ class InProcess:
         self.settings = settings
         self.transactions = open_transactions(settings.storage)
         self.upstream = Function(answers)
-        self.store = store = ConversationStore(self.transactions, clock, cache, None, self.paths)
+        self.store = store = ConversationStore(self.transactions, clock, caches=StorageCaches(cache, self.paths))
         reader = FileReader(cache, 60.0)
         things = EntityStore(self.transactions, clock, store.secret, self.paths)
         self.context = ContextManager(

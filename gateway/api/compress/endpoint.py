@@ -10,9 +10,8 @@ from gateway.api.completion_handler import told_headers
 from gateway.api.fields import renamed
 from gateway.api.messages.endpoint import chat_request
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
-from gateway.api.server.admission import LargeBodies
 from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
-from gateway.api.server.receiving import LARGE_BODY, json_body, read_body, until_disconnect
+from gateway.api.server.receiving import LARGE_BODY, LargeBodies, json_body, read_body, until_disconnect
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest, StorageUnavailable

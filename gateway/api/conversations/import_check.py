@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
 from gateway.api.fields import Metadata, RequestFields, SessionName, invalid, read
-from gateway.api.request.message_checks import check_message
 from gateway.api.request.remembered_entities import ThingAction, ThingId, ThingName, ThingType
+from gateway.api.request.validation import check_message
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
 from gateway.core.ids import new_id

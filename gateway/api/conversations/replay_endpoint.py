@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
+from gateway.api.completion_handler import KeyedRequest, key_digest, keyed
 from gateway.api.conversations.endpoint import as_spent
 from gateway.api.conversations.replay_request import (
     ReplayField,
@@ -17,7 +18,6 @@ from gateway.api.conversations.replay_request import (
     turns_asked_for,
 )
 from gateway.api.conversations.turn_endpoints import NOTHING, sum_of
-from gateway.api.request.keyed_request import KeyedRequest, key_digest, keyed
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.server.fast_router import (
     CLIENT,

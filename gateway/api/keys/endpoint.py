@@ -8,11 +8,10 @@ from typing import Any
 
 from starlette.routing import Route
 
-from gateway.api.auth import KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, RuntimeKeys
 from gateway.api.fields import invalid
 from gateway.api.keys.serializer import KnownKey, as_keys, changed_fields, grace_of, new_fields
 from gateway.api.pagination import Query, check_named, limit_of, listed, parameters
-from gateway.api.runtime_keys import RuntimeKeys
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.server.receiving import json_body, read_body
 from gateway.core.errors import KeyNotChangeable, KeyNotFound, StorageUnavailable

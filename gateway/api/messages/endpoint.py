@@ -9,8 +9,7 @@ from typing import Any
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
 from gateway.api.fields import MAX_SESSION_CHARS
 from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
-from gateway.api.request.message_checks import plain_messages
-from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
+from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request, plain_messages
 from gateway.api.server.fast_router import (
     EVENT_STREAM,
     SENDING,

@@ -1,38 +1,307 @@
-"""Every other path under `/v1/`: passed on to the upstream, streaming both ways (guarantee §1)."""
+"""Passes on every other path under `/v1/`, streaming both ways (guarantee §1): to the deployment of the model that a
+call names, or the default upstream. A request body is passed on while it arrives."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
+from urllib.parse import parse_qsl, unquote
 
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.key_watch import KeyWatch
-from gateway.api.passthrough.destination import RelayDestination, RelayDestinations, RelayTarget
+from gateway.api.fields import missing
+from gateway.api.passthrough.bodies import Body, JsonBody, understood
 from gateway.api.passthrough.relay_rules import (
     OWN,
     PREFIX,
     QUERY,
     headers_down,
     headers_up,
+    is_operators,
     is_plain_path,
     named_calls,
+    only_stores_files,
     query_up,
 )
-from gateway.api.passthrough.upload import RelayedUpload
-from gateway.api.server.admission import BodySlot, LargeBodies
-from gateway.api.server.fast_router import ClientDisconnected, Receive, Scope, Send, note_fault, nothing_at
-from gateway.api.server.receiving import header, until_disconnect
+from gateway.api.server.fast_router import ClientDisconnected, Message, Receive, Scope, Send, note_fault, nothing_at
+from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, check_encoding, header, until_disconnect
 from gateway.billing.quota.gate import AdmittedRequest
 from gateway.billing.relayed_usage import ENDPOINTS
+from gateway.conversations.rebuild import end_user_of
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError, MethodNotAllowed, NotRelayed, UpstreamError
-from gateway.core.types.chat import Headers, ModelDeployment
+from gateway.core.errors import (
+    GatewayError,
+    InvalidRequest,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotRelayed,
+    RequestTimeout,
+    RequestTooLarge,
+    UnsupportedMediaType,
+    UpstreamError,
+)
+from gateway.core.tasks import offload_if
+from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 from gateway.core.types.keys import HeldAdmission
-from gateway.core.types.upstreams import CallScope, RelayedCall
+from gateway.core.types.upstreams import PROTOCOLS, CallScope, RelayedCall
 from gateway.pipeline.limited import LimitedPipeline
 from gateway.pipeline.passthrough_bills import MeteredCall, RelayedBills
 from gateway.upstream.openai.passthrough import READABLE, BodySample, PassthroughClient, RawAnswer, UnpackingSample
 from gateway.upstream.routing.router import ConfiguredRouter
+
+
+class RelayedUpload:
+    """One body. `fault` keeps what ended it early, which would otherwise be raised inside the HTTP client.
+    Raises RequestTooLarge: by its declared length, before it is read."""
+
+    def __init__(self, scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> None:
+        self.fault: GatewayError | ClientDisconnected | None = None
+        self.seen: BodySample | None = None
+        """What is kept of it, where somebody wants to know."""
+        self.length = header(scope, b"content-length")
+        self.present = self.length not in (None, "0") or header(scope, b"transfer-encoding") is not None
+        self.is_complete = not self.present
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._ended = asyncio.Event()
+        if not self.present:
+            self._ended.set()
+        if self.length is not None and self.length.isdigit() and int(self.length) > max_bytes:
+            raise self._too_large()
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        """The pieces of the body; can be read once.
+        Raises RequestTooLarge: as soon as the body is too long; RequestTimeout: the client took longer than
+        `server.receive_timeout`, not counting what upstream takes; ClientDisconnected: the client left before it was
+        complete."""
+        try:
+            async for piece in self._pieces():
+                yield piece
+        except (GatewayError, ClientDisconnected) as fault:
+            self.fault = fault
+            raise
+        finally:
+            self._ended.set()
+
+    async def read(self, place: BodySlot) -> bytes:
+        """The whole body; raises as reading in pieces does.
+        `place`: what it holds of the budget for large bodies.
+        Raises Overloaded: it is large, and there is no room for it."""
+        declared = self.length or ""
+        expected = int(declared) if declared.isdigit() else self._max_bytes
+        whole = BytesIO()
+        async with aclosing(aiter(self)) as pieces:
+            async for piece in pieces:
+                whole.write(piece)
+                await place.grow(whole.tell(), expected)
+        return whole.getvalue()
+
+    async def after(self) -> Message:
+        """The next message once the body has been read: `http.disconnect`, sooner or later."""
+        await self._ended.wait()
+        return await self._receive()
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        size, waited, more = 0, 0.0, True
+        while more:
+            since = time.monotonic()
+            try:
+                async with asyncio.timeout(self._seconds - waited):
+                    message = await self._receive()
+            except TimeoutError:
+                raise RequestTimeout(f"The request did not arrive within {self._seconds:g} seconds.") from None
+            waited += time.monotonic() - since
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > self._max_bytes:
+                raise self._too_large()
+            more = message.get("more_body", False)
+            self.is_complete = not more
+            if piece:
+                if self.seen is not None:
+                    self.seen.add(piece)
+                yield piece
+
+    def _too_large(self) -> RequestTooLarge:
+        return RequestTooLarge(f"The request body exceeds {self._max_bytes} bytes.")
+
+
+BEFORE_A_MODEL = ("engines", "deployments")
+"""Segments of a path behind which some upstreams look for the name of a model."""
+MODELS = "models"
+
+
+@dataclass(frozen=True, slots=True)
+class RelayTarget:
+    """A call that is to be relayed: `target` is path and query below `/v1/`, `named` whether an operator's key may
+    be used for it."""
+
+    scope: Scope
+    caller: RequestCaller
+    target: str
+    named: bool
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether its key names the models that it may ask."""
+        return self.caller.key is not None and bool(self.caller.key.models)
+
+    @property
+    def models_in_address(self) -> list[str]:
+        """The models that path and query name."""
+        path, _, query = self.target.partition("?")
+        segments = path.split("/")
+        found = [value for name, value in parse_qsl(query, keep_blank_values=True) if name.strip().lower() == "model"]
+        for at, segment in enumerate(map(unquote, segments[:-1])):
+            if segment.lower() in BEFORE_A_MODEL:
+                found.append(unquote(segments[at + 1]))
+            elif segment.lower() == MODELS:
+                found.append(unquote("/".join(segments[at + 1 :])))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RelayDestination:
+    """The upstream, the body for it, and the content type of a body that was written anew. `model`: which it asks, and
+    `user`: for whom, as far as that is known."""
+
+    deployment: ModelDeployment
+    body: bytes | RelayedUpload | None
+    content_type: bytes | None = None
+    model: str = ""
+    user: str | None = None
+    asked: Body | None = None
+    """The body as it was understood, where it was read."""
+
+
+class RelayDestinations:
+    """Without a `model_list`, the default upstream. With one, whatever names a model is read: a listed model is served
+    where its entry says, any other is refused, or relayed as it came (`upstream.unlisted`)."""
+
+    def __init__(self, router: ConfiguredRouter, settings: Settings) -> None:
+        self._router = router
+        self._has_entries = bool(settings.model_list)
+        limits = settings.limits
+        self._limits_named = bool(limits.models or limits.users or limits.each_user.is_set)
+        self._listed_only = self._has_entries and settings.upstream.unlisted == "refuse"
+
+    def default(self, caller: RequestCaller, *, named: bool) -> ModelDeployment:
+        """The default upstream. Raises NotRelayed: not for this caller, or not for this path."""
+        try:
+            deployment = self._router.default("", caller)
+        except ModelNotFound:
+            raise NotRelayed("This path is not relayed: the default upstream has no key.") from None
+        if deployment.operator_key and not named:
+            raise NotRelayed(
+                "This path is not relayed with the gateway's own key; server.relay could name it, "
+                "and `files.serve: on` keeps files here."
+            )
+        return deployment
+
+    async def of(self, call: RelayTarget, upload: RelayedUpload, place: BodySlot, *, limited: bool) -> RelayDestination:
+        """Where a call goes, with which body. `limited`: what it may cost is to be told by its body; `place`: what a
+        body that is read holds of the budget for large ones.
+        Raises ModelNotFound: the model is not served here; NotRelayed: the call is not for this key, or the model's
+        provider has no such path; InvalidRequest: the body, or its model, cannot be read; Overloaded: the body is
+        large, and there is no room for it."""
+        if self._listed_only:
+            self._check_address(call)
+        for name in call.models_in_address if call.is_restricted else ():
+            call.caller.check_model(name)
+        if not upload.present:
+            return self._without_model(call, None)
+        if not (limited or self._reads(call)):
+            return RelayDestination(self.default(call.caller, named=call.named), upload)
+        if limited or self._is_strict(call):
+            check_encoding(call.scope)
+        raw = await upload.read(place)
+        body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
+        model = self._model(body, strict=self._is_strict(call))
+        if isinstance(body, JsonBody):
+            call.caller.check_models_of(body.fields)
+        if model is None:
+            found = self._without_model(call, raw)
+        elif not self._router.lists(model) and not self._listed_only:
+            found = await self._unlisted(call, model, body, raw)
+        else:
+            found = await self._listed(call, model, body, len(raw))
+        fields = body.fields if isinstance(body, JsonBody) else {}
+        return replace(found, asked=body, user=end_user_of(fields, call.caller))
+
+    def _reads(self, call: RelayTarget) -> bool:
+        """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may
+        be used for."""
+        if self._is_strict(call):
+            return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
+        return (self._has_entries or self._limits_named) and call.named and call.scope["method"] == "POST"
+
+    def _is_strict(self, call: RelayTarget) -> bool:
+        """Whether nothing may go up whose model is not known."""
+        return self._listed_only or call.is_restricted
+
+    def _model(self, body: Body | None, *, strict: bool) -> str | None:
+        if not strict:
+            try:
+                return body.model if body else None
+            except InvalidRequest:  # for the upstream to refuse
+                return None
+        if body is None:
+            text = "The request body must be a JSON object in UTF-8, or a multipart form."
+            raise UnsupportedMediaType(text, param="content-type")
+        return body.model
+
+    def _without_model(self, call: RelayTarget, raw: bytes | None) -> RelayDestination:
+        path = call.target.partition("?")[0]
+        if self._is_strict(call) and is_operators(call.scope["method"], path):
+            raise missing("model")  # the upstream would choose one
+        return RelayDestination(self.default(call.caller, named=call.named), raw)
+
+    async def _unlisted(self, call: RelayTarget, model: str, body: Body | None, raw: bytes) -> RelayDestination:
+        """As it came; with a key that names its models as it was understood."""
+        deployment = self.default(call.caller, named=call.named)
+        if body is None or not call.is_restricted:
+            return RelayDestination(deployment, raw, model=model)
+        call.caller.check_model(model)
+        written, kind = await offload_if(len(raw) > LARGE_BODY, body.written, {}, model)
+        return RelayDestination(deployment, written, kind, model)
+
+    async def _listed(self, call: RelayTarget, model: str, body: Body | None, size: int) -> RelayDestination:
+        deployment = self._router.deployment(model, call.caller)
+        call.caller.check_model(model)
+        call.scope["gateway"]["model"] = model
+        if not PROTOCOLS[deployment.protocol].is_openais:
+            raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
+        if deployment.operator_key and not call.named:
+            raise NotRelayed(
+                "This path is not relayed with the gateway's own key; server.relay could name it, "
+                "and `files.serve: on` keeps files here."
+            )
+        if any(name != deployment.provider_model for name in call.models_in_address):
+            raise NotRelayed("A model is named in the body alone.")
+        if body is None:
+            raise NotRelayed("A model is named in the body.")
+        written, kind = await offload_if(
+            size > LARGE_BODY, body.written, deployment.parameters, deployment.provider_model
+        )
+        return RelayDestination(deployment, written, kind, model)
+
+    def _check_address(self, call: RelayTarget) -> None:
+        """Raises ModelNotFound: path or query name a model that is not served here; NotRelayed: they name one that is
+        served elsewhere than at the default upstream, or by another name there."""
+        for name in call.models_in_address:
+            found = self._router.deployment(name, call.caller)
+            default = self.default(call.caller, named=call.named)
+            there = (default.api_base, default.api_key, name)
+            if (found.api_base, found.api_key, found.provider_model) != there or not PROTOCOLS[
+                found.protocol
+            ].is_openais:
+                raise NotRelayed("This path is not relayed: its model is not served at the default upstream.")
+
 
 # Which relayed calls are metered, and what is read of them while they pass (guarantee §13.8).
 
@@ -49,10 +318,27 @@ Take = Callable[[bytes], Awaitable[None] | None]
 
 
 class CallMetering:
-    """Begins a meter for each call that asks a model."""
+    """Lets in calls that may cost something, and begins a meter for each that asks a model."""
 
-    def __init__(self, bills: RelayedBills) -> None:
+    def __init__(self, bills: RelayedBills, limited: LimitedPipeline) -> None:
         self._bills = bills
+        self._limited = limited
+        self.clock = bills.clock
+
+    def may_limit(self, call: RelayTarget) -> bool:
+        """Whether a budget or limit may apply to a call: others have no body to look into."""
+        return call.scope["method"] == "POST" and self._limited.may_limit(call.caller.key)
+
+    async def admit(self, call: RelayTarget, named: tuple[str, str | None]) -> AdmittedRequest | None:
+        """Lets in a call that names this model and user; None where nothing limits it.
+
+        Raises:
+            BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left.
+        """
+        if not self.may_limit(call):
+            return None
+        request_id: str = call.scope["gateway"]["request_id"]
+        return await self._limited.relayed(request_id, call.caller, named, self.clock.now())
 
     def meter(self, call: RelayTarget, upload: RelayedUpload) -> "CallMeter | None":
         """The meter of a call, before its body is read; None for one that asks no model.
@@ -205,18 +491,13 @@ class RelayEndpoint:
         upstream: PassthroughClient,
         auth: KeyAuthenticator,
         settings: Settings,
-        bills: RelayedBills,
-        limited: LimitedPipeline,
-        watch: KeyWatch,
+        metering: CallMetering,
         bodies: LargeBodies,
     ) -> None:
         self._destinations = RelayDestinations(router, settings)
         self._upstream = upstream
         self._auth = auth
-        self._metering = CallMetering(bills)
-        self._clock = bills.clock
-        self._limited = limited
-        self._watch = watch
+        self._metering = metering
         self._bodies = bodies
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
@@ -232,14 +513,14 @@ class RelayEndpoint:
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)
         if not named:
             self._destinations.default(caller, named=False)  # says no before a body is read
-        with self._bodies.place(caller.tenant) as place, self._watch.holding(scope, caller):
+        with self._bodies.place(caller.tenant) as place, self._auth.watch.holding(scope, caller):
             work = self._relay(RelayTarget(scope, caller, target, named), send, upload, place)
             await until_disconnect(upload.after, work)
 
     async def _relay(self, call: RelayTarget, send: Send, upload: RelayedUpload, place: BodySlot) -> None:
         scope = call.scope
         meter = self._metering.meter(call, upload)
-        limited = meter is not None and self._limited.may_limit(call.caller.key)
+        limited = meter is not None and self._metering.may_limit(call)
         found = await self._destinations.of(call, upload, place, limited=limited)
         operator = found.deployment.operator_key or call.caller.key is not None
         headers = headers_up(scope["headers"], operator=operator)
@@ -250,7 +531,7 @@ class RelayEndpoint:
             headers.append((b"content-length", upload.length.encode()))
         if meter is not None:
             headers = readable_only(headers)
-        admitted = await self._admit(call, found)
+        admitted = await self._metering.admit(call, (found.model, found.user))
         try:
             if meter is not None and admitted is not None and isinstance(found.body, bytes):
                 await admitted.reserve(*await meter.most(found))
@@ -271,14 +552,6 @@ class RelayEndpoint:
                 admitted.leave()
                 if meter is None or not meter.has_bill:
                     admitted.closed()
-
-    async def _admit(self, call: RelayTarget, found: RelayDestination) -> AdmittedRequest | None:
-        """Lets a call in that may cost something, by what is known of it before its answer.
-        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left."""
-        if call.scope["method"] != "POST" or not self._limited.may_limit(call.caller.key):
-            return None
-        request_id, now = call.scope["gateway"]["request_id"], self._clock.now()
-        return await self._limited.relayed(request_id, call.caller, (found.model, found.user), now)
 
     async def _pass_down(
         self, scope: Scope, send: Send, answer: RawAnswer, meter: CallMeter | None, admitted: AdmittedRequest | None

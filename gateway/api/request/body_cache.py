@@ -12,8 +12,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import Any, NamedTuple
 
-from gateway.api.request.message_checks import chat_body, plain_messages
-from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.api.request.validation import RequestArrival, chat_body, parse_chat_request, plain_messages
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import Settings

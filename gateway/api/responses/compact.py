@@ -1,7 +1,6 @@
-"""Compaction: `POST /v1/responses/compact`, a final `compaction_trigger`, and compaction items that come back.
-
-No model is called for it, so it costs nothing and leaves no bill.
-"""
+"""Compacts: `POST /v1/responses/compact`, a final `compaction_trigger`, and compaction items that come back. No model
+is called for it, so it costs nothing and leaves no bill. Stored items that a request names (`item_reference`) are
+found here, too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,23 +10,71 @@ from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import renamed
 from gateway.api.request.validation import RequestArrival, parse_chat_request
-from gateway.api.responses.references import with_referred
 from gateway.api.server.fast_router import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
-from gateway.conversations.matching import has_evidence, recognition_keys, sent_chain, users_of
+from gateway.conversations.rebuild import has_evidence, recognition_keys, sent_chain, users_of
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ConversationNotFound, InvalidRequest, invalid, missing
+from gateway.core.errors import ConversationNotFound, InvalidRequest, ItemNotFound, invalid, missing
 from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, extract_of, opened
-from gateway.core.formats.responses.request_parser import COVERED, CompactedExtract, ResponsesReading, read_request
-from gateway.core.formats.responses.response_completion import begun, echo, ended, usage_of
+from gateway.core.formats.responses.request_parser import (
+    COVERED,
+    STANDING,
+    CompactedExtract,
+    ResponsesReading,
+    read_request,
+)
+from gateway.core.formats.responses.response_completion import begun, echo, ended, referred, usage_of
 from gateway.core.formats.responses.response_events import whole_events
 from gateway.core.ids import COMPLETION, RESPONSE, answer_id, new_id
 from gateway.core.ports import Clock
 from gateway.core.types.chain import ChainKeys
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef, HistoryLookup, StoredConversation
+from gateway.core.types.items import message_id_of
 from gateway.storage.store import ConversationStore
 
 Json = dict[str, Any]
+
+
+def refers(body: Json) -> bool:
+    """Whether an item stands for something else, a stored one or all before it, or such an item is asked for."""
+    if body.get("context_management") is not None:
+        return True
+    given = body.get("input")
+    if not isinstance(given, list):
+        return False
+    return any(isinstance(item, dict) and (item.get("type") in STANDING or is_reference(item)) for item in given)
+
+
+def is_reference(item: Any) -> bool:
+    """Whether an item names a stored one and is nothing else."""
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return False
+    return item.get("type") == "item_reference" or (item.get("type") is None and "role" not in item)
+
+
+async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Json:
+    """The body with stored items in the place of references to them.
+    Raises ItemNotFound: the tenant has no such item; names `input[i].id`; StorageUnavailable: the storage cannot be
+    reached."""
+    given = body.get("input")
+    if not isinstance(given, list):
+        return body
+    named = {index: str(item["id"]) for index, item in enumerate(given) if is_reference(item)}
+    if not named:
+        return body
+    places = {index: message_id_of(item_id) for index, item_id in named.items()}
+    stored = await store.said_anywhere(tenant, list({each for each in places.values() if each is not None}))
+    found = list(given)
+    for index, item_id in named.items():
+        message = stored.get(places[index] or "")
+        item = referred(message, item_id) if message is not None else None
+        if item is None:
+            text = f"Item with id '{item_id}' not found. Items are not kept where `store` is false."
+            raise ItemNotFound(text, param=f"input[{index}].id")
+        found[index] = item
+    return {**body, "input": found}
+
+
 TRIGGER = "compaction_trigger"
 BESIDE_ITEMS = ("system", "developer")
 FEW_BYTES = 2000

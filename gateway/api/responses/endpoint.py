@@ -16,8 +16,7 @@ from gateway.api.pagination import check_named, included, limit_of, listed, newe
 from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
 from gateway.api.request.stored_answer import as_completion, replayed_chunks
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
-from gateway.api.responses.compact import CompactionEndpoint, ResolvedItems, triggered
-from gateway.api.responses.references import refers
+from gateway.api.responses.compact import CompactionEndpoint, ResolvedItems, refers, triggered
 from gateway.api.server.fast_router import (
     EVENT_STREAM,
     App,

@@ -23,12 +23,10 @@ from gateway.core.types.conversation import BranchPoint
 from gateway.core.types.past_turns import PastBill, ReplayChanges, ReplayRun
 from gateway.core.types.records import RequestSpending
 from gateway.core.types.tool_steps import asked, calls_of
-from gateway.inspection.document_parts import document_part, whole_document
+from gateway.inspection.document_parts import Span, document_part, found_again, whole_document
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, ExplainedArtifact
 from gateway.inspection.explained_request import ExplainedRequest, StoredRequest, explained_request
-from gateway.inspection.line_diff import DiffLine, text_of_message
-from gateway.inspection.message_changes import MessageChange, compared, counted
-from gateway.inspection.passages import Span, found_again
+from gateway.inspection.message_changes import DiffLine, MessageChange, compared, counted, text_of_message
 from gateway.inspection.reader import ExplanationReader
 from gateway.pipeline.replayed_requests import single_request
 from gateway.pipeline.stages import not_paused

@@ -32,9 +32,8 @@ from gateway.core.types.memory import PinnedMessage
 from gateway.core.types.places import MARKER
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, tool_of
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
-from gateway.documents.file_reader import FilePlace
+from gateway.documents.file_reader import FilePlace, encoded_document, sent_document, stored_document
 from gateway.documents.process import DocumentReader
-from gateway.documents.recognize import encoded_document, sent_document, stored_document
 
 DOCUMENT_CHARS = 1000
 """A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""

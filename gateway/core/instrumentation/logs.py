@@ -1,15 +1,124 @@
-"""Structured logs on stderr, without content and without keys: lines for people on a terminal, elsewhere JSON.
+"""Logs on stderr, without content and without keys: lines for people on a terminal, elsewhere JSON with the same
+fields.
 
-The standard library's logging with a formatter of our own: structlog costs a tenth of a second at import.
-"""
+The standard library's logging with a formatter of our own: structlog costs a tenth of a second at import."""
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.core.instrumentation.log_lines import TextLine, json_line
+from gateway.core import jsons
+
+SECRETS = re.compile(r"(?i)(bearer\s+|\bsk-|://[^:/@\s]*:(?=[^@/\s]+@))[^\s'\"@,;]+")
+RED, YELLOW, GREEN, DIM, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
+OF_LEVELS = {"error": RED, "critical": RED, "warning": YELLOW}
+IN_WORDS = frozenset(
+    {
+        *("method", "path", "status", "duration_ms", "request_id", "stream", "tenant", "model", "prompt_tokens"),
+        *("completion_tokens", "cost", "strategy", "conversation_id", "error_code", "reason"),
+        "upstream",
+    }
+)
+"""Fields of a request's line that are not shown as `name=value`: they have a place, or are left to JSON."""
+
+
+def json_line(created: float, level: str, name: str, event: str, fields: dict[str, Any]) -> str:
+    """One JSON object; what looks like a key or a password is masked."""
+    stamp = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+    return masked(jsons.dumps_text({"timestamp": stamp, "level": level, "logger": name, "event": event, **fields}))
+
+
+class TextLine:
+    """Makes lines for people: local time, level, event, fields. `colour`: the reader is a terminal that shows it."""
+
+    def __init__(self, *, colour: bool) -> None:
+        self._colour = colour
+
+    def __call__(self, created: float, level: str, name: str, event: str, fields: dict[str, Any]) -> str:
+        """The line, and below it a traceback, if there is one."""
+        rest = dict(fields)
+        traceback = rest.pop("exception", "")
+        if event == "request" and "method" in rest:
+            text = self._request(rest)
+        elif event == "serving" and "host" in rest:
+            text = _serving(rest)
+        else:
+            text = _printable(event if name.startswith("gateway") else f"{name}: {event}")
+        shown = masked("  ".join([text, *_pairs(rest)]))
+        stamp = self._painted(datetime.fromtimestamp(created, UTC).astimezone().strftime("%H:%M:%S"), DIM)
+        label = self._painted(f"{level.upper():<7}", OF_LEVELS.get(level, ""))
+        return f"{stamp} {label} {shown}" + (f"\n{masked(traceback)}" if traceback else "")
+
+    def _request(self, fields: dict[str, Any]) -> str:
+        """Takes out of `fields` what it shows."""
+        found = {name: fields.pop(name, None) for name in IN_WORDS}
+        status = found["status"] or 0
+        colour = GREEN if status < 400 else YELLOW if status < 500 else RED
+        parts = [
+            _duration(found["duration_ms"] or 0.0),
+            found["model"],
+            "stream" if found["stream"] else None,
+            _tokens(found["prompt_tokens"], found["completion_tokens"]),
+            None if found["prompt_tokens"] is None else _cost(found["cost"]),
+            found["strategy"],
+            found["conversation_id"],
+        ]
+        if found["error_code"]:
+            reason = f": {found['reason']}" if found["reason"] else ""
+            parts.append(f"{found['error_code']}{reason} ({found['request_id']})")
+        asked = _printable(f"{found['method']} {found['path']}")
+        return "  ".join([f"{asked} {self._painted(str(status), colour)}", *(_printable(p) for p in parts if p)])
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{PLAIN}" if self._colour and colour else text
+
+
+def masked(text: str) -> str:
+    """The text without what looks like a key or a password."""
+    lower = text.lower()
+    return SECRETS.sub(r"\1***", text) if "sk-" in lower or "bearer" in lower or "://" in lower else text
+
+
+def _serving(fields: dict[str, Any]) -> str:
+    host, port = fields.pop("host"), fields.pop("port")
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    count, named, upstream = (fields.pop(name, None) for name in ("models", "model_names", "upstream"))
+    served = f"models: {named}" if count else f"every model by {upstream}"
+    page = f", page {address}{path}" if (path := fields.pop("page", None)) else ""
+    return _printable(f"serving on {address}, version {fields.pop('version')}, {served}{page}")
+
+
+def _duration(milliseconds: float) -> str:
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+def _tokens(prompt: int | None, completion: int | None) -> str | None:
+    return None if prompt is None else f"{prompt:,}+{completion or 0:,} tokens"
+
+
+def _cost(cost: Decimal | float | None) -> str:
+    if cost is None:
+        return "price unknown"
+    digits = f"{Decimal(str(cost)):f}"
+    return f"${digits.rstrip('0').rstrip('.') if '.' in digits else digits}"
+
+
+def _pairs(fields: dict[str, Any]) -> list[str]:
+    shown = ((name, value if isinstance(value, str) else jsons.dumps_text(value)) for name, value in fields.items())
+    return [_printable(f"{name}={value}") for name, value in shown]
+
+
+def _printable(text: str) -> str:
+    """What a client named must not command the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
 
 Line = Callable[[float, str, str, str, dict[str, Any]], str]
 """Makes a line of when, level, logger, event and fields."""

@@ -17,9 +17,8 @@ from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.files import FAILED, PROCESSED, UPLOADED, FileRecord, document_digest
 from gateway.documents.document import DocumentFile, UnreadableDocument
-from gateway.documents.file_reader import FileReader
+from gateway.documents.file_reader import FileReader, stored_document
 from gateway.documents.files.file_service import FileService
-from gateway.documents.recognize import stored_document
 from gateway.storage.stored_files import FileRows
 
 log = get_logger("gateway.documents.files.background_reading")

@@ -121,14 +121,13 @@ def open_files(
     settings: Settings,
     transactions: DatabaseTransactions,
     rows: FileRows,
-    clock: Clock,
     client: Any,
     added: Added = added_unread,
 ) -> FileService:
     """The store of files; `client` speaks HTTP to a bucket. What other stores than the current
     one hold can still be read, where they are known. `added` is told of each file that is to be read."""
     kept, stores = settings.files, open_stores(settings, transactions, client)
-    return FileService(rows, stores, store_of(settings), kept, clock, open_vault(settings.storage), added)
+    return FileService(rows, stores, store_of(settings), kept, open_vault(settings.storage), added)
 
 
 def store_of(settings: Settings) -> str:

@@ -21,7 +21,7 @@ from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import FILE, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import has_nul
-from gateway.core.ports import Clock, ContentStore, FileStore
+from gateway.core.ports import ContentStore, FileStore
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.chat import RequestCaller, StoredFile
 from gateway.core.types.files import (
@@ -35,9 +35,9 @@ from gateway.core.types.files import (
     FileRecord,
     KeptBytes,
 )
+from gateway.documents.file_reader import may_be_document
 from gateway.documents.files.sealed import PIECE, object_name, opened, sealed, start_of
 from gateway.documents.process import BytesAtOnce
-from gateway.documents.recognize import may_be_document
 from gateway.storage.database.transactions import CommitUnknown
 from gateway.storage.encryption.columns import KeyVault
 from gateway.storage.stored_files import FileRows
@@ -99,7 +99,6 @@ class FileService:
         stores: Mapping[str, ContentStore],
         current: str,
         settings: FileSettings,
-        clock: Clock,
         vault: KeyVault | None,
         added: Added = added_unread,
     ) -> None:
@@ -108,7 +107,7 @@ class FileService:
         self._stores = stores
         self._current = current
         self._settings = settings
-        self._clock = clock
+        self._clock = rows.clock
         self._vault = vault
         self._fetched = BytesAtOnce()
         self._added = added

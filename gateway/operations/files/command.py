@@ -24,8 +24,7 @@ from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database.migrate import open_current
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_files import FileRows, find_held, list_files
-from gateway.upstream.http.client import new_client
-from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.client import ConnectionPool, new_client
 
 STREAMS = 1
 PIECE_BYTES = 2**20
@@ -108,7 +107,7 @@ async def _service(settings: Settings, clock: Clock) -> AsyncIterator[tuple[File
     transactions = await open_current(settings.storage)
     try:
         async with new_client(ConnectionPool(STREAMS)) as client:
-            yield open_files(settings, transactions, FileRows(transactions, clock, cache), clock, client), transactions
+            yield open_files(settings, transactions, FileRows(transactions, clock, cache), client), transactions
     finally:
         await transactions.close()
         await cache.close()

@@ -23,8 +23,7 @@ from opentelemetry.trace import NoOpTracerProvider, Tracer
 from gateway import __version__
 from gateway.core.config.setting_sections import TelemetrySettings
 from gateway.core.ids import new_id
-from gateway.core.instrumentation.log_lines import masked
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation.logs import get_logger, masked
 
 log = get_logger("gateway.operations.otel")
 NAME = "gateway"

@@ -10,8 +10,7 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from gateway.api.request.message_checks import plain_messages
-from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages
 from gateway.billing.cost import meter_of, price_call, usd_of
 from gateway.billing.economy.broken import unmarked
 from gateway.billing.economy.rates import READ, WRITE

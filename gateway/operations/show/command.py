@@ -19,11 +19,9 @@ from gateway.inspection import prefix
 from gateway.inspection import rebuilt_turns as past_turns
 from gateway.inspection.as_json import conversation_json, request_json, turn_json
 from gateway.inspection.explained_artifacts import ExplainedArtifact
-from gateway.inspection.explained_bill import ExplainedCall
 from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
-from gateway.inspection.explained_request import ExplainedRequest, explained_request
-from gateway.inspection.line_diff import text_of_message
-from gateway.inspection.message_changes import MessageChange
+from gateway.inspection.explained_request import ExplainedCall, ExplainedRequest, explained_request
+from gateway.inspection.message_changes import MessageChange, text_of_message
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.inspection.request_search import line_record
@@ -44,8 +42,7 @@ from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.conversations.reading import OutlineReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.large_documents import LargeDocuments
-from gateway.storage.reports.conversations import list_conversations
-from gateway.storage.reports.request_list import list_requests, read_metadata
+from gateway.storage.reports.request_list import list_conversations, list_requests, read_metadata
 
 # A conversation: what it took, a line for each turn, and its branches.
 

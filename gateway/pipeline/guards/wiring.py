@@ -1,27 +1,323 @@
-"""What guards and masks around everything by which a body goes to a model."""
+"""What guards and masks around everything by which a body goes to a model.
+
+Streamed answers on their way back: values put back in them, and looked at by guards.
+
+What stands between the gateway and every call of a model: guards, then masking (guarantee §12.9, §12.10).
+"""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ContentRefused
+from gateway.core.errors import ContentRefused, GatewayError, GuardUnavailable, StorageUnavailable
 from gateway.core.ports import Clock, Embedder, TokenCounter, Upstream
-from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.core.types.upstreams import RelayedCall, UpstreamRequest
-from gateway.pipeline.guards.guard_chain import open_chain
-from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedEmbedder, GuardedUpstream
-from gateway.pipeline.guards.masking.masker import TenantMasker
-from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
-from gateway.pipeline.guards.masking.restoring import TextRestorer
+from gateway.core.types.chat import ChunkStream, Headers, JsonAnswer, ModelDeployment, StreamAround
+from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings
+from gateway.core.types.upstreams import CallScope, RelayedCall, UpstreamRequest
+from gateway.pipeline.guards.api import GuardedCall, Said
+from gateway.pipeline.guards.guard_chain import GuardChain, open_chain
+from gateway.pipeline.guards.masking.masker import (
+    ChoiceRestorer,
+    PlaceholderMap,
+    TenantMasker,
+    TextRestorer,
+    answers_json,
+    restored,
+)
 from gateway.pipeline.guards.masking.rules import rules_of
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest
 from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
+from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
+
+Json = dict[str, Any]
+Chunks = list[Json]
+SHOWN_BEFORE = 4000
+"""Characters of what the client got that a guard is shown."""
+
+
+class PassingStream(StreamAround):
+    """A stream whose chunks change on their way."""
+
+    def __init__(self, opened: ChunkStream) -> None:
+        super().__init__(opened)
+        self._last: Json = {}
+
+    async def batches(self) -> AsyncGenerator[Chunks, None]:
+        """See `ChunkStream.batches`."""
+        async with aclosing(self._opened.batches()) as batches:
+            async for batch in batches:
+                found: Chunks = []
+                refused = None
+                self._came(batch)
+                for chunk in batch:
+                    self._last = chunk
+                    try:
+                        found += await self._passed(chunk)
+                    except GatewayError as error:  # what may pass comes before it
+                        refused = error
+                        break
+                if found:
+                    yield found
+                if refused is not None:
+                    raise refused
+        if rest := await self._end():
+            yield rest
+
+    def _came(self, batch: Chunks) -> None:
+        """Takes notice of what has come."""
+
+    async def _passed(self, chunk: Json) -> Chunks:
+        """The chunks that one becomes."""
+        raise NotImplementedError
+
+    async def _end(self) -> Chunks:
+        """What is left once the stream is over."""
+        raise NotImplementedError
+
+    def _made(self, choices: list[Json]) -> Json:
+        """A chunk of our own beside upstream's."""
+        kept = ("id", "object", "created", "model", "system_fingerprint")
+        return {**{name: self._last[name] for name in kept if name in self._last}, "choices": choices}
+
+
+class RestoredStream(PassingStream):
+    """A stream with the values of its request in the place of their placeholders."""
+
+    def __init__(self, opened: ChunkStream, vault: PlaceholderMap, *, is_json: bool) -> None:
+        super().__init__(opened)
+        self._is_json = is_json
+        self._vault = vault
+        self._choices: dict[int, ChoiceRestorer] = {}
+
+    async def _passed(self, chunk: Json) -> Chunks:
+        before: list[Json] = []
+        choices: list[Any] = []
+        for choice in chunk.get("choices") or ():
+            if not isinstance(choice, dict) or not isinstance(choice.get("delta"), dict):
+                choices.append(choice)
+                continue
+            index = choice.get("index", 0)
+            known = self._choices.setdefault(index, ChoiceRestorer(self._vault, is_json=self._is_json))
+            ends = bool(choice.get("finish_reason"))
+            if rest := known.rest(choice["delta"]):
+                before.append({"index": index, "delta": rest, "finish_reason": None})
+            choices.append({**choice, "delta": known.delta(choice["delta"])})
+            if ends and (rest := known.rest()):
+                before.append({"index": index, "delta": choices[-1]["delta"], "finish_reason": None})
+                before.append({"index": index, "delta": rest, "finish_reason": None})
+                choices[-1] = {**choices[-1], "delta": {}}
+        if not choices:
+            return [chunk]
+        return [*(self._made([each]) for each in before), {**chunk, "choices": choices}]
+
+    async def _end(self) -> Chunks:
+        rests = ((index, known.rest()) for index, known in self._choices.items())
+        return [self._made([{"index": index, "delta": rest, "finish_reason": None}]) for index, rest in rests if rest]
+
+
+class LookedAtStream(PassingStream):
+    """A stream whose text guards see before the client does: as soon as as much as they want has come, when something
+    else comes, and at its end."""
+
+    def __init__(self, opened: ChunkStream, chain: GuardChain, call: GuardedCall, sent: UpstreamRequest) -> None:
+        super().__init__(opened)
+        self._chain = chain
+        self._call = call
+        self._scope = sent.scope
+        self._unfinished = set(range(choices if type(choices := sent.body.get("n")) is int else 1))
+        self._held: dict[int, str] = {}
+        self._told: dict[int, str] = {}
+
+    def _came(self, batch: Chunks) -> None:
+        """A guard may look at a choice for so long that its client leaves: what the whole answer used is known."""
+        for chunk in batch:
+            ended = (choice for choice in chunk.get("choices") or () if isinstance(choice, dict))
+            self._unfinished -= {choice.get("index", 0) for choice in ended if choice.get("finish_reason")}
+            if not self._unfinished:
+                self._scope.reports(chunk.get("usage"))
+
+    async def _passed(self, chunk: Json) -> Chunks:
+        before: list[Json] = []
+        choices: list[Any] = []
+        for choice in chunk.get("choices") or ():
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            if not isinstance(delta, dict):
+                choices.append(choice)
+                continue
+            index, said, ends = choice.get("index", 0), delta.get("content"), bool(choice.get("finish_reason"))
+            text = said if isinstance(said, str) else ""
+            held = self._held.get(index, "") + text
+            others = any(delta.get(name) for name in delta if name not in ("content", "role"))
+            self._held[index] = held
+            if held and (ends or others or len(held) >= self._chain.hold):
+                shown = await self._shown(index, is_last=ends)
+                before.append({"index": index, "delta": {"content": shown}, "finish_reason": None})
+            choices.append({**choice, "delta": {**delta, "content": ""}} if text else choice)
+        if not choices:
+            return [chunk]
+        # The first chunk of a choice brings its role: it stays in front.
+        now = {**chunk, "choices": choices}
+        ends = any(choice.get("finish_reason") for choice in choices if isinstance(choice, dict))
+        made = [self._made([each]) for each in before]
+        return [*made, now] if ends or not _has_role(choices) else [now, *made]
+
+    async def _shown(self, index: int, *, is_last: bool) -> str:
+        held, self._held[index] = self._held.get(index, ""), ""
+        told = self._told.get(index, "")
+        text = await self._chain.after(self._call, Said(index, held, told, is_last), self._scope)
+        self._told[index] = (told + text)[-SHOWN_BEFORE:]
+        return text
+
+    async def _end(self) -> Chunks:
+        found = []
+        for index, held in list(self._held.items()):
+            if held:
+                shown = await self._shown(index, is_last=True)
+                found.append(self._made([{"index": index, "delta": {"content": shown}, "finish_reason": None}]))
+        return found
+
+
+def _has_role(choices: list[Any]) -> bool:
+    return any(isinstance(choice, dict) and choice["delta"].get("role") for choice in choices if "delta" in choice)
+
+
+NATIVE = "untranslated"
+"""Where guards are shown what a client said in the words of its own API alone."""
+
+
+class GuardCheckpoint:
+    """What every body passes before it goes up. Either part may be missing."""
+
+    def __init__(self, chain: GuardChain | None, masker: TenantMasker | None) -> None:
+        self.chain = chain
+        self.masker = masker
+
+    async def passed(
+        self, request: UpstreamRequest, model: str
+    ) -> tuple[UpstreamRequest, GuardedCall, PlaceholderMap | None]:
+        """The request as it goes up, the call as guards know it, and what was masked in it.
+        Raises ContentRefused, GuardUnavailable, StorageUnavailable: it does not go up."""
+        scope, native = request.scope, request.native
+        shown = request.body if native is None else {**request.body, NATIVE: native}
+        call = GuardedCall(scope.purpose, model, scope.caller.tenant, scope.request_id, shown)
+        if self.chain is not None:
+            sent = dict(await self.chain.before(call, scope))
+            own = sent.pop(NATIVE, None) if native is not None else None
+            request = replace(request, body=sent, native=own if isinstance(own, dict) else None)
+        if self.masker is None:
+            return request, call, None
+        masked, vault = await self.masker.masked(request)
+        return masked, call, vault if vault.values else None
+
+
+class GuardedUpstream(UpstreamWrapper):
+    """An `Upstream` whose calls pass a checkpoint, and whose answers come back by it.
+    Raises ContentRefused, GuardUnavailable: nothing was sent; or the answer is not for the client, and is charged."""
+
+    def __init__(self, inner: Upstream, checkpoint: GuardCheckpoint) -> None:
+        super().__init__(inner)
+        self._checkpoint = checkpoint
+
+    @asynccontextmanager
+    async def passing(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
+        """See `UpstreamWrapper`."""
+        sent, call, vault = await self._checkpoint.passed(request, deployment.provider_model)
+        yield UpstreamPassage(
+            deployment,
+            sent,
+            lambda answer: self._answered(answer, sent, call, vault),
+            lambda stream: self._opened(stream, sent, call, vault),
+        )
+
+    async def _answered(
+        self, answer: JsonAnswer, sent: UpstreamRequest, call: GuardedCall, vault: PlaceholderMap | None
+    ) -> JsonAnswer:
+        choices, chain = answer.body.get("choices"), self._checkpoint.chain
+        if not isinstance(choices, list):
+            return answer
+        if vault is not None:
+            is_json = answers_json(sent.body)
+            choices = [_restored(choice, vault, is_json=is_json) for choice in choices]
+        if chain is not None and chain.hold:
+            sent.scope.reports(answer.body.get("usage"))
+            try:
+                choices = [await _looked_at(chain, call, sent.scope, choice) for choice in choices]
+            except GatewayError as error:
+                usage = answer.body.get("usage")
+                error.usage = usage if isinstance(usage, dict) else None
+                raise
+        if choices is answer.body["choices"]:
+            return answer
+        return JsonAnswer({**answer.body, "choices": choices}, answer.headers)
+
+    def _opened(
+        self, stream: ChunkStream, sent: UpstreamRequest, call: GuardedCall, vault: PlaceholderMap | None
+    ) -> ChunkStream:
+        chain = self._checkpoint.chain
+        if vault is not None:
+            stream = RestoredStream(stream, vault, is_json=answers_json(sent.body))
+        return LookedAtStream(stream, chain, call, sent) if chain is not None and chain.hold else stream
+
+
+async def _looked_at(chain: GuardChain, call: GuardedCall, scope: CallScope, choice: Json) -> Json:
+    message = choice.get("message")
+    if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+        return choice
+    text = await chain.after(call, Said(choice.get("index", 0), message["content"]), scope)
+    return choice if text == message["content"] else {**choice, "message": {**message, "content": text}}
+
+
+def _restored(choice: Any, vault: PlaceholderMap, *, is_json: bool) -> Any:
+    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
+        return choice
+    return {**choice, "message": restored(choice["message"], vault, is_json=is_json)}
+
+
+class GuardedEmbedder:
+    """An `Embedder` whose texts pass a checkpoint. What a guard costs here is on the bill of the request that asks, if
+    there is one."""
+
+    def __init__(self, embedder: Embedder, checkpoint: GuardCheckpoint) -> None:
+        self._embedder = embedder
+        self._checkpoint = checkpoint
+        # Vectors of masked texts are others than those of the texts.
+        self.name = f"{embedder.name} masked" if checkpoint.masker is not None else embedder.name
+
+    @property
+    def at_once(self) -> int:
+        """See `Embedder`."""
+        return self._embedder.at_once
+
+    def tariff(self) -> EmbeddingTariff | None:
+        """See `Embedder`."""
+        return self._embedder.tariff()
+
+    async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
+        """See `Embedder`; what may not be sent has no vectors."""
+        request = UpstreamRequest({"input": list(texts)}, scope=scope.made_for("embedder"))
+        try:
+            sent, _, _ = await self._checkpoint.passed(request, self._embedder.name)
+        except (ContentRefused, GuardUnavailable, StorageUnavailable) as error:
+            raise EmbeddingFault(error.message) from error
+        return await self._embedder.embed(_texts(sent.body.get("input"), len(texts)), scope)
+
+    def close(self) -> None:
+        """See `Embedder`."""
+        self._embedder.close()
+
+
+def _texts(given: Any, count: int) -> list[str]:
+    """Raises EmbeddingFault: a guard left something else than one text for each."""
+    if not isinstance(given, list) or len(given) != count or not all(isinstance(text, str) for text in given):
+        raise EmbeddingFault("a guard left no text for each")
+    return given
+
 
 # Relayed calls, whose bodies pass the checkpoint where they are JSON (guarantee §12.9, §12.10).
 

@@ -128,6 +128,6 @@ def split_heading(heading: str) -> tuple[str, str]:
 
 def names_in(heading: str) -> str:
     """The markers of a heading by which a chunk is found: names. By its number a place is found otherwise
-    (`retrieval.in_places`)."""
+    (`retrieval.question`)."""
     markers, _ = split_heading(heading)
     return "\n".join(match[0] for match in MARKER.finditer(markers) if match[1] not in NUMBERED)

@@ -55,7 +55,7 @@ from gateway.storage.large_documents import read_part
 from gateway.storage.lookup.frame_rows import read_frame_then
 from gateway.storage.lookup.locate import MESSAGES, body_of_message, fewer_than, messages_of, upwards, whole_messages
 from gateway.storage.lookup.segments import all_segments, segment_of
-from gateway.storage.reports.conversations import list_conversations, read_conversation
+from gateway.storage.reports.request_list import list_conversations, read_conversation
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.completions import read_completion, read_requests
 

@@ -24,6 +24,8 @@ from types import NoneType
 from typing import Any, cast
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.pool import StaticPool
@@ -466,11 +468,7 @@ def sqlite_file(text: str) -> Path | None:
 def insert_for(dialect: sa.Dialect, table: sa.Table) -> Any:
     """An insert that can say what happens on a conflict; only the dialect in use is loaded."""
     if dialect.name == "sqlite":
-        from sqlalchemy.dialects.sqlite import insert
-
         return insert(table)
-    from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-
     return postgresql_insert(table)
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.ports import Clock
+from gateway.core.ports import CacheBackend, Clock
 from gateway.core.types.conversation import ConversationMessage, FormNotes
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage.database import schema
@@ -250,3 +250,14 @@ _NEWER = _newer_query()
 _STEPS = sa.select(schema.reasoning_events.c.message_id).where(
     schema.reasoning_events.c.conversation_id == sa.bindparam("conversation", type_=sa.String)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCaches:
+    """Where what the storage holds is kept besides: with other replicas, and, of paths that were read lately, here."""
+
+    shared: CacheBackend | None = None
+    paths: PathCache | None = None
+
+
+NO_CACHES = StorageCaches()

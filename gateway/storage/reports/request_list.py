@@ -1,17 +1,56 @@
-"""The list of requests, out of the ledger: those that arrived last in front (guarantee §13.9)."""
+"""Lists requests, out of the ledger, those that arrived last in front, and conversations, those that were active last
+(guarantee §13.9). Parts of lists are read by an index, however long the list is: each begins where the one before
+ended."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.types.report_lists import CHAT, ListPage, ListPart, ListPosition, RequestChoice, RequestLine, rows_of
+from gateway.core.ids import new_id
+from gateway.core.types.bill import PICO
+from gateway.core.types.report_lists import (
+    CHAT,
+    ConversationChoice,
+    ConversationLine,
+    KeptSums,
+    ListPage,
+    ListPart,
+    ListPosition,
+    RequestChoice,
+    RequestLine,
+    rows_of,
+)
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.reports.list_parts import in_part, read_order
 from gateway.storage.stored_keys import storable
+from gateway.storage.turns.completions import behind
+from gateway.storage.turns.questions import folded
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 
-TABLE, CONVERSATIONS, DAYS = schema.ledger, schema.conversations, schema.usage_days
+Place = tuple[sa.Column[Any], sa.Column[Any]]
+"""The columns that order a list: a time and an id."""
+
+
+def in_part(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[bool]]:
+    """The rows within the times and behind the position that are asked for."""
+    time = place[0]
+    if part.since is not None:
+        yield time >= part.since
+    if part.until is not None:
+        yield time < part.until
+    if part.at is not None:
+        yield behind(place, (part.at.time, storable(part.at.id)), newest_first=part.direction == "older")
+
+
+def read_order(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[Any]]:
+    """The order in which a part is read: away from its position."""
+    return [column.desc() if part.direction == "older" else column.asc() for column in place]
+
+
+TABLE = schema.ledger
+CONVERSATIONS = schema.conversations
+DAYS = schema.usage_days
 PLACE = (TABLE.c.created_at, TABLE.c.request_id)
 KEPT_OUT = ("response_metadata", "failure")
 COLUMNS = [column for column in TABLE.columns if column.name not in KEPT_OUT]
@@ -135,4 +174,79 @@ def line_of(row: Any) -> RequestLine:
         key_id=row.key_id,
         http_status=row.http_status,
         total_ms=row.total_ms,
+    )
+
+
+SESSIONS = schema.sessions
+SHOWN = ("id", "tenant", "question", "end_user", "model", "created_at", "updated_at", *OF_A_CONVERSATION)
+WHOLE_ID = len(new_id("conv_"))
+
+
+def list_conversations(connection: sa.Connection, part: ListPart[ConversationChoice]) -> ListPage[ConversationLine]:
+    """A part of the list, in the order of the latest activity; `since` and `until` are of that."""
+    place = (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
+    where = [*_conversations_chosen(connection, part.having), *in_part(place, part)]
+    query = sa.select(*(CONVERSATIONS.c[name] for name in SHOWN)).where(*where)
+    found = connection.execute(query.order_by(*read_order(place, part)).limit(part.limit + 1)).all()
+    sessions = _sessions(connection, [row.id for row in found])
+    lines = [_line(row, tuple(sessions.get(row.id, ()))) for row in found]
+    return rows_of(part, lines, lambda line: line.position)
+
+
+def read_conversation(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationLine | None:
+    """One conversation as the list has it; None if there is none of that id, or it is not this tenant's (None: of any
+    tenant)."""
+    query = sa.select(*(CONVERSATIONS.c[name] for name in SHOWN)).where(CONVERSATIONS.c.id == conversation_id)
+    row = connection.execute(query).first()
+    if row is None or tenant not in (None, row.tenant):
+        return None
+    return _line(row, tuple(_sessions(connection, [row.id]).get(row.id, ())))
+
+
+def _conversations_chosen(connection: sa.Connection, choice: ConversationChoice) -> Iterable[sa.ColumnElement[bool]]:
+    named = (("tenant", choice.tenant), ("end_user", choice.user), ("model", choice.model))
+    yield from (CONVERSATIONS.c[name] == storable(value) for name, value in named if value is not None)
+    if choice.id and len(choice.id) >= WHOLE_ID:
+        yield CONVERSATIONS.c.id == storable(choice.id)
+    elif choice.id:
+        yield sa.func.substr(CONVERSATIONS.c.id, 1, len(choice.id)) == storable(choice.id)
+    if choice.session is not None:
+        of_name = sa.select(SESSIONS.c.conversation_id).where(SESSIONS.c.name == storable(choice.session))
+        if choice.tenant is not None:
+            of_name = of_name.where(SESSIONS.c.tenant == storable(choice.tenant))
+        yield CONVERSATIONS.c.id.in_(of_name)
+    if choice.text and (text := folded(choice.text)):
+        find = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
+        yield find(CONVERSATIONS.c.question_folded, text) > 0
+
+
+def _sessions(connection: sa.Connection, ids: list[str]) -> dict[str, list[str]]:
+    query = sa.select(SESSIONS.c.conversation_id, SESSIONS.c.name).where(SESSIONS.c.conversation_id.in_(ids))
+    found: dict[str, list[str]] = {}
+    for row in connection.execute(query.order_by(SESSIONS.c.name)) if ids else ():
+        found.setdefault(row.conversation_id, []).append(row.name)
+    return found
+
+
+def _line(row: Any, sessions: tuple[str, ...]) -> ConversationLine:
+    return ConversationLine(
+        id=row.id,
+        tenant=row.tenant,
+        sessions=sessions,
+        question=row.question,
+        user=row.end_user,
+        model=row.model,
+        created_at=rows.utc(row.created_at),
+        updated_at=rows.utc(row.updated_at),
+        sums=KeptSums(
+            requests=row.requests or 0,
+            prompt_tokens=row.prompt_tokens or 0,
+            completion_tokens=row.completion_tokens or 0,
+            cost=(row.cost_picousd or 0) * PICO,
+            planning_cost=(row.planning_cost_picousd or 0) * PICO,
+            unpriced=row.unpriced or 0,
+            estimated=row.estimated or 0,
+            metered=row.metered or 0,
+            net_saving=(row.net_saving_picousd or 0) * PICO,
+        ),
     )

@@ -17,8 +17,7 @@ from gateway.core.ports import Clock
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.connection import UpstreamConnection
-from gateway.upstream.openai.answers import HttpChunkStream, event_object
-from gateway.upstream.openai.chat_calls import HttpUpstream
+from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
 from gateway.upstream.openai.error_bodies import refusal, relayed_headers
 from gateway.upstream.openai.mending import whole_mended
 

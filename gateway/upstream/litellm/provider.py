@@ -27,7 +27,7 @@ from gateway.core.formats.anthropic.serializer import arguments_of
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.client import origin_of
-from gateway.upstream.http.connection_faults import TOO_LONG, ConnectionOrigin, translation
+from gateway.upstream.http.connection import TOO_LONG, ConnectionOrigin, translation
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
 from gateway.upstream.openai.error_bodies import limit_alone, refusal, relayed_headers, reported_tokens
 from gateway.upstream.openai.mending import StreamMender, whole_mended

@@ -31,7 +31,7 @@ from gateway.core.formats.anthropic.message_events import EventMender, MessageCh
 from gateway.core.formats.anthropic.serializer import fault_status, is_message
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.http.connection_faults import TOO_LONG, translated
+from gateway.upstream.http.connection import TOO_LONG, translated
 from gateway.upstream.openai.answers import CLOSED, MAX_STREAM_BYTES
 from gateway.upstream.openai.error_bodies import EventParser, refusal
 

@@ -12,7 +12,7 @@ from gateway.core.ports import TokenCounter
 from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings, packed
 from gateway.core.types.upstreams import CallScope
-from gateway.upstream.openai.chat_calls import HttpUpstream
+from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.routing.router import ConfiguredRouter
 
 if TYPE_CHECKING:

@@ -24,10 +24,8 @@ from gateway.core import jsons
 from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.upstreams import RelayedCall
-from gateway.upstream.http.client import LENGTH, Answering, address, request_head
-from gateway.upstream.http.connection import END, UpstreamConnection
-from gateway.upstream.http.connection_faults import translated
-from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.client import LENGTH, Answering, ConnectionPool, address, request_head
+from gateway.upstream.http.connection import END, UpstreamConnection, translated
 from gateway.upstream.openai.error_bodies import MAX_ERROR_BYTES, check_refusal, without_insane_waits
 
 CHUNKED = (b"transfer-encoding", b"chunked")

@@ -17,8 +17,7 @@ from gateway.core.formats.responses.response_request import SEALED, response_req
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http.connection import UpstreamConnection
-from gateway.upstream.openai.answers import HttpChunkStream, event_object
-from gateway.upstream.openai.chat_calls import HttpUpstream
+from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
 from gateway.upstream.openai.error_bodies import error_object, refusal, relayed_headers, status_of
 from gateway.upstream.openai.mending import whole_mended
 

@@ -1,10 +1,14 @@
-"""Which deployments serve a model, with whose key (guarantee §1, §8), and which of them is asked (§12.5)."""
+"""Which deployments serve a model, with whose key (guarantee §1, §8), and which of them is asked (§12.5).
+
+Tools that are no functions at upstreams that are not known to take them (guarantee §1.11).
+"""
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from gateway.core.bounded_cache import BoundedCache
@@ -12,9 +16,34 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError, ModelNotFound, Unauthorized
-from gateway.core.ports import Clock
-from gateway.core.types.chat import ANTHROPICS_KEY, ModelDeployment, ModelFacts, RequestCaller
-from gateway.core.types.upstreams import NO_HINT, PROTOCOLS, RouteHint, RoutingAttempt, RoutingCandidates
+from gateway.core.formats.tool_calls import (
+    FreeformChunks,
+    Names,
+    names_of,
+    with_freeform,
+    without_freeform,
+    without_typed,
+)
+from gateway.core.ports import Clock, Upstream
+from gateway.core.types.chat import (
+    ANTHROPICS_KEY,
+    ChunkStream,
+    JsonAnswer,
+    ModelDeployment,
+    ModelFacts,
+    RequestCaller,
+    StreamAround,
+    StreamOpener,
+)
+from gateway.core.types.items import CUSTOM, TYPED
+from gateway.core.types.upstreams import (
+    NO_HINT,
+    PROTOCOLS,
+    RouteHint,
+    RoutingAttempt,
+    RoutingCandidates,
+    UpstreamRequest,
+)
 from gateway.upstream.openai.model_info import DiscoveredModels, completed, is_direct, lacks, tokens
 from gateway.upstream.routing.catalogue import (
     AZURE,
@@ -42,7 +71,7 @@ from gateway.upstream.routing.deployments import (
     ranked,
 )
 from gateway.upstream.routing.health import HealthWatch
-from gateway.upstream.routing.protocols import ANTHROPIC_BASE
+from gateway.upstream.routing.protocols import ANTHROPIC_BASE, takes_freeform
 
 # A conversation stays at one deployment, so that the provider's prompt cache is of use (guarantee §12.5).
 #
@@ -528,3 +557,81 @@ def _only_by_responses(deployment: ModelDeployment) -> ModelDeployment:
 def modifies_params(settings: Settings) -> bool:
     """Whether litellm may change requests so that a provider takes them; it knows this setting for all models only."""
     return any((entry.litellm_params.model_extra or {}).get("modify_params") for entry in settings.model_list)
+
+
+Json = dict[str, Any]
+
+
+class FreeformUpstream:
+    """Calls upstreams (an `Upstream`) with functions in the place of other tools, where they have to be."""
+
+    def __init__(self, inner: Upstream) -> None:
+        self._inner = inner
+
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+        sent, names = _sent(deployment, request)
+        answer = await self._inner.complete(deployment, sent)
+        return JsonAnswer(with_freeform(answer.body, names), answer.headers) if names else answer
+
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
+        sent, names = _sent(deployment, request)
+        opener = self._inner.stream(deployment, sent)
+        return _freeform(opener, names) if names else opener
+
+
+@asynccontextmanager
+async def _freeform(opener: StreamOpener, names: Names) -> AsyncIterator[ChunkStream]:
+    async with opener as opened:
+        yield _FreeformStream(opened, names)
+
+
+def _sent(deployment: ModelDeployment, request: UpstreamRequest) -> tuple[UpstreamRequest, Names]:
+    """What goes up, and the tools in it that go up as functions."""
+    body = request.body
+    called = [message for message in body.get("messages") or () if message.get("tool_calls")]
+    if not called and not body.get("tools") and body.get("tool_choice") is None:
+        return request, {}
+    taken = _taken(deployment, body)
+    return request if taken is body else replace(request, body=taken), _translated(deployment, body)
+
+
+def _translated(deployment: ModelDeployment, body: Json) -> Names:
+    """The tools that go up as functions: chats that take freeform tools still have none of types of their own."""
+    names = names_of(body)
+    if not names or not takes_freeform(deployment):
+        return names
+    return {} if deployment.protocol == RESPONSES else {n: kind for n, kind in names.items() if kind != CUSTOM}
+
+
+def _taken(deployment: ModelDeployment, body: Json) -> Json:
+    """The body as the upstream takes it: the same one where it says nothing of such tools."""
+    takes = takes_freeform(deployment)
+    if (takes and deployment.protocol == RESPONSES) or "messages" not in body:
+        return body
+    choice = body.get("tool_choice")
+    calls = [call for message in body["messages"] for call in message.get("tool_calls") or ()]
+    typed = any(isinstance(each, dict) and TYPED in each for each in (*calls, *(body.get("tools") or ())))
+    if takes:
+        return without_typed(body) if typed else body
+    chosen = isinstance(choice, dict) and choice.get("type") != "function"
+    if not (typed or chosen or names_of(body) or any("custom" in call for call in calls)):
+        return body
+    return without_freeform(body, keeps_allowed=deployment.protocol == RESPONSES)
+
+
+class _FreeformStream(StreamAround):
+    """A stream whose calls of these tools are what they were."""
+
+    def __init__(self, opened: ChunkStream, names: Names) -> None:
+        super().__init__(opened)
+        self._chunks = FreeformChunks(names)
+
+    async def batches(self) -> AsyncGenerator[list[Json], None]:
+        """See `ChunkStream.batches`."""
+        async with aclosing(self._opened.batches()) as batches:
+            async for batch in batches:
+                yield [*map(self._chunks.of, batch)]
+
+    async def push(self, take: Callable[[list[Json]], bool]) -> None:
+        """See `ChunkStream.push`."""
+        await self._opened.push(lambda batch: take([*map(self._chunks.of, batch)]))

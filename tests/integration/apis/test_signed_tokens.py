@@ -16,7 +16,7 @@ from joserfc.jws import JWSRegistry
 
 from gateway.core.config.setting_sections import AuthSettings
 from gateway.core.config.settings import Settings
-from gateway.operations.checked_upstreams import check_issuers
+from gateway.operations.check import check_issuers
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.api.passthrough.upload import RelayedUpload
-from gateway.api.server.admission import LARGE_BYTES, BodySlot, LargeBodies
+from gateway.api.passthrough.endpoint import RelayedUpload
+from gateway.api.server.receiving import LARGE_BYTES, BodySlot, LargeBodies
 from gateway.core.errors import Overloaded
 
 BUDGET = 3 * LARGE_BYTES

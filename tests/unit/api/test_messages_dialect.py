@@ -9,7 +9,7 @@ import pytest
 from gateway.api.messages.endpoint import MessagesDialect
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request.validation import RequestArrival
-from gateway.conversations.matching import sent_chain
+from gateway.conversations.rebuild import sent_chain
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest
 from gateway.core.types.chat import CacheMark, ChatRequest, RequestCaller

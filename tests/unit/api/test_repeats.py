@@ -1,15 +1,14 @@
 """Which request an `Idempotency-Key` names."""
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from gateway.api.auth import UNKNOWN
-from gateway.api.request.keyed_request import identify, keyed
+from gateway.api.completion_handler import identify, keyed
 from gateway.api.server.receiving import LARGE_BODY
 from gateway.core.errors import InvalidRequest, StorageUnavailable
 from gateway.core.types.turn import RequestIdentity
-from gateway.storage.store import ConversationStore
 
 
 class Secret:
@@ -35,7 +34,7 @@ async def identity(*bodies: bytes, **headers: str) -> RequestIdentity:
 async def identity_at(secret: Secret, tenant: str, *bodies: bytes, **headers: str) -> RequestIdentity:
     key = keyed(scope(**headers))
     assert key is not None
-    return await identify(key, tenant, b"".join(bodies), cast(ConversationStore, secret))
+    return await identify(key, tenant, b"".join(bodies), secret.secret)
 
 
 def test_s3_most_requests_have_no_key() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
 from gateway.api.request.validation import RequestArrival
-from gateway.conversations.matching import sent_chain
+from gateway.conversations.rebuild import sent_chain
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.types.chain import chain_digests

@@ -9,7 +9,7 @@ import pytest
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request.validation import RequestArrival
 from gateway.api.responses.endpoint import ResponsesDialect
-from gateway.conversations.matching import sent_chain
+from gateway.conversations.rebuild import sent_chain
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.auth import KeyAuthenticator
-from gateway.api.runtime_keys import KNOWN_SECONDS, MAX_UNKNOWN, UNKNOWN_SECONDS, RuntimeKeys
+from gateway.api.auth import KNOWN_SECONDS, MAX_UNKNOWN, UNKNOWN_SECONDS, KeyAuthenticator, RuntimeKeys
 from gateway.core.config.setting_sections import KeyFields
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Forbidden, ModelNotAllowed, StorageUnavailable, Unauthorized

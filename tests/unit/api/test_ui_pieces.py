@@ -15,10 +15,9 @@ from gateway.api.ui.request_page import (
     marked,
     shown_messages,
 )
+from gateway.inspection.document_parts import ShownPassages
 from gateway.inspection.explained_artifacts import ExplainedArtifact
-from gateway.inspection.line_diff import DiffLine, LineDiff
-from gateway.inspection.message_changes import MessageChange, compared
-from gateway.inspection.passages import ShownPassages
+from gateway.inspection.message_changes import DiffLine, LineDiff, MessageChange, compared
 
 
 def artifact(original: str, *spans: tuple[int, int]) -> ExplainedArtifact:

@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.request.message_checks import ROLES
-from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.api.request.validation import ROLES, RequestArrival, parse_chat_request
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest
 from gateway.core.types.chat import ChatRequest, RequestCaller

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.billing.economics import MAX_REQUESTS, as_realised, compare, expected_requests, realised
+from gateway.billing.cost import MAX_REQUESTS, as_realised, compare, expected_requests, realised
 from gateway.core.types.bill import LeftOutTokens
 
 PRIMARY = {"input_cost_per_token": Decimal("0.0000025"), "cache_read_input_token_cost": Decimal("0.00000125")}

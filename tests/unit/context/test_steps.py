@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.context.context_hooks import ContextHooks
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.prompt_budget import PromptBudget
@@ -51,7 +52,7 @@ class Made:
             settings=Settings(context=ContextSettings(low_water=1)),
             counters=CounterRegistry(),
             sources=ContextSources(files=files, store=self.store),  # type: ignore[arg-type]
-            spans=self.step,
+            hooks=ContextHooks(on_step=self.step),
         )
 
     @contextmanager
@@ -113,7 +114,7 @@ async def test_without_a_storage_a_tool_loop_is_fitted_as_it_is() -> None:
         settings=Settings(context=ContextSettings(low_water=1)),
         counters=CounterRegistry(),
         sources=ContextSources(files=FileReader(open_cache(CacheSettings(), SystemClock()), 100.0)),
-        spans=made.step,
+        hooks=ContextHooks(on_step=made.step),
     )
     history = goes_on([user("Which berths are free?"), assistant(None, "c1")], [tool("c1", LONG)])
     await made.window(history, 1500)

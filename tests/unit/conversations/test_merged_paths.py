@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.conversations.matching import merge_path
+from gateway.conversations.rebuild import merge_path
 from gateway.core.types.chain import message_digest
 from gateway.core.types.conversation import ConversationMessage
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.context.artifacts.in_messages import document_spans
 from gateway.documents.document import UnreadableDocument
+from gateway.documents.file_reader import encoded_document, inline_file
 from gateway.documents.kinds import read
-from gateway.documents.recognize import encoded_document, inline_file
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gateway.documents.number_formats import BUILT_IN, NumberFormat
-from gateway.documents.xlsx import _number
+from gateway.documents.xlsx import BUILT_IN, NumberFormat, _number
 from tests.support.growth import is_linear
 
 

@@ -16,9 +16,8 @@ from pptx.util import Inches
 from gateway.core.types.places import TextPlaces
 from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.kinds import read
-from gateway.documents.number_formats import NumberFormat
 from gateway.documents.packages import PROTECTED, ZipPackage
-from gateway.documents.xlsx import formatted_cells
+from gateway.documents.xlsx import NumberFormat, formatted_cells
 from tests.support.office import MAKERS, docx_of, epub, odf, ole, paragraph, relations, rtf, zipped
 
 FACT = "The keeper of lamp 7 is called Name49x"

@@ -10,8 +10,8 @@ import pytest
 from gateway.core.types.places import pages_without_text
 from gateway.documents import ocr
 from gateway.documents.document import ReadOptions, UnreadableDocument
+from gateway.documents.file_reader import encoded_document, inline_file, sent_document, stored_document
 from gateway.documents.picture import read
-from gateway.documents.recognize import encoded_document, inline_file, sent_document, stored_document
 from tests.support.pdfs import pictured
 
 OCR = ReadOptions(ocr=True)

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.types.files import KINDS
 from gateway.documents.document import UnreadableDocument
-from gateway.documents.recognize import encoded_document, inline_file, sent_document, stored_document
+from gateway.documents.file_reader import encoded_document, inline_file, sent_document, stored_document
 from gateway.documents.sniff import MAGICS, OLE_NAMES, ZIP_NAMES, ZIP_TYPES, may_be_known, sniffed
 from tests.support.office import MAKERS, ole, zipped
 

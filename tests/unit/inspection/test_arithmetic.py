@@ -12,7 +12,7 @@ from gateway.core import jsons
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.past_turns import INSTRUCTION, SentMessages
 from gateway.core.types.turn import LedgerEntry
-from gateway.inspection.explained_bill import explained_bill
+from gateway.inspection.explained_request import explained_bill
 from gateway.inspection.prefix import SYSTEM_CHANGED, WINDOW_MOVED, divergence
 from tests.unit.billing.test_audit import prices, row_of, usages
 

@@ -1,6 +1,6 @@
 """What changed in a message is told line by line, in bounded time."""
 
-from gateway.inspection.line_diff import MAX_LINES, DiffLine, line_diff, text_of_message
+from gateway.inspection.message_changes import MAX_LINES, DiffLine, line_diff, text_of_message
 
 
 def test_what_begins_and_ends_alike_is_skipped_and_the_change_is_told() -> None:

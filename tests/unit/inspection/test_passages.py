@@ -1,6 +1,6 @@
 """Passages that were shown are found again in the original."""
 
-from gateway.inspection.passages import MAX_MISSES, found_again, shown_artifacts
+from gateway.inspection.document_parts import MAX_MISSES, found_again, shown_artifacts
 
 ORIGINAL = "# Lamps\n\nThe first lamp is red.\n\nThe second lamp is green.\n\nThe third lamp is blue.\n"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.retrieval.superlatives import quantity
+from gateway.retrieval.rank import quantity
 
 
 @pytest.mark.parametrize(

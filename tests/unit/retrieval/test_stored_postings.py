@@ -7,9 +7,15 @@ import pytest
 
 from gateway.core.types.places import GAP, REGION_CHARS, RegionPlace, TextPlaces, joined, region_spans, regions_of
 from gateway.retrieval.named_places import named_places
-from gateway.retrieval.stored.placed import regions_named
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment
-from gateway.retrieval.stored.read import HEAD_REGIONS, IndexedDocument, best_regions, buckets_of, wanted_terms
+from gateway.retrieval.stored.read import (
+    HEAD_REGIONS,
+    IndexedDocument,
+    best_regions,
+    buckets_of,
+    regions_named,
+    wanted_terms,
+)
 from gateway.retrieval.stored.segment_process import SegmentMaker
 from gateway.retrieval.terms import TermLexicon
 

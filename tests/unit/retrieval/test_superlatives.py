@@ -6,7 +6,7 @@ import random
 import pytest
 
 from gateway.core.types.relevance import SearchedSource
-from gateway.retrieval.superlatives import superlative
+from gateway.retrieval.rank import superlative
 from tests.unit.retrieval.asking import ranked
 
 RANDOM = random.Random(5)

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.turns.commit import CommitGroup
+from gateway.storage.store import CommitGroup
 from tests.integration.commits import bill
 
 

@@ -18,7 +18,7 @@ from gateway.core.errors import (
     UpstreamUnreachable,
 )
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.http.connection_faults import NotHttp, translated
+from gateway.upstream.http.connection import NotHttp, translated
 from gateway.upstream.openai.error_bodies import refusal, relayed_headers
 from tests.support.faults.overflows import OVERFLOWS
 

@@ -10,8 +10,15 @@ from typing import Any, NamedTuple
 
 from gateway.core.errors import InvalidRequest, invalid, missing
 from gateway.core.formats.compaction_items import as_message
-from gateway.core.formats.responses.item_reader import Item, ItemReader, ReadMessage, filled, tool_name
-from gateway.core.formats.responses.namespaces import NAMESPACE, joined
+from gateway.core.formats.responses.item_reader import (
+    NAMESPACE,
+    Item,
+    ItemReader,
+    ReadMessage,
+    filled,
+    joined,
+    tool_name,
+)
 from gateway.core.formats.responses.response_request import INSTRUCTIONS
 from gateway.core.types.chat import NativeRequest
 from gateway.core.types.items import (

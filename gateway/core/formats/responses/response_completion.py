@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.errors import GatewayError
-from gateway.core.formats.responses.namespaces import names_apart
+from gateway.core.formats.responses.item_reader import names_apart
 from gateway.core.ids import RESPONSE, answer_id, content_digest
 from gateway.core.types.agents import CHAT
 from gateway.core.types.bill import cache_tokens, without_cache

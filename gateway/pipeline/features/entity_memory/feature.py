@@ -1,13 +1,19 @@
-"""Where entity memory acts: what a question names of it stands beside that question, and what a turn says is noted with
-it (guarantee §11.14 to §11.16)."""
+"""Acts for entity memory: what a question names of it stands beside that question, and what a turn says is noted with
+it (guarantee §11.14 to §11.16).
+
+A question names a thing by the aliases that stand in it, the longest first: "Task Management", a workflow, is "my task
+workflow", too. Words are compared without case, width and punctuation: "Task-Management" and "task_management" are the
+same two words. In scripts without spaces each sign is a word."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from gateway.context.artifacts.collect import current_turn
-from gateway.conversations.matching import end_user_of
+from gateway.conversations.rebuild import end_user_of
 from gateway.core import jsons
 from gateway.core.errors import StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
@@ -18,9 +24,13 @@ from gateway.core.types.memory import (
     CREATED,
     DELETED,
     DISCUSSED,
+    KEY_WORDS,
+    MAX_ALIASES,
     MAX_ID_CHARS,
+    MAX_KEY_CHARS,
     MAX_NAME_CHARS,
     MAX_NOTES,
+    MAX_RECALLED,
     MAX_TYPE_CHARS,
     MODIFIED,
     MemoryEntity,
@@ -31,10 +41,179 @@ from gateway.core.types.memory import (
     is_line,
 )
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
-from gateway.pipeline.features.entity_memory.aliases import FILE, file_name, noted
-from gateway.pipeline.features.entity_memory.naming import named_by, phrases_of
 from gateway.pipeline.hooks import RequestFeature
 from gateway.pipeline.stages import PreparedRequest, SettledRequest
+
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+FILE = "file"
+MIN_CHARS = 3
+"""Of a name of one word; a shorter one counts only where it has letters and digits."""
+MIN_ID_CHARS = 4
+"""Of an id of one word that may stand alone: a "7" in a question is no order."""
+MAX_QUESTION_WORDS = 64
+"""Words at the beginning of a question, and as many at its end, in which things are looked for."""
+_LITTLE = (
+    "the and for are was you your our their this that with from have has not but all any can will what which who how "
+    "why when where there here into out about new old get set add use see let yes"
+)
+_COMMON = "main test data list item file name type user read write open"
+LITTLE = frozenset(_LITTLE.split())
+"""Words that name nothing, not even beside a type: "which workflow" is none in particular."""
+COMMON = LITTLE | frozenset(_COMMON.split())
+"""Words that stand in questions about anything: alone they name nothing."""
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as they are compared."""
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def phrase(text: str) -> str:
+    """The words of a text with a space between."""
+    return " ".join(words_of(text))
+
+
+def aliases_of(kind: str, thing_id: str, name: str | None, given: Iterable[str] = ()) -> tuple[str, ...]:
+    """All aliases of a thing, given ones first, each once.
+
+    "Task Management", a workflow, wf_12: task management, task management workflow, workflow task management, my task
+    management, my task, task workflow, my task workflow, wf 12, workflow wf 12.
+    """
+    found = [phrase(alias) for alias in given]
+    of_type = phrase(kind)
+    names = words_of(name) if name else []
+    if names:
+        found += _of_name(names, of_type)
+    if kind == FILE and name and (stem := words_of(name.rpartition(".")[0])):
+        found += _of_name(stem, of_type)
+    own = words_of(thing_id)
+    if own and own != names:
+        if len(own) > 1 or len(own[0]) >= MIN_ID_CHARS:
+            found.append(" ".join(own))
+        found.append(" ".join([of_type, *own]))
+    return tuple(dict.fromkeys(alias for alias in found if alias))[:MAX_ALIASES]
+
+
+def _of_name(names: list[str], of_type: str) -> list[str]:
+    """What a name of these words may be shortened to."""
+    whole, first = " ".join(names), names[0]
+    found = [f"{of_type} {whole}"]
+    if len(names) > 1 or _is_word(whole, LITTLE):
+        found = [f"{whole} {of_type}", *found, f"my {whole}"]
+    if len(names) > 1 or _is_word(whole, COMMON):
+        found.insert(0, whole)
+    if _is_word(first, COMMON):
+        found += [f"my {first}", f"{first} {of_type}", f"my {first} {of_type}"]
+    return found
+
+
+def _is_word(word: str, but: frozenset[str]) -> bool:
+    """Whether a word can name something by itself."""
+    short = len(word) < MIN_CHARS and word.isascii() and (word.isalpha() or word.isdigit())
+    return word not in but and not short
+
+
+def noted(kind: str, thing_id: str, name: str | None, action: str, given: Iterable[str] = ()) -> ThingNote:
+    """A thing to remember with all of its aliases."""
+    return ThingNote(kind, thing_id, name, aliases_of(kind, thing_id, name, given), action)
+
+
+def file_name(path: str) -> str:
+    """What a file of that path is called."""
+    return as_line(re.split(r"[/\\]", path.rstrip("/\\"))[-1], MAX_KEY_CHARS) or path
+
+
+def question_words(text: str) -> list[str]:
+    """The words of a question in which things are looked for: of a long one its beginning and its end."""
+    found = words_of(text[:4000]) if len(text) <= 4000 else [*words_of(text[:2000]), "\n", *words_of(text[-2000:])]
+    if len(found) <= 2 * MAX_QUESTION_WORDS:
+        return found
+    return [*found[:MAX_QUESTION_WORDS], "\n", *found[-MAX_QUESTION_WORDS:]]
+
+
+def runs_of(words: list[str]) -> tuple[str, ...]:
+    """Each run of one to four of these words, as aliases are looked up by; the longest first."""
+    found = (
+        " ".join(words[start : start + size])[:MAX_KEY_CHARS]
+        for size in range(KEY_WORDS, 0, -1)
+        for start in range(len(words) - size + 1)
+    )
+    return tuple(dict.fromkeys(run for run in found if "\n" not in run))
+
+
+Span = tuple[int, int]
+"""Words of the question, from … to (exclusive)."""
+
+
+def phrases_of(question: str) -> SearchPhrases:
+    """What is looked up for a question."""
+    return SearchPhrases(tuple(run for run in runs_of(question_words(question)) if run not in COMMON))
+
+
+def search_of(query: str) -> SearchPhrases:
+    """What is looked up where somebody searches: single words count, too."""
+    words = question_words(query)
+    return SearchPhrases(runs_of(words), tuple(dict.fromkeys(word for word in words if word != "\n")))
+
+
+def named_by(question: str, found: Iterable[MemoryEntity], most: int = MAX_RECALLED) -> tuple[MemoryEntity, ...]:
+    """Those of the things that a question names, at most `most`.
+
+    Words that name a thing do not name others by fewer of them: "my workflow 12" is not each thing that is "my
+    workflow". What few things are called comes first, then what is called by more words, then the latest. Of a thing
+    that is remembered for the conversation and for its user, what was noted last counts.
+    """
+    words = question_words(question)
+    latest: dict[tuple[str, str], MemoryEntity] = {}
+    for thing in found:
+        known = latest.get(thing.key)
+        if known is None or thing.mentioned_at > known.mentioned_at:
+            latest[thing.key] = thing
+    places = [(thing, spans) for thing in latest.values() if (spans := _spans(words, thing))]
+    count = Counter(span for _, spans in places for span in spans)
+    whole = {span for span in count if not any(_is_inside(span, other) for other in count)}
+    worth = [(min((count[each], -_size(each)) for each in own), thing) for thing, s in places if (own := s & whole)]
+    worth.sort(key=lambda each: (*each[0], *_latest_first(each[1])))
+    return tuple(thing for _, thing in worth[:most])
+
+
+def ranked(query: str, found: Iterable[MemoryEntity]) -> tuple[MemoryEntity, ...]:
+    """What a search found: what has an alias that is in the query, then what has most of its words; then the latest."""
+    words = question_words(query)
+    wanted = frozenset(words)
+
+    def worth(thing: MemoryEntity) -> tuple[int, int, float, str]:
+        whole = max(map(_size, _spans(words, thing)), default=0)
+        own = wanted.intersection(" ".join(thing.aliases).split(" "))
+        return -whole, -len(own), *_latest_first(thing)
+
+    return tuple(sorted(found, key=worth))
+
+
+def _latest_first(thing: MemoryEntity) -> tuple[float, str]:
+    return -thing.mentioned_at.timestamp(), thing.memory_id
+
+
+def _spans(words: Sequence[str], thing: MemoryEntity) -> frozenset[Span]:
+    """Where the thing's aliases stand in the question."""
+    text = f" {' '.join(words)} "
+    here = [alias.split(" ") for alias in thing.aliases if f" {alias} " in text]
+    return frozenset(
+        (at, at + len(own))
+        for own in here
+        for at in range(len(words) - len(own) + 1)
+        if words[at] == own[0] and list(words[at : at + len(own)]) == own
+    )
+
+
+def _size(span: Span) -> int:
+    return span[1] - span[0]
+
+
+def _is_inside(span: Span, other: Span) -> bool:
+    """Whether it is a part of a longer one."""
+    return other != span and other[0] <= span[0] and span[1] <= other[1]
+
 
 # What tools tell of things: rules from a call and its result to what is noted (guarantee §11.15, ADR 24).
 #

@@ -3,9 +3,7 @@
 from functools import partial
 
 from gateway.context.context_hooks import ContextHooks
-from gateway.pipeline.features.pdf_pages.choosing import shown_pages
-from gateway.pipeline.features.pdf_pages.cutting import PageCutter
-from gateway.pipeline.features.pdf_pages.kept_pages import with_kept_pages
+from gateway.pipeline.features.pdf_pages.choosing import PageCutter, shown_pages, with_kept_pages
 
 __all__ = ["PageCutter", "build"]
 

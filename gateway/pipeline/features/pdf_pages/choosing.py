@@ -1,29 +1,228 @@
-"""Pages of PDFs that matter to a question and hold pictures go up as those pages alone (guarantee §14.13).
+"""Chooses pages of PDFs that matter to a question and hold pictures: they go up as those pages alone (guarantee
+§14.13).
 
-They are for PDFs that were read because they do not fit, and for models that read PDFs. A question's pages stand behind
-its block, and stay there as long as the block does.
-"""
+They are for PDFs that were read because they do not fit, and for models that read PDFs. A question's pages stand
+behind its block, and stay there as long as the block does. What is stored of a conversation holds a reference alone, a
+`file` part that names the PDF by its content and the pages by their numbers. The pages are cut out once and kept in
+the cache; their bytes are put in the place of the reference at the very last, equal each time. What a reference stood
+for in what was forwarded before is found again, or the reference leaves."""
 
 import asyncio
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.context.build import RequestRanking, WindowProposal
 from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import candidates, of_each_content
-from gateway.core.types.artifacts import Artifact
+from gateway.core import jsons
+from gateway.core.errors import Overloaded, StorageUnavailable
+from gateway.core.ports import CacheBackend
+from gateway.core.tasks import offload_if
+from gateway.core.types.artifacts import Artifact, cache_group
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.items import named_file, pdf_data
-from gateway.core.types.places import MARKER, pages_without_text
+from gateway.core.types.places import MARKER, named_pages, pages_without_text
 from gateway.core.types.relevance import Relevance
-from gateway.core.types.window import ShownPages, WindowInputs
-from gateway.documents.document import DocumentFile, Reading
-from gateway.pipeline.features.pdf_pages.cutting import PageCutter, reference
-from gateway.pipeline.features.pdf_pages.kept_pages import attached_file, note_cut, read_pdf
+from gateway.core.types.window import ShownPages, WindowInputs, first_forwarded
+from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
+from gateway.documents.file_reader import inline_file
+from gateway.documents.process import DocumentReader
 from gateway.retrieval.named_places import named_places
 
+REFERENCE = re.compile(r"pages:(pdf:[0-9a-f]{64}):(\d{1,6}(?:,\d{1,6}){0,99})\Z")
+VERSION = 2
+"""Raised whenever pages are cut in another way: the cache may hold older ones."""
+MAX_BYTES = 8 * 2**20
+"""Of pages as base64: providers take 32 MB in a whole request."""
+INLINE_CHARS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class CutPages:
+    """Pages as a PDF of their own. `reading`: what was read of them; `data`: the PDF in base64."""
+
+    reading: Reading
+    data: str
+
+
+def reference(digest: str, numbers: Sequence[int]) -> dict[str, Any]:
+    """The `file` part that stands for pages of a PDF. `digest`: of the PDF (`DocumentFile.digest`)."""
+    return {"type": "file", "file": {"file_id": f"pages:{digest}:{','.join(map(str, numbers))}"}}
+
+
+def referenced(part: Any) -> tuple[str, str, tuple[int, ...]] | None:
+    """The id that a part's reference has, the PDF's digest and the numbers of its pages; None of any other part."""
+    name = named_file(part) if isinstance(part, dict) else None
+    found = REFERENCE.match(name) if name is not None else None
+    return (found[0], found[1], tuple(map(int, found[2].split(",")))) if found is not None else None
+
+
+def as_file(cut: CutPages, numbers: Sequence[int]) -> dict[str, Any]:
+    """What goes up in the place of the reference's own `file`."""
+    return {"filename": f"{named_pages(numbers)}.pdf", "file_data": f"data:application/pdf;base64,{cut.data}"}
+
+
+class PageCutter:
+    """Cuts pages out of PDFs, in the process apart."""
+
+    def __init__(self, documents: DocumentReader, cache: CacheBackend, ttl: float, most_pages: int) -> None:
+        """`most_pages` of one question, beside its block (`documents.native_pages`)."""
+        self.most_pages = most_pages
+        self._documents = documents
+        self._cache = cache
+        self._ttl = ttl
+
+    async def kept(self, name: str, tenant: str) -> CutPages | None:
+        """What the cache keeps under a reference's id."""
+        raw = await self._cache.get(_key(name, tenant))
+        return None if raw is None else await offload_if(len(raw) > INLINE_CHARS, _cut_of, raw)
+
+    async def cut(
+        self, document: DocumentFile, reading: Reading, numbers: Sequence[int], name: str, owner: DocumentOwner
+    ) -> CutPages | None:
+        """The pages; None if they cannot be cut out, or are too large.
+        `reading`: what was read of the whole PDF; `name`: the id of their reference."""
+        if not numbers or max(numbers) > len(reading.pages):
+            return None
+        try:
+            data = await self._documents.cut(document, owner.tenant, numbers)
+        except (UnreadableDocument, Overloaded):
+            return None
+        if len(data) > MAX_BYTES:
+            return None
+        found = CutPages(reading.of_pages(numbers), data)
+        if owner.keeps:
+            raw = await offload_if(len(data) > INLINE_CHARS, _raw_of, found)
+            group = cache_group(owner.tenant, document.digest)
+            await self._cache.set(_key(name, owner.tenant), raw, self._ttl, group=group)
+        return found
+
+
+def _key(name: str, tenant: str) -> str:
+    return f"cut:{VERSION}:{tenant}:{name}"
+
+
+def _raw_of(cut: CutPages) -> bytes:
+    return jsons.dumps({"reading": cut.reading.as_json(), "data": cut.data})
+
+
+def _cut_of(raw: bytes) -> CutPages | None:
+    """None also if what is kept is damaged."""
+    try:
+        found = jsons.loads(raw)
+        return CutPages(Reading.from_json(found["reading"]), str(found["data"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 Part = dict[str, Any]
+INLINE_BYTES = 100_000
+"""A PDF of more characters of base64 is decoded in a thread."""
+
+
+async def with_kept_pages(
+    history: ConversationHistory, natives: NativeFiles, cutter: PageCutter
+) -> ConversationHistory:
+    """Returns the conversation in which each reference to pages can be filled: those that cannot, since the PDF was
+    deleted or the model takes none, are left out of the forms in which messages were forwarded."""
+    found = list(history.messages)
+    for index in range(first_forwarded(history.frame, found), len(found)):
+        message = found[index]
+        for part in _page_parts(message):
+            if not await _fill(part, history, natives, cutter):
+                message = _without(message, part)
+        found[index] = message
+    changed = any(new is not old for new, old in zip(found, history.messages, strict=True))
+    return replace(history, messages=tuple(found)) if changed else history
+
+
+async def read_pdf(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Reading] | None:
+    """A PDF that a part holds or names; None if there is none, or it cannot be read now."""
+    file, keep = part["file"], natives.tenant is not None
+    try:
+        if (file_id := named_file(part)) is not None:
+            file, _ = await natives.files.own_pdf(file_id, natives.caller, keep=keep)
+        if file is None:
+            return None
+        reading, digest = await natives.files.pdf(file, natives.owner, natives.known)
+    except (StorageUnavailable, Overloaded):
+        return None
+    if reading is None or not reading.pages:
+        return None
+    natives.digests |= {digest: None} if keep else {}
+    try:
+        size = len(str(file.get("file_data") or ""))
+        document = await offload_if(size > INLINE_BYTES, lambda: inline_file(file, decode_pdf=True))
+    except UnreadableDocument:
+        return None
+    return (document, reading) if document is not None and document.kind == "pdf" else None
+
+
+def note_cut(name: str, numbers: Sequence[int], cut: CutPages, natives: NativeFiles) -> None:
+    """The request knows from now on what the reference stands for, and what that costs."""
+    natives.own[name] = as_file(cut, numbers)
+    natives.counters.note_pdf(natives.facts, name, cut.reading)
+
+
+def _page_parts(message: ConversationMessage) -> list[Part]:
+    """The references to pages in the form in which a message was forwarded: they stand before its own parts."""
+    return [part for part in message.parts_before if referenced(part)]
+
+
+async def _fill(part: Part, history: ConversationHistory, natives: NativeFiles, cutter: PageCutter) -> bool:
+    """Whether it is known what the reference stands for: from the cache, else from the PDF, if that is still there."""
+    found = referenced(part)
+    if found is None or not (natives.facts.supports_pdf_input and cutter.most_pages):
+        return False
+    name, digest, numbers = found
+    if name in natives.own:
+        return True
+    tenant = natives.tenant
+    cut = await cutter.kept(name, tenant) if tenant is not None else None
+    if cut is None and (read := await _source(digest, history, natives)) is not None:
+        cut = await cutter.cut(*read, numbers, name, natives.owner)
+    if cut is None:
+        return False
+    natives.digests |= {digest: None} if tenant is not None else {}
+    note_cut(name, numbers, cut, natives)
+    return True
+
+
+async def _source(
+    digest: str, history: ConversationHistory, natives: NativeFiles
+) -> tuple[DocumentFile, Reading] | None:
+    """The PDF with this digest among the parts of messages and the attachments."""
+    for part in _holding_pdfs(history):
+        read = await read_pdf(part, natives)
+        if read is not None and read[0].digest == digest:
+            return read
+    return None
+
+
+def _holding_pdfs(history: ConversationHistory) -> Iterator[Part]:
+    """The parts that may hold or name a PDF, and one for each attachment that names a file."""
+    for message in history.messages:
+        content = message.body.get("content") if message.role == "user" else None
+        for part in content if type(content) is list else ():
+            if isinstance(part, dict) and (pdf_data(part) is not None or named_file(part) is not None):
+                yield part
+    yield from (part for artifact in history.attachments if (part := attached_file(artifact)) is not None)
+
+
+def attached_file(artifact: Artifact) -> Part | None:
+    """A part that names the file that was attached; None where there is no file but its text."""
+    file_id = artifact.metadata.get("file_id")
+    return {"type": "file", "file": {"file_id": file_id}} if file_id is not None else None
+
+
+def _without(message: ConversationMessage, part: Part) -> ConversationMessage:
+    form = message.rendered or {}
+    return replace(message, rendered={**form, "content": [each for each in form["content"] if each is not part]})
+
+
 PAGES_SHARE = 0.25
 """Share of the budget that pages may take: what they show, a text cannot; what else is needed is text."""
 FREE_SHARE = 0.75

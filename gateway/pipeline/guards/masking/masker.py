@@ -1,19 +1,153 @@
-"""Masking as a process has it: the rules, and the secret that its placeholders are keyed with."""
+"""Masks texts as a process does it: by its rules, and with the secret that its placeholders are keyed with.
 
-from collections.abc import Awaitable, Callable, Mapping
+Values are found by all rules, and where they are is remembered, as clients send the same texts again and again: a
+keyed digest of a text and the places in it, nothing of what it says. The placeholders of one request say what stands
+for which value; in its answer the values are put back, also where a placeholder comes in pieces."""
+
+import hmac
+import json
+import re
+import secrets
+from base64 import b32encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 from gateway.core import jsons
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.setting_sections import MaskingSettings
 from gateway.core.errors import ContentRefused
 from gateway.core.ports import TokenCounter
 from gateway.core.tasks import offload_if
-from gateway.core.types.items import ANTHROPIC_BLOCKS, SIGNED
+from gateway.core.types.items import ANTHROPIC_BLOCKS, ITEM_ORDER, SIGNED
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.pipeline.guards.masking.finding import RuleFinder
-from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
-from gateway.pipeline.guards.masking.rules import rules_of
+from gateway.pipeline.guards.masking.rules import MaskingRule, rules_of
+
+WORTH_CHARS = 300
+"""Shorter texts are searched as quickly as they are looked up."""
+MAX_TEXTS = 50_000
+MAX_PLACES = 500
+"""A text with more values is searched each time."""
+Place = tuple[int, int, str]
+"""Begin and end of a value in its text, and the kind of its placeholder."""
+
+
+class RuleFinder:
+    """The rules of a process. Safe from several threads."""
+
+    def __init__(self, rules: Sequence[MaskingRule]) -> None:
+        self._rules = rules
+        self._key = secrets.token_bytes(32)
+        self._known: BoundedCache[bytes, tuple[Place, ...]] = BoundedCache(MAX_TEXTS)
+
+    def places(self, text: str) -> tuple[Place, ...]:
+        """Where values are, in the order of the text. Of two that overlap the earlier rule's counts."""
+        if len(text) < WORTH_CHARS:
+            return self._found(text)
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=16).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            return known
+        found = self._found(text)
+        return self._known.put(digest, found) if len(found) <= MAX_PLACES else found
+
+    def _found(self, text: str) -> tuple[Place, ...]:
+        places: list[Place] = []
+        left = [(0, len(text))]
+        for rule in self._rules:
+            rest: list[tuple[int, int]] = []
+            for begin, end in left:
+                at = begin
+                for start, stop in rule.spans(text if (begin, end) == (0, len(text)) else text[begin:end]):
+                    places.append((begin + start, begin + stop, rule.kind))
+                    rest.append((at, begin + start))
+                    at = begin + stop
+                rest.append((at, end))
+            left = [(a, b) for a, b in rest if a < b]
+        return tuple(sorted(places))
+
+
+DIGEST_CHARS = 8
+KIND = r"[A-Z][A-Z0-9_]{0,15}"
+PLACEHOLDER = re.compile(rf"<{KIND}_[a-z2-7]{{{DIGEST_CHARS}}}>")
+IN_JSON = re.compile(rf"(?:<|\\u003[cC])({KIND}_[a-z2-7]{{{DIGEST_CHARS}}})(?:>|\\u003[eE])")
+"""The same in a JSON text, whose writer may escape the brackets."""
+
+
+class PlaceholderMap:
+    """What was masked in one request. The same value of a tenant has the same placeholder in every request."""
+
+    def __init__(self, finder: RuleFinder, secret: bytes, tenant: str) -> None:
+        self._finder = finder
+        self._key = hmac.digest(secret, b"mask\0" + tenant.encode("utf-8", "surrogatepass"), "sha256")
+        self.values: dict[str, str] = {}
+        """Values by their placeholders."""
+        self._known: dict[str, str] = {}
+        self._models: set[str] = set()
+
+    def mask(self, text: str) -> str:
+        """The text with a placeholder for each value that a rule finds."""
+        pieces, at = list[str](), 0  # what is masked already stays; all else is plain
+        for found in PLACEHOLDER.finditer(text) if "<" in text else ():
+            pieces += (self._masked(text[at : found.start()]), found.group())
+            at = found.end()
+        return "".join((*pieces, self._masked(text[at:]))) if at else self._masked(text)
+
+    def mask_known(self, text: str) -> str:
+        """The text with the placeholders of values that were found before, wherever they stand in it."""
+        there = [value for value in self._known if value in text] if text else []
+        if not there:
+            return text
+        longest = "|".join(map(re.escape, sorted(there, key=len, reverse=True)))
+        return re.sub(longest, lambda found: self._known[found.group()], text)
+
+    def mask_signed(self, text: str) -> str:
+        """A thought as its model signed it: with the placeholders that it had, and no other. What else a rule finds in
+        it the model said by itself, so it knows that: it stays as it is from here on."""
+        signed = self.mask_known(text)
+        for piece in PLACEHOLDER.split(signed):
+            self._models.update(piece[start:end] for start, end, _ in self._finder.places(piece))
+        return signed
+
+    def unmask(self, text: str) -> str:
+        """The text with the values of this request in the place of their placeholders."""
+        if not self.values or "<" not in text:
+            return text
+        return PLACEHOLDER.sub(lambda found: self.values.get(found.group(), found.group()), text)
+
+    def unmask_json(self, text: str) -> str:
+        """The same within the strings of a JSON text, which stays one."""
+        if not self.values:
+            return text
+        return IN_JSON.sub(lambda found: self._in_json(found.group(1), found.group()), text)
+
+    def _in_json(self, name: str, written: str) -> str:
+        value = self.values.get(f"<{name}>")
+        return written if value is None else json.dumps(value)[1:-1]  # ASCII, whatever bytes stand around it
+
+    def _masked(self, text: str) -> str:
+        pieces, at = list[str](), 0
+        for start, end, kind in self._finder.places(text) if text else ():
+            if text[start:end] not in self._models:
+                pieces += (text[at:start], self.placeholder(kind, text[start:end]))
+                at = end
+        return "".join((*pieces, text[at:])) if pieces else text
+
+    def placeholder(self, kind: str, value: str) -> str:
+        """What stands for a value. Of two values with one digest, the later gets another."""
+        known = self._known.get(value)
+        if known is not None:
+            return known
+        tries = b""
+        while True:
+            digest = hmac.digest(self._key, value.encode("utf-8", "surrogatepass") + tries, "sha256")
+            name = f"<{kind}_{b32encode(digest)[:DIGEST_CHARS].decode().lower()}>"
+            if self.values.setdefault(name, value) == value:
+                self._known[value] = name
+                return name
+            tries += b"\0"
+
 
 # Masks what people and models wrote in the body of a call, in the order in which it stands there.
 #
@@ -233,3 +367,128 @@ def _is_long(body: Mapping[str, Any]) -> bool:
     if not isinstance(messages, list) or len(messages) > MANY:
         return True
     return sum(len(str(each.get("content") if isinstance(each, dict) else each)) for each in messages) > LONG
+
+
+BEGUN = rf"(?:{KIND}(?:_[a-z2-7]{{0,{DIGEST_CHARS}}})?)?"
+MAY_BEGIN = re.compile(rf"<{BEGUN}\Z")
+"""The end of a text that may be the beginning of a placeholder."""
+MAY_BEGIN_IN_JSON = re.compile(
+    rf"(?:(?:<|\\u003[cC])(?:{BEGUN}|{KIND}_[a-z2-7]{{{DIGEST_CHARS}}}\\(?:u(?:0(?:03?)?)?)?)|\\(?:u(?:0(?:03?)?)?)?)\Z"
+)
+LONGEST = 64
+"""Characters of an end that may be held back."""
+TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
+OF_JSON = ("content", "text", ITEM_ORDER)
+"""Fields through which a text is reached that is JSON as a whole."""
+
+
+def answers_json(body: Json) -> bool:
+    """Whether the texts of the answer to a body are JSON, which they have to stay."""
+    wanted = body.get("response_format")
+    return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
+
+
+def restored(value: Any, vault: PlaceholderMap, name: str = "", *, is_json: bool = False) -> Any:
+    """A whole message, or a part of it, with the values in place. `is_json`: its `content` is a JSON text."""
+    if isinstance(value, str):
+        return vault.unmask_json(value) if name == "arguments" or is_json else vault.unmask(value)
+    if isinstance(value, list):
+        return [restored(each, vault, name, is_json=is_json) for each in value]
+    if isinstance(value, dict):
+        return {key: restored(each, vault, key, is_json=is_json and key in OF_JSON) for key, each in value.items()}
+    return value
+
+
+class TextRestorer:
+    """Restores one text that comes in pieces. It holds back only what may be the beginning of a placeholder."""
+
+    def __init__(self, vault: PlaceholderMap, *, is_json: bool = False) -> None:
+        self._put_back: Callable[[str], str] = vault.unmask_json if is_json else vault.unmask
+        self._may_begin = MAY_BEGIN_IN_JSON if is_json else MAY_BEGIN
+        self._held = ""
+
+    def push(self, piece: str) -> str:
+        """What can be told by now."""
+        text = self._held + piece
+        start = max(0, len(text) - LONGEST)
+        begun = self._may_begin.search(text, start)
+        cut = begun.start() if begun else len(text)
+        self._held = text[cut:]
+        return self._put_back(text[:cut])
+
+    def rest(self) -> str:
+        """What was held back: nothing more comes."""
+        rest, self._held = self._held, ""
+        return self._put_back(rest)
+
+
+class ChoiceRestorer:
+    """Restores one choice of a streamed answer, delta by delta. `is_json`: its `content` is a JSON text."""
+
+    def __init__(self, vault: PlaceholderMap, *, is_json: bool = False) -> None:
+        self._vault = vault
+        self._is_json = is_json
+        self._texts: dict[str, TextRestorer] = {}
+        self._thought: TextRestorer | None = None
+        self._calls: dict[tuple[int, str], TextRestorer] = {}
+
+    def delta(self, delta: Json) -> Json:
+        """The delta with what of it can be told by now."""
+        found: Json = {}
+        for name, value in delta.items():
+            if name in TEXTS and isinstance(value, str):
+                known = self._texts.setdefault(
+                    name, TextRestorer(self._vault, is_json=self._is_json and name == "content")
+                )
+                found[name] = known.push(value)
+            elif name == "tool_calls" and isinstance(value, list):
+                found[name] = [self._call(each, place) for place, each in enumerate(value)]
+            elif name == "thinking_blocks" and isinstance(value, list):
+                found[name] = [part for block in value for part in self._thoughts(block)]
+            else:
+                found[name] = restored(value, self._vault, name, is_json=self._is_json and name == ITEM_ORDER)
+        return found
+
+    def rest(self, upto: Json | None = None) -> Json:
+        """A delta of what was held back of all that `upto`, the next one, does not go on with; {} if there is none.
+        A delta that says nothing ends nothing; None: there is no next one."""
+        if upto is not None and not any(upto.get(name) for name in (*TEXTS, "tool_calls", "thinking_blocks")):
+            return {}
+        upto = upto or {}
+        found: Json = {}
+        for name, text in self._texts.items():
+            if not isinstance(upto.get(name), str) and (said := text.rest()):
+                found[name] = said
+        going_on = {each.get("index", n) for n, each in enumerate(upto.get("tool_calls") or ()) if type(each) is dict}
+        for (index, name), text in self._calls.items():
+            if index not in going_on and (said := text.rest()):
+                part = {"custom": {"input": said}} if name == "input" else {"function": {"arguments": said}}
+                found.setdefault("tool_calls", []).append({"index": index, **part})
+        if self._thought is not None and "thinking_blocks" not in upto and (said := self._thought.rest()):
+            found["thinking_blocks"] = [{"type": "thinking", "thinking": said, "signature": None}]
+        return found
+
+    def _call(self, call: Any, place: int) -> Any:
+        if not isinstance(call, dict):
+            return call
+        index = call.get("index", place)
+        found = dict(call)
+        for part, name in (("function", "arguments"), ("custom", "input")):
+            said = call.get(part)
+            if isinstance(said, dict) and isinstance(said.get(name), str):
+                known = self._calls.setdefault((index, name), TextRestorer(self._vault, is_json=name == "arguments"))
+                found[part] = {**said, name: known.push(said[name])}
+        return found
+
+    def _thoughts(self, block: Any) -> list[Any]:
+        """The block, behind what was held back of a thought that it ends: a signature comes after its text."""
+        if not isinstance(block, dict) or not isinstance(block.get("thinking"), str):
+            return [restored(block, self._vault)]
+        self._thought = self._thought or TextRestorer(self._vault)
+        told = {**block, "thinking": self._thought.push(block["thinking"])}
+        if block.get("signature") is None:
+            return [told]
+        rest = self._thought.rest()
+        if told["thinking"]:
+            return [{**told, "thinking": told["thinking"] + rest}]
+        return [{**block, "thinking": rest, "signature": None}, told] if rest else [told]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.artifacts.collect import extract_artifacts_from_messages
-from gateway.context.artifacts.steps_as_text import steps_as_text
+from gateway.context.artifacts.collect import extract_artifacts_from_messages, steps_as_text
 from gateway.context.assembly.messages import without_items
 from gateway.conversations.tool_pairs import forwardable, regrouped, without_open_calls
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage

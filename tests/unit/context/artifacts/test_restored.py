@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.artifacts.steps_as_text import steps_as_text
+from gateway.context.artifacts.collect import steps_as_text
 from gateway.context.assembly.messages import without_items
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.report import BuiltContext

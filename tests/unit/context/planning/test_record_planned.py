@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.billing.metadata import response_metadata
-from gateway.context.planning.decision import without_standing
-from gateway.context.planning.record import WindowContents, records_of, reduced_of, strategy_of
+from gateway.context.planning.decision import WindowContents, records_of, reduced_of, strategy_of, without_standing
 from gateway.context.report import BuiltContext
 from gateway.conversations.frozen_frames import as_frozen
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.context.assembly.messages import assemble
-from gateway.context.planning.record import records_of
+from gateway.context.planning.decision import records_of
 from gateway.context.report import BuiltContext
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.request.message_checks import plain_messages
+from gateway.api.request.validation import plain_messages
 from gateway.context.manager import fitted_as_sent, surely_fits
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.jsons import dumps

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import InvalidRequest
-from gateway.core.formats.responses.namespaces import MAX_NAME, joined
+from gateway.core.formats.responses.item_reader import MAX_NAME, joined
 from gateway.core.formats.responses.request_parser import read_request
 from gateway.core.formats.responses.response_completion import response_of
 from gateway.core.formats.responses.response_events import ResponseEvents

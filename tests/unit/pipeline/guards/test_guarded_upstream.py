@@ -13,8 +13,8 @@ from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, Re
 from gateway.core.types.upstreams import CallScope, UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
 from gateway.pipeline.guards.guard_chain import GuardChain, RunningGuard
-from gateway.pipeline.guards.guarded_calls import GuardCheckpoint, GuardedEmbedder, GuardedUpstream
 from gateway.pipeline.guards.masking.masker import TenantMasker
+from gateway.pipeline.guards.wiring import GuardCheckpoint, GuardedEmbedder, GuardedUpstream
 from tests.support.hand_clock import HandClock
 from tests.unit.pipeline.guards.values import SECRET
 from tests.unit.retrieval.embeddings.fakes import Scripted

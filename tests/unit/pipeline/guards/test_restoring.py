@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pipeline.guards.masking.placeholders import PlaceholderMap
-from gateway.pipeline.guards.masking.restoring import ChoiceRestorer, TextRestorer, restored
+from gateway.pipeline.guards.masking.masker import ChoiceRestorer, PlaceholderMap, TextRestorer, restored
 from tests.unit.pipeline.guards.values import VALUES, vault
 
 Json = dict[str, Any]

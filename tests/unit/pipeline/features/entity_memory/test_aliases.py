@@ -15,8 +15,16 @@ from gateway.core.types.memory import (
     is_line,
     lookup_key,
 )
-from gateway.pipeline.features.entity_memory.aliases import aliases_of, question_words, runs_of, words_of
-from gateway.pipeline.features.entity_memory.naming import named_by, phrases_of, ranked, search_of
+from gateway.pipeline.features.entity_memory.feature import (
+    aliases_of,
+    named_by,
+    phrases_of,
+    question_words,
+    ranked,
+    runs_of,
+    search_of,
+    words_of,
+)
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 
