@@ -1,3 +1,3 @@
 """A context-managing, OpenAI-compatible gateway."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

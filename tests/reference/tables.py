@@ -1,8 +1,10 @@
 """Tables of pages, each made from what the code declares. Each returns Markdown without a line break at its end."""
 
 import argparse
+import ast
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -16,6 +18,7 @@ from gateway.core.config.loading import NAMES, environment_names
 from gateway.core.config.settings import Settings
 from gateway.core.errors import CODES, GatewayError
 
+MIGRATIONS = Path(__file__).parents[2] / "migrations/versions"
 EVERYWHERE = {"-h", "--config"}
 SIZES = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
 ENDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
@@ -88,6 +91,17 @@ def _when(kind: type[GatewayError]) -> str:
     """The docstring without its paragraphs behind the first, and without the rules that it names."""
     text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
     return re.sub(r" \((?:guarantee )?§[^)]*\)", "", text)
+
+
+def migrations() -> str:
+    """The schemas that a storage goes through, the latest first."""
+    rows = []
+    for page in sorted(MIGRATIONS.glob("0*.py"), reverse=True):
+        module = ast.parse(page.read_text())
+        brings, _, beside = (ast.get_docstring(module) or "").partition("\n\n")
+        built = any("INDEXES" in ast.unparse(each).split(" = ")[0] for each in module.body)
+        rows.append((page.name[:4], " ".join(brings.split()), "yes" if built else "", " ".join(beside.split())))
+    return _table(("schema", "brings", "large indexes", "versions before"), rows)
 
 
 def commands() -> str:

@@ -1,16 +1,23 @@
 """Dockerfile and compose.yaml as far as they can be read; `make compat` runs their commands (guarantee §8)."""
 
 import re
+import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from gateway import __version__
 from gateway.core.config.exposure import refusal
 from gateway.core.config.loading import load_settings
 from tests.support.container import DEPLOY, Dockerfile, interpolated
 
+ROOT = DEPLOY.parent
 KEYS = "[{key: a-long-secret, tenant: team-a}]"
 COMPOSE: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
@@ -67,3 +74,61 @@ def test_the_image_runs_as_an_unprivileged_user() -> None:
     assert image.user
     assert image.user not in ("root", "0")
     assert image.command == ["gateway", "serve"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist, unpacked, and the wheel that is built from it alone."""
+    folder = tmp_path_factory.mktemp("built")
+    build = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+    subprocess.run([*build, "--target", "sdist"], cwd=ROOT, check=True, capture_output=True)
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as sdist:
+        sdist.extractall(folder, filter="data")
+    source = next(each for each in folder.iterdir() if each.is_dir())
+    subprocess.run([*build, "--target", "wheel"], cwd=source, check=True, capture_output=True)
+    return source
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an unpacked sdist is not asked what is kept")
+def test_the_sdist_holds_what_is_kept_and_nothing_of_the_working_place(built: Path) -> None:
+    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    held = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
+    assert held - {*kept} == {"PKG-INFO"}
+    left_out = {name for name in kept if name not in held}
+    assert {name.split("/")[0] for name in left_out} <= {".ci", ".dockerignore", ".github"}
+
+
+def test_the_wheel_from_the_sdist_holds_code_migrations_and_configuration_alone(built: Path) -> None:
+    with zipfile.ZipFile(next(built.parent.glob("*.whl"))) as wheel:
+        held = wheel.namelist()
+    assert {name.split("/")[0].split("-")[0] for name in held} == {"gateway", "context_gateway"}
+    migrations = {path.name for path in (ROOT / "migrations/versions").glob("*.py")}
+    assert migrations <= {name.rpartition("/")[2] for name in held if name.startswith("gateway/_migrations/versions/")}
+    assert {"gateway/_config.yaml", "gateway/py.typed", "gateway/api/ui/static/htmx.min.js"} <= {*held}
+
+
+def test_a_version_is_told_once_and_everywhere_the_same() -> None:
+    chart: Any = yaml.safe_load((DEPLOY / "helm/context-gateway/Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+    latest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert latest
+    assert latest[1] == __version__
+
+
+def test_only_a_tag_is_published_and_only_what_was_tried() -> None:
+    """Each job that may write waits for tests and trials, and each step that hands something on gets it."""
+    workflow: Any = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    jobs = workflow["jobs"]
+    for name in ("publish", "image"):
+        assert jobs[name]["if"].startswith("github.ref_type == 'tag'")
+        assert set(jobs[name]["needs"]) == {"test", "try"}
+        assert jobs[name]["permissions"]["id-token"] == "write"
+    assert jobs["try"]["needs"] == "build"
+    assert workflow["permissions"] == {"contents": "read"}
+    assert not [name for name in ("test", "build", "try") if "permissions" in jobs[name]]
+    assert "3.11" in jobs["try"]["strategy"]["matrix"]["python"]
+    steps = [step for job in jobs.values() for step in job["steps"]]
+    assert not [step["uses"] for step in steps if "uses" in step and not re.fullmatch(r"[\w/-]+@\S+", step["uses"])]
+    ran = " ".join(step.get("run", "") for step in steps)
+    for named in re.findall(r"[\w./-]+\.(?:py|toml)\b|requirements/[\w.]+", ran):
+        assert (ROOT / named).exists(), named
