@@ -51,8 +51,8 @@ def main(wheel: Path) -> int:
         began = time.monotonic()
         venv.create(home / "env", with_pip=True)
         programs = home / "env" / ("Scripts" if sys.platform == "win32" else "bin")
-        pip = [programs / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", wheel], check=True)
+        pip = [str(programs / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", str(wheel)], check=True)
         print(f"installed in {time.monotonic() - began:.0f} s")
         told = subprocess.run([programs / "gateway", "--version"], check=True, capture_output=True, text=True).stdout
         assert told.split()[1] == wheel.name.split("-")[1], told
