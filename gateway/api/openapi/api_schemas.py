@@ -1,5 +1,7 @@
 """Schemas of single APIs: each function gives those of one, by name. What they share is in `schemas`."""
 
+from typing import get_args
+
 from gateway.api.conversations.context import PARTS
 from gateway.api.openapi.schemas import (
     ANY_OBJECT,
@@ -19,6 +21,7 @@ from gateway.api.openapi.schemas import (
     ref,
     spent_fields,
 )
+from gateway.core.config.setting_sections import Period, Role
 from gateway.core.types.files import PURPOSES
 from gateway.inspection.rebuilt_turns import REASONS
 
@@ -301,20 +304,15 @@ def request_schemas() -> dict[str, Schema]:
 # Schemas of keys made at runtime (guarantee §12.1).
 
 TIME: Schema = {"type": "string", "format": "date-time"}
-ROLES = many({"enum": ["user", "viewer", "admin"]})
+ROLES = many({"enum": list(get_args(Role))})
 SAID = ("name", "owner", "project")
-LIMITS = ("rpm", "tpm", "concurrent")
-PERIODS = ("day", "week", "month", "total")
+PERIODS = get_args(Period)
 
 
 def key_schemas() -> dict[str, Schema]:
-    """What may be said of a key, and what is shown of one."""
+    """What is shown of a key; what may be said of one is declared."""
     paged = {"first_id": or_null(TEXT), "last_id": or_null(TEXT), "has_more": FLAG}
     return {
-        "KeyFields": _fields(),
-        "KeyBudget": _budget(),
-        "KeyLimits": obj("What is null is not limited.", **{name: or_null(WHOLE) for name in LIMITS}),
-        "KeyContext": _context(),
         "Key": _key("What is known of a key."),
         "NewKey": _key("A key with what its holder sends; nobody can read that again.", key=TEXT),
         "Keys": obj(
@@ -339,36 +337,6 @@ def _parts() -> dict[str, Schema]:
         "limits": ref("KeyLimits"),
         "context": ref("KeyContext"),
     }
-
-
-def _fields() -> Schema:
-    named = {
-        **dict.fromkeys(SAID, TEXT),
-        "tenant": TEXT,
-        "expires_at": TIME,
-        "retention_days": NUMBER,
-        "file_bytes": WHOLE,
-    }
-    fields = {name: or_null(schema) for name, schema in (named | _parts()).items()}
-    return {**obj("What may be said of a key.", **fields), "additionalProperties": False}
-
-
-def _budget() -> Schema:
-    period: Schema = {"enum": list(PERIODS)}
-    return obj("A sum for a period, in days of UTC.", "usd", usd=NUMBER, period=period, hard=FLAG)
-
-
-def _context() -> Schema:
-    return obj(
-        "What holds for its requests where they say nothing else.",
-        "",
-        "max_input_tokens:whole cite:flag",
-        recall={"enum": ["auto", True, False]},
-        mode={"enum": ["auto", "simple", "off"]},
-        planning={"enum": ["auto", "always", "never"]},
-        memory={"enum": ["extracts", "summary", "both"]},
-        economy={"enum": ["auto", "observe", "off"]},
-    )
 
 
 def _key(description: str, **more: Schema) -> Schema:

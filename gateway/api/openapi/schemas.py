@@ -10,8 +10,10 @@ from gateway.api.request.gateway_fields import AgentField, ContextField
 from gateway.api.request.remembered_entities import MemoryField, RememberedEntities
 from gateway.api.request.validation import MAX_CHOICES
 from gateway.billing.metadata import FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
+from gateway.core.config.setting_sections import KeyFields
 from gateway.core.types.artifacts import ArtifactPlan, RequestAttachment
 from gateway.core.types.bill import NOT_ON_THE_BILL, ResponseMetadata
+from gateway.inspection.settings_in_force import LINK
 
 Schema = dict[str, Any]
 REF = "#/components/schemas/{model}"
@@ -33,8 +35,14 @@ MODELS = {
     "ArtifactPlan": "Plan",
     "ArtifactDecision": "ArtifactDecision",
     "ProcessingStrategy": "Strategy",
+    "KeyFields": "KeyFields",
+    "SpendBudget": "KeyBudget",
+    "RateLimits": "KeyLimits",
+    "ContextDefaults": "KeyContext",
 }
 """Names in the code, and in the description."""
+BOUNDS = {"ge": "minimum", "le": "maximum"}
+"""As pydantic names those of decimals."""
 
 
 def ref(name: str) -> Schema:
@@ -104,11 +112,15 @@ def _declared() -> dict[str, Schema]:
         RememberedEntities,
         RequestAttachment,
         ArtifactPlan,
+        KeyFields,
     ):
         mode: Any = "serialization" if kind is ResponseMetadata else "validation"
         made = TypeAdapter(kind).json_schema(mode=mode, ref_template=REF, schema_generator=_DecimalNumbers)
         found |= {**made.pop("$defs", {}), kind.__name__: made}
     named = {MODELS[name]: _renamed(schema) for name, schema in found.items()}
+    said = named["KeyFields"]  # null says nothing; the tenant is that of the key that asks, where none is named
+    del said["required"]
+    said["properties"] = {name: each if "anyOf" in each else or_null(each) for name, each in said["properties"].items()}
     bill, used = named["ResponseMetadata"], named["ContextUtilization"]
     bill["required"] = ["request_id", "conversation_id", "upstream_id", "model", "routing_path", "timings_ms"]
     for name in ("usage", "cost", "context_utilization"):
@@ -133,14 +145,17 @@ def _declared() -> dict[str, Schema]:
 
 
 def _renamed(value: Any) -> Any:
-    """A schema with its references renamed, and without the titles that pydantic gives."""
+    """A schema with its references renamed, without pydantic's titles, and with JSON Schema's names of bounds."""
     if isinstance(value, list):
         return [_renamed(each) for each in value]
     if not isinstance(value, dict):
         return value
-    found = {name: _renamed(each) for name, each in value.items() if name != "title" or not isinstance(each, str)}
+    kept = {name: each for name, each in value.items() if name != "title" or not isinstance(each, str)}
+    found = {BOUNDS.get(name, name): _renamed(each) for name, each in kept.items()}
     if "$ref" in found:
         found["$ref"] = REF.format(model=MODELS[found["$ref"].rpartition("/")[2]])
+    if isinstance(text := found.get("description"), str):
+        found["description"] = LINK.sub(r"\1", text)
     return found
 
 
