@@ -48,13 +48,15 @@ def _printable(text: str) -> str:
 
 
 class ClassicMessage(RequestFields):
-    """The fields of a message that this API reads itself; all others are those of a chat."""
+    """A message; further fields are those of `ChatRequest`."""
 
     message: Annotated[str, AfterValidator(_not_blank)]
-    conversation_id: SessionName | None = None
+    conversation_id: SessionName | None = Field(
+        None, description="An id of the gateway's, or a name of the client's own, of up to 256 characters."
+    )
     workflow_id: Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)] | None = None
-    workflow_spec: dict[str, Any] | None = None
-    model: str | None = None
+    workflow_spec: dict[str, Any] | None = Field(None, description="The workflow, shown to the model as a document.")
+    model: str | None = Field(None, description="The first of `model_list` without it.")
 
 
 SAID = TypeAdapter(ClassicMessage)

@@ -52,7 +52,7 @@ class ToolResultField(RequestFields):
 
 
 class ReplayField(RequestFields):
-    """The body of `POST /v1/conversations/{id}/replay`."""
+    """What is to be other than it was; or a replay to go on with."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,10 +61,10 @@ class ReplayField(RequestFields):
     from_turn: Number | None = None
     to_turn: Number | None = None
     agents: dict[str, ReplayAgentField] | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = Field(None, description="Further fields of each request, such as `tools`.")
     context: ContextField | None = None
     dry_run: bool | None = None
-    move_head: bool | None = None
+    move_head: bool | None = Field(None, description="The branch becomes the current one when all is done.")
     tool_results: list[ToolResultField] | None = None
 
 

@@ -409,25 +409,9 @@ def turn_schemas() -> dict[str, Schema]:
 def _of_replays(spent: dict[str, Schema]) -> dict[str, Schema]:
     conversation = obj("Whose turns they are.", "id", id=TEXT)
     estimate = obj("The least and the most.", "min max", min=USD, max=USD)
-    agent = obj("What is to be other of one agent.", "", "type? instruction? instruction_file_text? window:whole?")
-    result = obj("A result that the client brings.", "tool_call_id content", tool_call_id=TEXT, content=TEXT)
-    number = or_null({**WHOLE, "minimum": 1})
-    asked = {"model": or_null(TEXT), "from_turn": number, "to_turn": number, "dry_run": or_null(FLAG)}
-    agents = or_null({"type": "object", "additionalProperties": agent})
-    parameters = {**or_null(ANY_OBJECT), "description": "Further fields of each request, such as `tools`."}
     estimated = many(obj("One request.", "model estimated_cost", model=TEXT, estimated_cost=estimate))
     turn = obj("One turn.", "turn requests estimated_cost", turn=WHOLE, requests=estimated, estimated_cost=estimate)
     return {
-        "ReplayRequest": obj(
-            "What is to be other than it was; or a replay to go on with.",
-            **asked,
-            agents=agents,
-            parameters=parameters,
-            context=or_null(ref("Context")),
-            move_head={**or_null(FLAG), "description": "The branch becomes the current one when all is done."},
-            replay_id=or_null(TEXT),
-            tool_results=or_null(many(result)),
-        ),
         "ReplayEstimate": obj(
             "What the turns would cost.",
             "object conversation turns estimated_cost",
@@ -545,19 +529,7 @@ def _of_the_classic_api() -> dict[str, Schema]:
         **mentioned,
     )
     mention = obj("A conversation.", "conversation_id mentioned_at action", conversation_id=or_null(TEXT), **mentioned)
-    named = {**TEXT, "maxLength": 256, "description": "An id of the gateway's, or a name of the client's own."}
     return {
-        "ClassicMessage": {
-            **obj(
-                "A message; further fields are those of `ChatRequest`.",
-                "message",
-                conversation_id=or_null(named),
-                workflow_id=or_null({**TEXT, "maxLength": 128}),
-                workflow_spec=or_null({**ANY_OBJECT, "description": "The workflow, shown to the model as a document."}),
-                model=or_null({**TEXT, "description": "The first of `model_list` without it."}),
-            ),
-            "additionalProperties": True,
-        },
         "ClassicAnswer": obj(
             "The answer, and how full the window was.",
             "response conversation_id? tools_used context response_metadata",

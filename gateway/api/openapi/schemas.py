@@ -6,6 +6,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from gateway.api.classic.classic_chat import ClassicMessage
+from gateway.api.conversations.replay_request import ReplayField
 from gateway.api.request.gateway_fields import AgentField, ContextField
 from gateway.api.request.remembered_entities import MemoryField, RememberedEntities
 from gateway.api.request.validation import MAX_CHOICES
@@ -35,6 +37,10 @@ MODELS = {
     "ArtifactPlan": "Plan",
     "ArtifactDecision": "ArtifactDecision",
     "ProcessingStrategy": "Strategy",
+    "ReplayField": "ReplayRequest",
+    "ReplayAgentField": "ReplayAgent",
+    "ToolResultField": "ToolResult",
+    "ClassicMessage": "ClassicMessage",
     "KeyFields": "KeyFields",
     "SpendBudget": "KeyBudget",
     "RateLimits": "KeyLimits",
@@ -113,11 +119,14 @@ def _declared() -> dict[str, Schema]:
         RequestAttachment,
         ArtifactPlan,
         KeyFields,
+        ReplayField,
+        ClassicMessage,
     ):
         mode: Any = "serialization" if kind is ResponseMetadata else "validation"
         made = TypeAdapter(kind).json_schema(mode=mode, ref_template=REF, schema_generator=_DecimalNumbers)
         found |= {**made.pop("$defs", {}), kind.__name__: made}
     named = {MODELS[name]: _renamed(schema) for name, schema in found.items()}
+    named["ClassicMessage"]["additionalProperties"] = True
     said = named["KeyFields"]  # null says nothing; the tenant is that of the key that asks, where none is named
     del said["required"]
     said["properties"] = {name: each if "anyOf" in each else or_null(each) for name, each in said["properties"].items()}
