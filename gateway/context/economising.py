@@ -81,7 +81,7 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
     if any(message.shown_in_full for message in material.messages[: material.current]):
         return measured  # old blocks leave before anything is reduced (guarantee §4 I5)
     fitting = WindowFitter(material, limits, measured.counting, measured.tools)
-    prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded, exact=False))
+    prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded))
     for read_within in (READ_WITHIN_PASS, 0):
         chosen = prompt.cleared_for_room(usable, rates, costs, read_within)
         gone = prompt.with_references(chosen, ROOM_AGE, read_within)
