@@ -334,13 +334,13 @@ def _check(settings: "Settings", options: argparse.Namespace) -> int:
 def _keys(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.keys.command import keys
 
-    return _piped(lambda: keys(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
+    return _looked(keys, settings, options)
 
 
 def _files(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.files.command import files
 
-    return _piped(lambda: files(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
+    return _looked(files, settings, options)
 
 
 def _audit(settings: "Settings", options: argparse.Namespace) -> int:
@@ -352,15 +352,14 @@ def _audit(settings: "Settings", options: argparse.Namespace) -> int:
 def _costs(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.cost_command import costs
 
-    return _piped(lambda: costs(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
+    return _looked(costs, settings, options)
 
 
 def _savings(settings: "Settings", options: argparse.Namespace) -> int:
     if options.replay is None:
         from gateway.operations.savings.savings_report import savings_report
 
-        looked = (settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr)
-        return _piped(lambda: savings_report(*looked))
+        return _looked(savings_report, settings, options)
     for name in ("by", "since", "until", "tenant"):
         if getattr(options, name) is not None:
             raise ValueError(f"--{name} is of what is stored: --replay has none")
@@ -373,13 +372,13 @@ def _savings(settings: "Settings", options: argparse.Namespace) -> int:
 def _ls(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.ls import ls
 
-    return _piped(lambda: ls(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
+    return _looked(ls, settings, options)
 
 
 def _requests(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.requests_command import requests
 
-    return _piped(lambda: requests(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
+    return _looked(requests, settings, options)
 
 
 def _show(settings: "Settings", options: argparse.Namespace) -> int:
@@ -391,13 +390,20 @@ def _show(settings: "Settings", options: argparse.Namespace) -> int:
 def _tail(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.tail import tail
 
-    return _piped(lambda: tail(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
+    return _looked(tail, settings, options)
 
 
 def _from_litellm(path: str, options: argparse.Namespace) -> int:
     from gateway.operations.from_litellm import write
 
     return _piped(lambda: write(path, options.output, _environment(), sys.stdout, sys.stderr))
+
+
+def _looked(command: Callable[..., int], settings: "Settings", options: argparse.Namespace) -> int:
+    """Runs a command that looks at what is stored, as of now."""
+    from gateway.core.clock import SystemClock
+
+    return _piped(lambda: command(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
 
 
 def _piped(run: Callable[[], int]) -> int:
@@ -441,7 +447,7 @@ def _import(settings: "Settings", options: argparse.Namespace) -> int:
 def _trail_list(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.audit_log_commands import list_trail
 
-    return _piped(lambda: list_trail(settings, options, SystemClock(), _environment(), sys.stdout, sys.stderr))
+    return _looked(list_trail, settings, options)
 
 
 def _trail_export(settings: "Settings", options: argparse.Namespace) -> int:

@@ -271,8 +271,7 @@ class KeyAuthenticator:
         return self._holders
 
     async def _id_of(self, key: _ConfiguredKey) -> str | None:
-        """The id of a configured key; None while the secret cannot be read. Nobody waits for that alone, but once in a
-        while."""
+        """The id of a configured key; None while the secret cannot be read. Hardly anybody waits for that alone."""
         known = self._ids.peek(key.digest)
         if known is not None or time.monotonic() < self._ask_from:
             return known

@@ -370,8 +370,7 @@ class CompletionHandler:
 
 
 def told_headers(scope: Scope) -> dict[str, str]:
-    """The headers that a dialect is shown, by their names in lower case: those that say something of the request, and
-    no key."""
+    """The headers that a dialect is shown, by names in lower case: those that say something of the request, no key."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
@@ -411,8 +410,7 @@ async def _send_stream(answer: StreamedAnswer, way: _RequestScope) -> None:
 
 
 def _faulty(way: _RequestScope, writer: StreamWriter, error: GatewayError) -> bytes:
-    """The end of an answer that has begun, so that its status cannot change: an error event, and not the end of a whole
-    one (§7)."""
+    """The end of an answer whose status cannot change any more: an error event, not the end of a whole one (§7)."""
     note_fault(way.scope["gateway"], error)
     renamed(error, way.dialect.own_name)
     return writer.fault(error)

@@ -1,5 +1,4 @@
-"""What a process keeps in memory, how often that was of use, and what is under way (guarantee §11.9): without tenants,
-without content."""
+"""What a process keeps in memory, how often that was of use, what is under way (§11.9): without tenants and content."""
 
 import os
 from collections import Counter

@@ -180,8 +180,7 @@ def _completion_cost(rates: TokenRates, rate: Decimal, completion: int, details:
 
 
 def _cost_by_kind(rates: TokenRates, others: tuple[str, Decimal], tokens: int, kinds: Kinds) -> Decimal:
-    """The cost of all tokens: of each kind at its own price, where it has one, of the `others` at theirs. Not
-    rounded."""
+    """The cost of all tokens: each kind at its own price where it has one, `others` at theirs. Not rounded."""
     cost = ZERO
     for kind, count, names in kinds:
         taken = min(count, tokens)
@@ -366,8 +365,7 @@ def with_figures(entry: LedgerEntry) -> LedgerEntry:
 
 
 def meter_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `economics` of a bill: what its client's own request would have cost, beside what was billed; {} where it has
-    none."""
+    """The `economics` of a bill: what its client's own request would have cost beside it; {} where it has none."""
     found = metadata.get("economics")
     return found if isinstance(found, dict) else {}
 

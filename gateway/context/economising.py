@@ -296,8 +296,7 @@ def _freezes(measured: MeasuredInputs) -> bool:
 
 
 class _Arrival:
-    """The results that this request brings, beside those that stand in its window. `refers`: what the shaped ones
-    refer to."""
+    """The results that this request brings, beside those in its window. `refers`: what the shaped ones refer to."""
 
     def __init__(self, measured: MeasuredInputs, fitted: PackedWindow) -> None:
         self._measured, self._material, self._fitted = measured, measured.material, fitted

@@ -1,5 +1,5 @@
-"""Gathers all that a context is made of: what waits for a file, a cache or the storage is here, in `native_files.py`
-and `whole_files.py`. Everything behind it is computed from what was gathered."""
+"""Gathers all that a context is made of: what waits for a file, a cache or the storage is here and in
+`whole_files.py`. Everything behind it is computed from what was gathered."""
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -109,8 +109,7 @@ class ContextInputs:
 
     @property
     def is_small(self) -> bool:
-        """Whether the context is made faster than a thread is started. Each message and part takes time, however
-        short."""
+        """Whether a context is made faster than a thread starts. Each message and part takes time, however short."""
         request, history = self.request, self.history
         if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES or history.earlier:
             return False

@@ -1,7 +1,4 @@
-"""What the internal models of one request may use at most: tokens, money, time (guarantee §5).
-
-Calls of planner and summarizer: limited in tokens, money and time, and billed (guarantee §5, §6).
-"""
+"""Calls of planner and summarizer: limited in tokens, money and time, and billed (guarantee §5, §6)."""
 
 import asyncio
 import re
@@ -170,8 +167,7 @@ log = get_logger("gateway.context.planning")
 
 
 class UnknownModelBreaker:
-    """Models that an upstream said it does not know, for one process. The log names each once, until it has answered
-    again."""
+    """Models that an upstream said it does not know, for one process. The log names each once, until it answers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -381,8 +377,7 @@ class BilledModel:
         return InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
     def used(self, ask: InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> InternalCall:
-        """What a call used: as reported, else what was sent and what came, counted here; nothing if it is not
-        charged."""
+        """What a call used: as reported, else as counted here of what was sent and came; nothing if not charged."""
         usage = (body or {}).get("usage")
         reported = usage if isinstance(usage, dict) else {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")

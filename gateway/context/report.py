@@ -141,8 +141,7 @@ def _utilization(
 
 
 def _workflow_spec_tokens(measured: MeasuredInputs, utilization: ContextUtilizationMetadata) -> int | None:
-    """About the tokens of the attached workflow specifications that are forwarded, by their characters; None without
-    any."""
+    """About the tokens of attached workflow specifications that are forwarded, by their characters; None: none."""
     specs = {each.artifact_id: each for each in measured.material.attached if each.kind == WORKFLOW_SPEC}
     if not specs:
         return None
@@ -154,8 +153,7 @@ def _workflow_spec_tokens(measured: MeasuredInputs, utilization: ContextUtilizat
 
 
 def _without_text(material: WindowInputs) -> list[str]:
-    """A warning for each document of now that has pages without text (guarantee §14.3), or of which its reader left out
-    parts (guarantee §2)."""
+    """A warning for each document of now with pages without text (guarantee §14.3), or with parts left out (§2)."""
     found: dict[str, None] = {}
     for artifact in material.artifacts:
         is_document = artifact.artifact_type is ArtifactType.DOCUMENT or bool(artifact.documents)

@@ -1,12 +1,8 @@
-"""Files kept here that go up whole in the place of the ids that messages name (guarantee §14.6).
+"""Files kept here that go up whole in the place of the ids that messages name (guarantee §14.6): pictures, equal each
+time, or a text once they are deleted; PDFs that the model reads itself, with what they cost (guarantee §14.1); with
+`context.mode: off` all others, too.
 
-Messages keep the id alone. A picture goes up as a data URL, equal each time; once its file is deleted, a text says so.
-What is passed on without a look (`context.mode: off`) takes all other files along, too. PDFs that a model reads itself
-are `native_files`.
-
-PDFs that a model reads itself: which go up as they came, and what they cost (guarantee §14.1).
-
-While everything fits they stay as they are. Else older ones are read and become artifacts as on any other model, then
+While everything fits, PDFs stay as they are. Else older ones are read and become artifacts as on any other model, then
 those of the current turn. What an earlier request forwarded as text stays text (guarantee §4 I7).
 """
 

@@ -47,8 +47,7 @@ def without_provider_fields(messages: Sequence[dict[str, Any]]) -> list[dict[str
 
 
 def _without_provider_fields(body: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
-    """An assistant's message without provider fields. Ids of its calls lose their signature, unless a new result names
-    them."""
+    """An assistant's message without provider fields. Ids of calls lose signatures that no new result names."""
     found = {k: v for k, v in body.items() if k not in PROVIDER_FIELDS}
     calls = body.get("tool_calls")
     if isinstance(calls, list):
@@ -120,8 +119,7 @@ def frame_for_unproven_sender(stored: StoredConversation) -> PromptFrame | None:
 def with_stored_ids(
     messages: Sequence[ConversationMessage], stored: StoredConversation
 ) -> tuple[ConversationMessage, ...]:
-    """The messages of a chain that was sent as it is stored, with their stored ids, as far as the chain was read from
-    its end."""
+    """The messages of a chain that was sent as it is stored, with stored ids, as far as it was read from its end."""
     kept = stored.resume_point.kept
     known = list(messages[:kept])
     for index, message in enumerate(reversed(stored.path[-kept:] if kept else ()), 1):

@@ -91,7 +91,6 @@ class BoundedCache(Generic[K, V]):
             self._on_evict(key, value)
 
     def expire(self) -> None:
-        """Takes out all whose time is over."""
         now = self._now() if self._now is not None else 0.0
         for key in [key for key, end in self._ends.items() if end <= now]:
             self._evict(key)

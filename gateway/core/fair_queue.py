@@ -23,7 +23,6 @@ class ByTurns(Generic[T]):
 
     @property
     def first(self) -> T:
-        """What is next."""
         return next(iter(next(iter(self._of.values()))))
 
     def take(self) -> tuple[str, T]:
@@ -80,7 +79,6 @@ class SharedRoom:
             self.release()
 
     def release(self, size: int = 1) -> None:
-        """Gives it back."""
         self._used -= size
         self._admit()
 

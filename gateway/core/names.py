@@ -45,8 +45,7 @@ def nearest(name: str, known: Iterable[str], most: int = MAX_NEAREST) -> list[st
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ "Did you mean 'a' or 'b'?", to stand behind a sentence that says that there is no such name; empty where no name
-    is known at all."""
+    """ "Did you mean 'a' or 'b'?", behind a sentence that there is no such name; empty where no name is known."""
     found = [repr(each) for each in nearest(name, known)]
     if not found:
         return ""

@@ -1,8 +1,5 @@
 """The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`,
-`retrieval/embeddings/`, `context/tokens/` and `context/internal_models/`.
-
-Ports of files and large documents.
-"""
+`documents/files/`, `retrieval/embeddings/` and `context/`."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -356,8 +353,7 @@ class RateStore(Protocol):
 
 
 class FileStore(Protocol):
-    """Files that a client has uploaded, here or to its upstream. A port since `artifacts` is beside `upstream`, and
-    below `files`."""
+    """Files that a client has uploaded, here or to its upstream. A port since contexts are made below `documents`."""
 
     def keeps(self, caller: RequestCaller) -> bool:
         """Whether this caller's files are kept here, so that no upstream knows their ids."""
@@ -390,8 +386,7 @@ class LargeTexts(Protocol):
 
 
 class ContentStore(Protocol):
-    """Where contents of files are kept, by names that are given once. A port since `files` is above `upstream`, which
-    speaks to buckets."""
+    """Where contents of files are kept, by names that are given once. A port since `upstream` speaks to buckets."""
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Keeps all pieces, for good, or nothing if they end with an error.

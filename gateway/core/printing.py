@@ -1,5 +1,4 @@
-"""Figures and texts as commands and pages write them: for terminals, which obey nothing of them, and as CSV, which no
-spreadsheet runs."""
+"""Figures and texts as commands and pages write them: terminals obey nothing of them, no spreadsheet runs the CSV."""
 
 import csv
 import io

@@ -1,7 +1,4 @@
-"""Work beside the event loop's own: tasks that outlive their request, and long computations in threads.
-
-Leaves alone for a while what keeps failing: the circuit breaker of deployments, internal models, guards, caches.
-"""
+"""Tasks that outlive their request, long computations in threads, the circuit breaker of all that may fail."""
 
 import asyncio
 import math

@@ -45,8 +45,7 @@ def unpackable(size: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """One page of a PDF. `width`, `height`: in points. `has_picture`: an image, or a drawing, fills more than a trifle
-    of it."""
+    """A page of a PDF. `width`, `height`: points. `has_picture`: an image or drawing fills more than a trifle of it."""
 
     width: float
     height: float
@@ -104,8 +103,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class DocumentOwner:
-    """Whose document it is: that tenant's turn it is read in. `keeps`: what it says may outlive the request, in the
-    cache."""
+    """Whose document it is, in whose turn it is read. `keeps`: what it says may outlive the request, in the cache."""
 
     tenant: str
     keeps: bool

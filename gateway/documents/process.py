@@ -1,7 +1,7 @@
 """Reads documents that are no plain text, each in its own process with limited memory and time, apart from all else.
 
 A valid file can be made to take all of both; then its process is ended, and no other request waits (guarantee §7). What
-the process may is in `confine`, what runs in it in `apart` (guarantee §14.4).
+the process may is in `sandbox`, what runs in it in `sandbox_worker` (guarantee §14.4).
 """
 
 import asyncio
@@ -103,8 +103,7 @@ class BytesAtOnce:
 
 
 class DocumentReader:
-    """Reads at most as many documents at once as this process may use processors: two to four. Those of tenants take
-    turns."""
+    """Reads as many documents at once as this process may use processors: two to four. Tenants take turns."""
 
     def __init__(
         self, seconds: float = SECONDS, options: ReadOptions = NO_OPTIONS, memory_bytes: int = MEMORY_BYTES

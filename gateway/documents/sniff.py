@@ -61,7 +61,6 @@ def sniffed(raw: bytes) -> str | None:
 
 
 def is_picture(raw: bytes) -> bool:
-    """Whether it is a picture of which the text may be recognized."""
     return PICTURES.match(raw) is not None
 
 

@@ -142,7 +142,6 @@ class _StatementClock:
         self._until = time.monotonic() + seconds
 
     def is_over(self) -> int:
-        """Whether the time is over; SQLite then ends what it does."""
         return int(time.monotonic() > self._until)
 
 

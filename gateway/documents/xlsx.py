@@ -131,7 +131,6 @@ class NumberFormat:
         return cls(sections[:4]) if shows - {"G", "@"} else None
 
     def text(self, value: str) -> str:
-        """A cell of text as it is shown."""
         if not any(not kind and text.strip() for kind, text in self._text):
             return value  # it only moves the text in its cell
         return "".join(value if kind == "@" else text for kind, text in self._text if kind in ("", "@")).strip()

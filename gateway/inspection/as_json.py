@@ -27,8 +27,7 @@ Json = dict[str, Any]
 
 
 def conversation_json(found: ExplainedConversation) -> Json:
-    """A page of a conversation's turns, its branches and sums. Costs are USD, as everywhere: of the calls that have a
-    price."""
+    """A page of a conversation's turns, its branches and sums. Costs are USD, of the calls that have a price."""
     outline = found.outline
     return {
         "object": "conversation.explanation",
@@ -50,7 +49,6 @@ def conversation_json(found: ExplainedConversation) -> Json:
 
 
 def turn_json(turn: ExplainedTurn) -> Json:
-    """A turn without its messages."""
     return {
         "number": turn.number,
         "id": turn.message_id,
@@ -94,7 +92,6 @@ def _run(run: BranchRun) -> Json:
 
 
 def request_json(found: ExplainedRequest) -> Json:
-    """A request with all that is known of it."""
     entry = found.entry
     return {
         "object": "request.explanation",

@@ -85,8 +85,7 @@ class FailedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedTurn:
-    """One turn. `bar` is of its last answered request, None where no bill is here; `sums` are of all of its
-    requests."""
+    """One turn. `bar`: of its last answered request, None without a bill; `sums`: of all its requests."""
 
     number: int
     message_id: str

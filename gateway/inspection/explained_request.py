@@ -66,7 +66,6 @@ class ExplainedBill:
 
 
 def explained_bill(entry: LedgerEntry) -> ExplainedBill:
-    """The arithmetic of a stored bill."""
     calls = tuple(sorted(entry.calls, key=lambda call: call.purpose != "primary"))
     again = tuple(map(repriced, calls))
     cost, planning = total_cost(again)

@@ -68,8 +68,7 @@ def _text(section: str, name: str, value: Any) -> str:
 
 
 def without_secrets(value: Any) -> Any:
-    """A value of the configuration for a person: of credentials and what addresses hold of them it only says that they
-    are set."""
+    """A value of the configuration for a person: of credentials, in addresses too, it only says that they are set."""
     if isinstance(value, SecretStr):
         return HIDDEN
     if isinstance(value, BaseModel):

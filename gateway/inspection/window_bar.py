@@ -83,7 +83,6 @@ class WindowBar:
 
 
 def window_bar(entry: LedgerEntry) -> WindowBar:
-    """The bar of one request, by its bill."""
     used = entry.metadata.get("context_utilization") or {}
     breakdown = used.get("breakdown") or {}
     parts = {name: int(breakdown.get(name) or 0) for name in PARTS}

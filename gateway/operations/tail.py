@@ -72,8 +72,7 @@ class LedgerTail:
         return told
 
     async def look(self, reach: timedelta = OVERLAP) -> list[Told]:
-        """Requests that are new among those that arrived so long before the latest one or later, in the order of their
-        arrival."""
+        """The new requests among those that arrived so long before the latest or later, in the order of arrival."""
         latest = await self._latest()
         fresh = [place for place in await self._since(reach) if place.id not in self._seen]
         found = await self._told([place.id for place in fresh])

@@ -1,5 +1,4 @@
-"""Writes turns and bills. Those that the storage did not take when their request ended wait in memory until it does
-(guarantee §6)."""
+"""Writes turns and bills. Those that the storage did not take at once wait in memory until it does (guarantee §6)."""
 
 import asyncio
 import contextlib

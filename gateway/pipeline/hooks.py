@@ -26,8 +26,7 @@ OnSettled = Callable[[PreparedRequest], None]
 
 
 class ReadAs(NamedTuple):
-    """A conversation as its model is to read it; `report` adds to the context that is made of it what became of the
-    conversation."""
+    """A conversation as its model is to read it; `report` adds to its context what became of the conversation."""
 
     history: ConversationHistory
     report: Callable[[BuiltContext], BuiltContext] | None

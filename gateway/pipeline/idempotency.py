@@ -91,10 +91,7 @@ class IdempotencyGate:
 
     async def secret(self) -> bytes:
         """The key of the digests by which requests are known.
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached.
-        """
+        Raises StorageUnavailable: the storage cannot be reached."""
         return await self._store.secret()
 
     async def admit(self, identity: RequestIdentity, request: ChatRequest) -> RunPermit | StoredCompletion:

@@ -27,7 +27,6 @@ class DocumentIndexing:
         """Tenants that had their turn since all others had."""
 
     def wake(self) -> None:
-        """A large document was stored."""
         self._woken.set()
 
     async def run(self) -> None:

@@ -162,8 +162,7 @@ class RelayedBills:
             self._billing = self._tasks.start(self._bill())
 
     async def drain(self, seconds: float) -> None:
-        """Waits at shutdown for what is still being recorded; what the storage does not take by then goes to the
-        log."""
+        """Waits at shutdown for what is being recorded; what the storage does not take by then goes to the log."""
         self._draining.set()
         await self._commits.drain(seconds, self._tasks)
         for call in self._over:

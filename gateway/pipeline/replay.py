@@ -179,8 +179,7 @@ class TurnReplayer:
 
     @asynccontextmanager
     async def _held(self, replay_id: str) -> AsyncIterator[None]:
-        """Holds the replay, which the caller has taken, until the end of the block. Whoever is told of its end may go
-        on with it at once."""
+        """Holds the taken replay until the end of the block. Whoever is told of its end may go on with it at once."""
 
         async def hold() -> None:
             await self._replays.hold(replay_id)

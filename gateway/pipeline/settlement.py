@@ -226,8 +226,7 @@ class RequestSettlement:
             await self._recorder.keep_frame(run.prepared)
 
     async def drain(self, seconds: float) -> None:
-        """Waits at shutdown for what is still being recorded. Bills that the storage does not take by then go to the
-        log."""
+        """Waits at shutdown for what is being recorded. Bills that the storage does not take by then go to the log."""
         writing = await self._commits.drain(seconds, self._tasks)
         await self.open_calls.drain(seconds)
         for request_id in self._settling.keys() - writing:  # it was still being counted

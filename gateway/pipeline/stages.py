@@ -259,8 +259,7 @@ class AttemptedRequest:
 
     @property
     def is_out(self) -> bool:
-        """Whether the provider may charge for the last call: it is still running, or it failed and its cost is not
-        booked yet."""
+        """Whether the provider may charge for the last call: it runs, or it failed and its cost is not booked yet."""
         error = self.attempts[-1].error if self.attempts else None
         return self.is_called and (error is None or error.may_be_charged)
 

@@ -87,8 +87,7 @@ class _FrameKey:
         return bytes(one ^ other for one, other in zip(text, stream, strict=True))
 
     def masked(self, ids: Sequence[str], salt: str) -> list[str]:
-        """Ids, which are digests of contents, so that only who has the secret can compare them; twice gives them
-        back."""
+        """Ids, digests of contents, so that only who has the secret can compare them; twice gives them back."""
         stream = hashlib.shake_256(self.secret + salt.encode()).digest(8 * len(ids))
         found = []
         for number, name in enumerate(ids):

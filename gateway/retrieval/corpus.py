@@ -1,7 +1,5 @@
-"""Indexes of texts, and all texts of one call as one corpus in which terms are looked up.
-
-Scores chunks by the terms they share with a question (BM25), and fuses several such rankings into one.
-"""
+"""Indexes of texts, all texts of one call as one corpus, and the scores of its chunks by the terms that they share with
+a question (BM25), several rankings fused into one."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -91,7 +89,6 @@ def _searched(text: str, chunk: TextChunk) -> str:
 
 
 def chunks_of(text: str) -> list[TextChunk]:
-    """The chunks of a text; a short one is one."""
     if len(text) > SHORT or is_marked(text):
         return passages(text)
     return [TextChunk(0, len(text))] if text.strip() else []
@@ -190,12 +187,10 @@ class SourceCorpus:
         return list(found.values())
 
     def chunk(self, number: int) -> TextChunk:
-        """The chunk of that number."""
         source = int(self.source_of[number])
         return self.indexes[source].chunks[number - int(self.begins[source])]
 
     def text_of(self, number: int) -> str:
-        """A chunk's text."""
         chunk = self.chunk(number)
         return self.sources[int(self.source_of[number])].content[chunk.start : chunk.end]
 

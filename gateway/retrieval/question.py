@@ -1,6 +1,5 @@
-"""What a question refers to: whose words it asks for, which words it quotes, what its pronouns stand for.
-
-Very long texts: a first look finds the regions that share words with the question; only those are searched closely.
+"""What a question refers to: whose words it asks for, which words it quotes, what its pronouns stand for; and a first
+look that finds the regions of very long texts that share words with it, so that only those are searched closely.
 
 An index of 50 million characters takes seconds and a gigabyte. The first look takes a tenth of that time, and no more
 memory than a region.

@@ -70,7 +70,6 @@ class TermLexicon:
         self._arabic: Stem = Stemmer("arabic", 0).stemWords
 
     def question(self, text: str) -> Terms:
-        """The terms of a text, in order."""
         found = [term for word in words(text) for term in self.unstemmed(word)]
         return list(zip(self.stems([term for term, _ in found]), [kind for _, kind in found], strict=True))
 
@@ -89,7 +88,6 @@ class TermLexicon:
         return [] if lower in STOPWORDS else [(lower, PLAIN if word.islower() else NAME)]
 
     def stems(self, terms: list[str]) -> list[str]:
-        """The stems of terms, by which they are searched."""
         return self._english(terms)
 
     def _not_ascii(self, word: str) -> Terms:
@@ -123,7 +121,6 @@ def segments(word: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in order."""
     return WORD.findall(text)
 
 

@@ -1,8 +1,5 @@
-"""Adds events to the trail: numbered without gaps, each with a keyed digest over itself and the one before. What a
-transaction changes is recorded in it: either both stand, or neither.
-
-Reads the trail, and checks that nothing in it was changed, taken out, put in or moved.
-"""
+"""The trail: events numbered without gaps, each with a keyed digest over itself and the one before. What a transaction
+changes is recorded in it: either both stand, or neither. Who reads it checks that nothing was changed or moved."""
 
 import hmac
 import json
@@ -156,8 +153,7 @@ def read_events(connection: sa.Connection, query: TrailQuery) -> tuple[list[Trai
 
 
 async def all_events(transactions: DatabaseTransactions, query: TrailQuery) -> AsyncIterator[list[TrailEvent]]:
-    """All events of a query, a page at a time, each read in a transaction of its own. What is recorded meanwhile comes
-    along."""
+    """All events of a query, page by page, each in a transaction of its own. What is recorded meanwhile comes along."""
     query = replace(query, limit=PAGE, newest_first=False)
     has_more = True
     while has_more:

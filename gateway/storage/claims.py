@@ -1,7 +1,5 @@
-"""Claims in the storage: which requests were answered, and which are being answered by other processes.
-
-Requests that are asking a model: what their bill would say if their process died (guarantee §6.10, ADR 32).
-"""
+"""Claims in the storage: which requests were answered or are being answered by other processes; and of those that ask a
+model, what their bill would say if their process died (guarantee §6.10, ADR 32)."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -68,8 +66,7 @@ class ClaimStore:
 
 
 def settle_claims(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
-    """In the transaction that commits a turn, its claim becomes the answer's record, or is released if the request
-    failed."""
+    """In the transaction that commits a turn, its claim becomes the answer's record, or is released on failure."""
     held = [(commit.claim, commit) for commit in commits if commit.claim is not None]
     for claim, commit in sorted(held, key=lambda pair: pair[0].identity.place):  # always in one order: no deadlock
         if commit.ledger.status == "complete":

@@ -1,14 +1,9 @@
-"""Writes the text of a large document where the turn is written that brings it, and deletes it with its last holder.
+"""Large documents (`core.ports.LargeTexts`): written where the turn is written that brings them, deleted with the last
+holder. Who writes and who deletes lock the document's row first: a text is there as long as an attachment names it.
 
-Who writes and who deletes lock the document's row first: so a text is there as long as an attachment names it.
-
-Texts of large documents that come before what names them: stored in slices, so that nobody waits for a whole one.
-
-A row `arriving` holds the regions until the transaction that names the document makes it one; nobody reads or indexes
-it before. Each slice goes on where the one before ended, whoever wrote that, so the regions that are there are always
-a text's first ones. What nobody came for is deleted.
-
-Large documents, as questions read them and as their indexes are made (`core.ports.LargeTexts`).
+Texts that come before what names them are stored in slices under a row `arriving`, which nobody reads until a
+transaction names the document. Each slice goes on where the one before ended, whoever wrote that. What nobody came for
+is deleted.
 """
 
 import asyncio

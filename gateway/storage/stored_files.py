@@ -1,13 +1,8 @@
-"""Contents of files by the key that they are sealed under, as their names tell (guarantee §12.11).
-
-The rows of files: each upload one, each content one for its tenant (guarantee §14.5).
+"""The rows of files: each upload one, each content one for its tenant (guarantee §14.5); contents in the database, in
+pieces of one mebibyte (adapter of `core.ports.ContentStore`); under which key each is sealed, by its name (§12.11).
 
 Who adds or deletes a file of a tenant is alone with that tenant's files until its transaction ends. So no content goes
 that a file was just added for, and no two uploads fill the same rest of a quota.
-
-Files of all tenants, for operators: a list, and who holds one (guarantee §14.5).
-
-Contents of files in the database, in pieces of one mebibyte (adapter of `core.ports.ContentStore`).
 """
 
 import hashlib

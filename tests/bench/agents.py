@@ -33,10 +33,7 @@ class Session:
 
     def body(self, number: int, step: int, answered: str = "") -> bytes:
         """Request `step`, from 0, of the session of that number; steps are asked for in order.
-
-        Args:
-            answered: the id of the answer before.
-        """
+        `answered`: the id of the answer before."""
         if self.first:
             number, step = 100_000 * number + step, 0
         written = self._written.pop(number, None)

@@ -34,10 +34,7 @@ def options() -> argparse.Namespace:
 
 def measure(folder: Path, rounds: int, *, store: bool) -> list[dict[str, Any]]:
     """Processor time of the gateway per step, in ms, by API, plain and streamed; and its ratio to a chat's.
-
-    Raises:
-        RuntimeError: a request was not answered.
-    """
+    Raises RuntimeError: a request was not answered."""
     ways = [(api, stream) for stream in (False, True) for api in APIS if store or api != "by id"]
     found: dict[tuple[str, bool], list[float]] = {way: [] for way in ways}
     with ExitStack() as running:

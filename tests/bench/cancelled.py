@@ -26,10 +26,7 @@ LEAVES = tuple(Kind("stream", (400, 20), drop_after=reads) for reads in (0, 1, 3
 
 def costs_us(pair: Sequence[Server]) -> list[float]:
     """Microseconds of processor time per small chat of each server: medians of measurements in turn.
-
-    Raises:
-        RuntimeError: a request failed.
-    """
+    Raises RuntimeError: a request failed."""
     found: list[list[float]] = [[] for _ in pair]
     for _ in range(ROUNDS):
         for server, costs in zip(pair, found, strict=True):

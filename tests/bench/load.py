@@ -66,11 +66,7 @@ async def opened(job: Job) -> Connection:
 
 
 async def run(job: Job) -> Result:
-    """Do the job.
-
-    Raises:
-        RuntimeError: the server did not answer the first small chats.
-    """
+    """Do the job. Raises RuntimeError: the server did not answer the first small chats."""
     connections = [await opened(job) for _ in range(job.connections)]
     small = traffic.chat().body(0)
     answers = await asyncio.gather(*(connection.ask(small) for connection in connections))

@@ -17,11 +17,7 @@ _numbers = count(1, 1_000_000)
 
 def load(server: Server, connections: int, requests: int, kinds: Sequence[Kind]) -> Result:
     """What came of so many requests, no two of which are alike.
-
-    Raises:
-        RuntimeError: the load generator ended badly; its own words.
-        TimeoutExpired: it took five minutes.
-    """
+    Raises RuntimeError: the load generator ended badly; its own words; TimeoutExpired: it took five minutes."""
     job = Job(server.port, server.pid, connections, requests, kinds, next(_numbers))
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.load"],

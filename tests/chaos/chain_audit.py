@@ -23,10 +23,8 @@ def marks_of_rows(stored: Sequence[Json]) -> dict[str, tuple[ChainDigest, ChainD
 
 
 def check_digests(stored: Sequence[Json], links: Sequence[Json]) -> None:
-    """
-    Raises:
-        AssertionError: a digest is not that of the chain which is stored, or a link is missing or leads elsewhere.
-    """
+    """Raises AssertionError: a digest is not that of the chain which is stored, or a link is missing or leads
+    elsewhere."""
     marks, by_id = marks_of_rows(stored), {row["id"]: row for row in stored}
     linked = {bytes(link["digest"]): link["message_id"] for link in links}
     for row in stored:
@@ -44,10 +42,7 @@ def check_digests(stored: Sequence[Json], links: Sequence[Json]) -> None:
 
 
 def check_recognised(stored: Sequence[Json], chains: Sequence[Json], secret: bytes, tenant: str) -> None:
-    """
-    Raises:
-        AssertionError: an answer, as its client sends it, would not be recognised.
-    """
+    """Raises AssertionError: an answer, as its client sends it, would not be recognised."""
     kept = {ChainKey(bytes(row["digest"]), bytes(row["calls"])) for row in chains}
     marks = marks_of_rows(stored)
     for row in stored:

@@ -26,10 +26,7 @@ class HistoryAudit:
         self._seen: dict[str, int] = {}
 
     def check(self, talks: Sequence[Talk], everything: bool = False) -> None:
-        """
-        Raises:
-            AssertionError: names the rule that is broken, and what breaks it.
-        """
+        """Raises AssertionError: names the rule that is broken, and what breaks it."""
         _wait_for_the_killed(self._storage_url)
         broken = broken_rules(self._storage_url)
         assert not broken, f"rules that the database breaks: {broken}"

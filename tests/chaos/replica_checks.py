@@ -85,14 +85,10 @@ class Balance:
         self.report: Counter[str] = Counter()
 
     def check(self) -> None:
-        """
-        Calls that were answered are billed as they were charged, to the last digit. Those of which an end never came
+        """Calls that were answered are billed as they were charged, to the last digit. Those of which an end never came
         are estimated: by the prompt that was sent, at the price of who was asked. What is on no bill was refused, or
         was out in a process that was killed, or its connection was cut before a byte came.
-
-        Raises:
-            AssertionError: names what is not so.
-        """
+        Raises AssertionError: names what is not so."""
         firm, estimated = self._joined()
         assert sum(_cost(bill) for bill, _ in firm) == sum(call.cost for _, call in firm)
         self.report["picodollars"] = sum(call.cost for _, call in firm)

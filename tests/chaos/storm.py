@@ -52,10 +52,7 @@ class Storm:
 
     async def run(self, kills: int) -> None:
         """That many kills, each with an audit; then every conversation is looked at once more.
-
-        Raises:
-            AssertionError: names what is not as it must be.
-        """
+        Raises AssertionError: names what is not as it must be."""
         try:
             await self._run(kills)
         except BaseExceptionGroup as group:

@@ -30,10 +30,7 @@ def plain(text: str) -> str:
 
 
 def holds(evidence: Json, bodies: list[str]) -> bool:
-    """
-    Args:
-        bodies: what was forwarded, as `plain` writes it.
-    """
+    """`bodies`: what was forwarded, as `plain` writes it."""
     if "text" in evidence:
         wanted = plain(evidence["text"])
         return any(_has_text(wanted, body) for body in bodies)

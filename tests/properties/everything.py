@@ -90,10 +90,7 @@ class Everything:
 
     async def play(self, seed: int, requests: int) -> Counter[str]:
         """How often what came of requests that were asked and checked.
-
-        Raises:
-            Broken: one of them broke an invariant.
-        """
+        Raises Broken: one of them broke an invariant."""
         rng = random.Random(f"everything {seed}")
         system = [{"role": "system", "content": words(rng, 12)}] if rng.random() < 0.5 else []
         definitions = tools(rng) if rng.random() < 0.6 else []

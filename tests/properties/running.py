@@ -66,14 +66,8 @@ async def gateway(document_chars: int, answers: Answers, *, match: str = "off", 
 
 
 def check_singles(flavour: Flavour, seeds: Iterable[int], planned: str = "", *, pins: bool = False) -> Tally:
-    """
-    Args:
-        planned: see `Case.planned`; a random plan is followed for each.
-        pins: some of their messages are pinned.
-
-    Raises:
-        AssertionError: one broke an invariant; with its seed and a smaller one that breaks the same.
-    """
+    """`planned`: see `Case.planned`; a random plan is followed for each; `pins`: some of their messages are pinned.
+    Raises AssertionError: one broke an invariant; with its seed and a smaller one that breaks the same."""
     with with_plans(planned):
         return asyncio.run(_singles(flavour, seeds, planned, pins=pins))
 
@@ -125,13 +119,7 @@ async def outcome(gateways: dict[int, AtEdges], case: Case) -> Json | None:
 
 
 async def check(gateways: dict[int, AtEdges], case: Case, *, again: bool = False) -> str:
-    """
-    Returns:
-        How the request was met: `refused`, or the bill's `strategy`.
-
-    Raises:
-        Broken: an invariant does not hold.
-    """
+    """How the request was met: `refused`, or the bill's `strategy`. Raises Broken: an invariant does not hold."""
     found = await outcome(gateways, case)
     if found is None:
         check_refusal(case, case.messages)
@@ -199,17 +187,10 @@ def check_talks(
     amid: float = 0.0,
 ) -> int:
     """How many requests of random conversations were checked.
-
-    Args:
-        planned: see `Case.planned`; a random plan is followed in each request.
-        pins: some of their messages are pinned.
-        edges: each request comes by one of them, at random.
-        kind: what is before which upstream.
-        amid: the share of tool steps behind whose results a user speaks.
-
-    Raises:
-        AssertionError: one broke an invariant; with the conversation's seed.
-    """
+    `planned`: see `Case.planned`; a random plan is followed in each request; `pins`: some of their messages are pinned;
+    `edges`: each request comes by one of them, at random; `kind`: what is before which upstream; `amid`: the share of
+    tool steps behind whose results a user speaks.
+    Raises AssertionError: one broke an invariant; with the conversation's seed."""
     with with_plans(planned):
         return asyncio.run(_talks(seeds, planned, edges, kind, amid, pins=pins))
 

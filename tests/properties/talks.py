@@ -74,11 +74,7 @@ class Player:
         self._form = (lambda message: message) if edges == ("chat",) else common_message
 
     async def play(self, seed: int, name: str = "exact") -> int:
-        """How many requests were asked and checked.
-
-        Raises:
-            Broken: one of them broke an invariant.
-        """
+        """How many requests were asked and checked. Raises Broken: one of them broke an invariant."""
         rng = random.Random(seed)
         talk = Talk(seed, rng, rng.choice(BUDGETS), rng.choice(("all", "all", "id")))
         if rng.random() < 0.6:

@@ -39,11 +39,7 @@ def test_s4_the_invariants_hold_at_upstreams_of_other_apis(kind: type[AtEdges]) 
 
 
 def check_alike(flavour: Flavour, seeds: range) -> int:
-    """How many requests were forwarded, the same by all.
-
-    Raises:
-        AssertionError: one was not; with its seed.
-    """
+    """How many requests were forwarded, the same by all. Raises AssertionError: one was not; with its seed."""
     return asyncio.run(_alike(flavour, seeds))
 
 

@@ -50,10 +50,7 @@ def test_s11_conversations_that_once_showed_a_fault() -> None:
 
 
 async def _play(seeds: Iterable[int], *, again: bool = False) -> Counter[str]:
-    """
-    Raises:
-        AssertionError: a request broke an invariant; with the conversation's seed.
-    """
+    """Raises AssertionError: a request broke an invariant; with the conversation's seed."""
     found: Counter[str] = Counter()
     for profiles in (None, PROFILES):
         script = Script()

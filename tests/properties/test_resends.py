@@ -197,10 +197,7 @@ async def _changed(side: Side, how: str, which: float) -> None:
 
 async def play(seed: int, folder: Path) -> int:
     """How many requests were recognised by their bytes.
-
-    Raises:
-        AssertionError: what is kept of earlier ones made a difference.
-    """
+    Raises AssertionError: what is kept of earlier ones made a difference."""
     rng = random.Random(seed)
     finished = rng.random() < 0.7
     bare = await _side(folder, f"bare{seed}", 1, remembers=False, finished=finished)

@@ -12,11 +12,7 @@ PAGES = sorted(page for page in DOCS.glob("*.md") if MARKED.search(page.read_tex
 
 
 def made_anew(text: str) -> str:
-    """A page with its marked parts as the code gives them.
-
-    Raises:
-        AttributeError: a mark names no table.
-    """
+    """A page with its marked parts as the code gives them. Raises AttributeError: a mark names no table."""
     return MARKED.sub(lambda part: f"{part[1]}{getattr(tables, part[2])(*part[3].split())}\n{part[4]}", text)
 
 

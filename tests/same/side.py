@@ -116,11 +116,8 @@ class Side(Closing):
         headers: Mapping[str, str] | None = None,
     ) -> Got:
         """Sends one request, waits until nothing more comes of it, and notes all.
-
-        Args:
-            fates: of the calls of the primary model.
-            leave: `early`: before the answer begins; `middle`: behind the word that a stalled stream ends with.
-        """
+        `fates`: of the calls of the primary model; `leave`: `early`: before the answer begins; `middle`: behind the
+        word that a stalled stream ends with."""
         assert self._now is not None
         self.provider.expects(*fates)
         sent = {"authorization": f"Bearer {key or self.key}", "content-type": "application/json", **(headers or {})}

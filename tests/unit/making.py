@@ -144,10 +144,7 @@ async def _made(
 
 def context_manager(settings: ContextSettings | None = None, **sources: Any) -> ContextManager:
     """Makes contexts without a cache; unless `settings` say otherwise, such that fill their budgets.
-
-    Args:
-        sources: what else contexts are read from (`ContextSources`).
-    """
+    `sources`: what else contexts are read from (`ContextSources`)."""
     return ContextManager(
         settings=Settings(context=settings or ContextSettings(low_water=1)),
         counters=CounterRegistry(),

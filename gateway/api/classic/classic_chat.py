@@ -176,8 +176,7 @@ def names_of(calls: Iterable[Json]) -> list[str]:
 
 
 class ClassicChat:
-    """Answers by one JSON object; with `stream` by events with a `delta` of text each, then one with that object, then
-    `[DONE]`."""
+    """Answers by one JSON object; with `stream` by events with a `delta` of text, one with that object, `[DONE]`."""
 
     def __init__(self, chat: ChatCompletions, settings: Settings, *, stream: bool) -> None:
         self._chat = chat
@@ -264,7 +263,7 @@ def _events(piece: bytes, answer: ClassicAnswer) -> bytes:
 
 
 class _ClassicClient:
-    """The connection of a request, which gets what is written to it in this API's words (`edge.ClientConnection`)."""
+    """The connection of a request (`fast_router.ClientConnection`), which gets what is written in this API's words."""
 
     def __init__(self, client: ClientConnection, answer: ClassicAnswer) -> None:
         self._client = client

@@ -159,8 +159,7 @@ def as_mention(thing: MemoryEntity) -> Json:
 
 
 def turns_of(path: Sequence[ConversationMessage]) -> list[Json]:
-    """The turns of a path, oldest first. Its answer is the last text that was said in it, its tools are those that were
-    called."""
+    """The turns of a path, oldest first. Its answer is the last text said in it, its tools are those called."""
     starts = set(turn_starts(message.role for message in path))
     turns: list[Json] = []
     for index, message in enumerate(path):

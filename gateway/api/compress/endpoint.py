@@ -1,5 +1,4 @@
-"""`POST /v1/compress`: the fitted messages and their bill, for another gateway that asks the model itself (guarantee
-§13.11)."""
+"""`POST /v1/compress`: fitted messages and their bill, for a gateway that asks the model itself (guarantee §13.11)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

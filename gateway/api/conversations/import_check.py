@@ -106,8 +106,6 @@ class ImportedDocument(RequestFields):
 
 
 class AttachmentDocument(RequestFields):
-    """A document of the conversation."""
-
     number: Annotated[int, Field(ge=0, lt=MAX_INTEGER)]
     artifact_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}\z")]
     document: ImportedDocument

@@ -308,7 +308,6 @@ def _as_turn(told: ReplayTurnEnd) -> Json:
 
 
 def _spent(entry: LedgerEntry) -> RequestSpending:
-    """What one request took, by its bill."""
     usage, cost = entry.metadata.get("usage") or {}, entry.metadata.get("cost") or {}
     total, planning = cost.get("total_cost"), cost.get("planning_cost")
     return RequestSpending(

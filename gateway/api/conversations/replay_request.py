@@ -93,7 +93,6 @@ def replay_field(body: Json) -> ReplayField:
 
 
 def asked_for(fields: ReplayField) -> ReplayChanges:
-    """The changes that the body asks for."""
     agents = {name: agent.model_dump(exclude_none=True) for name, agent in (fields.agents or {}).items()}
     context = fields.context.model_dump(exclude_none=True) if fields.context is not None else {}
     return ReplayChanges(fields.model, agents, fields.parameters or {}, context)

@@ -64,7 +64,6 @@ class TurnEndpoints:
         return {**as_turn(turn, details.bills), **named}
 
     async def _path(self, call: ApiCall) -> ConversationPath:
-        """The current branch, or that of the replay which is named."""
         check_named(call.query, "replay_id")
         name, last = call.query.get("replay_id"), None
         if name is not None:

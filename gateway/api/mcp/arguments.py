@@ -85,8 +85,6 @@ class RememberArguments(ToolArguments):
 
 @dataclass(frozen=True, slots=True)
 class ToolFacts:
-    """A tool as clients list it."""
-
     name: str
     title: str
     description: str
@@ -95,7 +93,6 @@ class ToolFacts:
     reads_only: bool = True
 
     def input_schema(self) -> dict[str, Any]:
-        """The arguments as JSON Schema."""
         return self.arguments.json_schema()
 
 

@@ -147,8 +147,6 @@ CALLS_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class McpResult:
-    """What a tool gives."""
-
     text: str
     content: dict[str, Any]
 

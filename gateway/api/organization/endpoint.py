@@ -36,7 +36,7 @@ GROUPS = {
     "line_item": "model",
     CONVERSATION: "conversation",
 }
-"""OpenAI's groups, by those of `core.types.costs`; what it has beyond is not known of a bill."""
+"""OpenAI's groups, by those of `core.types.bill`; what it has beyond is not known of a bill."""
 PLANNING = "context planning"
 SIDES = ("input", "input_cached", "output")
 Named = Mapping[str, str | None]

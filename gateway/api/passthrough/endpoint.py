@@ -138,8 +138,7 @@ MODELS = "models"
 
 @dataclass(frozen=True, slots=True)
 class RelayTarget:
-    """A call that is to be relayed: `target` is path and query below `/v1/`, `named` whether an operator's key may
-    be used for it."""
+    """A call that is to be relayed: `target`: path and query below `/v1/`; `named`: an operator's key may be used."""
 
     scope: Scope
     caller: RequestCaller
@@ -234,8 +233,7 @@ class RelayDestinations:
         return replace(found, asked=body, user=end_user_of(fields, call.caller))
 
     def _reads(self, call: RelayTarget) -> bool:
-        """Whether a body is read before it goes up. Where unlisted models are relayed, only what an operator's key may
-        be used for."""
+        """Whether a body is read before it goes up. With unlisted models only where an operator's key may be used."""
         if self._is_strict(call):
             return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
         return (self._has_entries or self._limits_named) and call.named and call.scope["method"] == "POST"
@@ -331,10 +329,7 @@ class CallMetering:
 
     async def admit(self, call: RelayTarget, named: tuple[str, str | None]) -> AdmittedRequest | None:
         """Lets in a call that names this model and user; None where nothing limits it.
-
-        Raises:
-            BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left.
-        """
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left."""
         if not self.may_limit(call):
             return None
         request_id: str = call.scope["gateway"]["request_id"]
@@ -408,8 +403,7 @@ class CallMeter:
                 self._bills.left(metered)
 
     def began(self, answer: RawAnswer) -> Take | None:
-        """The answer's head is there; returns what takes its pieces as they have been sent. An error is no answer of a
-        model."""
+        """The answer's head is there; returns what takes its pieces as sent. An error is no answer of a model."""
         if self._metered is None:
             return None
         if not 200 <= answer.status < 300:

@@ -1,5 +1,4 @@
-"""The gateway's own fields of a chat request: `context`, how its context is made (guarantee §2), and `agent`, who
-answers it (§11.1)."""
+"""The gateway's own fields of a chat: `context`, how that is made (guarantee §2), and `agent`, who answers (§11.1)."""
 
 from typing import Annotated, Any, Literal
 

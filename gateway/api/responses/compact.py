@@ -123,8 +123,7 @@ class CompactionEndpoint:
         await send_json(send, 200, answer)
 
     async def answer(self, body: Json, caller: RequestCaller, scope: Scope, send: Send) -> None:
-        """A response that is a compaction item and nothing else, whole or as a stream. `body` is the request without
-        its trigger."""
+        """A response that is a compaction item alone, whole or streamed. `body` is the request without its trigger."""
         item = await self.item(body, caller, 0)
         made = {"id": new_id(COMPLETION), "created": int(self._clock.now().timestamp()), "model": body.get("model")}
         begins = begun(made, echo(body, store=False))
@@ -227,8 +226,7 @@ class CompactionEndpoint:
         return CompactionMark(at, extract_of(sent.bodies[kept:]), before)
 
     async def _stored(self, request: ChatRequest, ref: ConversationRef) -> StoredConversation | None:
-        """The stored conversation that the messages are the beginning of, as far as its sender shows that it is its
-        own."""
+        """The stored conversation that begins with these messages, as far as its sender shows that it is its own."""
         sent, tenant = sent_chain(request), request.caller.tenant
         match = self._settings.conversation.match
         answers = any(body["role"] == "assistant" for body in sent.bodies)

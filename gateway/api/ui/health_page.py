@@ -55,8 +55,7 @@ class UpstreamState:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentState:
-    """A deployment of `model_list` that was asked by this process. `since`: it rests since then, or has not answered
-    since its rest."""
+    """A deployment that this process has asked. `since`: it rests since then, or has not answered since its rest."""
 
     name: str
     rests: bool
@@ -124,8 +123,7 @@ class HealthPage:
 
 
 def trouble_text(model: str, trouble: UpstreamTrouble, *, sees_all: bool) -> tuple[str, str]:
-    """What is wrong with a model that fails, and how. How often is told to who sees all tenants: they are the requests
-    of all."""
+    """What is wrong with a model that fails, and how. How often, only for who sees all tenants."""
     times = "once" if trouble.errors == 1 else f"{trouble.errors:,} times"
     return f"{model} is failing", f"{trouble.code}, {times} since its last answer" if sees_all else trouble.code
 

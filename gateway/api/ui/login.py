@@ -408,7 +408,6 @@ class LoginGuesses:
         return True
 
     def failed(self, address: str, now: float) -> None:
-        """A login with an unknown key."""
         own = self._failed.get(address)
         if own is None:
             own = self._failed.put(address, deque(maxlen=MAX_FAILURES))

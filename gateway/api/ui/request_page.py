@@ -466,7 +466,6 @@ class OneRequest:
 
 
 def served(settings: Settings) -> list[str]:
-    """The models of `model_list` by their names, patterns apart."""
     return list(dict.fromkeys(each.model_name for each in settings.model_list if "*" not in each.model_name))
 
 

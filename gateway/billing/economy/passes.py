@@ -102,11 +102,7 @@ def cleared_for_room(
     """What leaves near the end of a window that has no room, where little is written anew, at the least price. Empty
     where the bill would exceed its bound, this request included; or where it would not with a pass that decides all
     anew: that one is cheaper if the session goes on, and this one if it ends.
-
-    Args:
-        sizes, known, costs: as for `cleared_when_paid`.
-        budget: tokens that the prompt may have.
-    """
+    `sizes, known, costs`: as for `cleared_when_paid`; `budget`: tokens that the prompt may have."""
     old, new = sum(sizes[:known]), sum(sizes[known:])
     most = credit(replace(costs, direct=costs.direct + rates.prompt(old + new, old))) - rates.prompt(old + new, old)
     deep = DEEP_SHARE * budget

@@ -1,5 +1,4 @@
-"""What a call may cost at the most before it is made, and what it did cost, as budgets and limits count it (guarantee
-§12.3)."""
+"""What a call may cost at most before it is made, and what it did cost, as budgets count it (guarantee §12.3)."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal

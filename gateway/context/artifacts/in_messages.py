@@ -1,11 +1,5 @@
-"""Documents inside user messages: where they are, and the user's own words (guarantee §4 I4).
-
-What is pinned of a conversation: messages that stay in every window (guarantee §11.12).
-
-Reads what is attached to a request: files, sent or named by their id, and contents that are HTML or data URLs.
-
-What is left is text. It is read once: the conversation keeps the text.
-"""
+"""Documents inside user messages, the user's own words (guarantee §4 I4), what is pinned (guarantee §11.12), and what
+is attached: files, and contents that are HTML or data URLs. All becomes text once; the conversation keeps the text."""
 
 import re
 from bisect import bisect_left

@@ -1,17 +1,9 @@
-"""The body that goes upstream.
-
-Files that are kept here, put in where messages name them by ids that no upstream knows (guarantee §14.6).
-
-Prompt profiles: a system message that is as long as the mode of the conversation needs (guarantee §11.7).
-
-Breakpoints of prompt caches, for providers that want them (guarantee §4 I7).
+"""The body that goes upstream: kept files in the place of their ids (guarantee §14.6), prompt profiles (guarantee
+§11.7), breakpoints of prompt caches (guarantee §4 I7), and Anthropic's requests in a chat's words (ADR 27).
 
 Anthropic's models cache a prompt only up to content blocks with `cache_control`. Three are set: after the system
 messages, which the tools precede; where the previous request ended, up to which its prompt is cached; and where this
 one ends, for the next request. Breakpoints are not part of what is cached, so that they can move on.
-
-A request of Anthropic's API as its upstream takes it: in a chat's words, with the client's marks for caches where a
-provider takes them (ADR 27).
 """
 
 import re
@@ -347,8 +339,7 @@ Message = dict[str, Any]
 
 
 class TranslatedPrompt(NamedTuple):
-    """Messages and fields in the words of a deployment's protocol, and what only that says, where it is the request's
-    own."""
+    """Messages and fields in a deployment's protocol, and what only that says, where it is the request's own."""
 
     messages: list[Message]
     forward: dict[str, Any]

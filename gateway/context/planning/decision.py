@@ -1,5 +1,5 @@
 """Whether a planner is asked: `should_use_llm_planning()` and the facts that it looks at; then `weighed()`, whether its
-plan can earn its price (guarantee §5, ADR 16).
+plan can earn its price (guarantee §5, ADR 16). Planners that answer what nobody can use rest for a while.
 
 Planners that answer what nobody can use rest for a while: they are not paid for more of the same (guarantee §5).
 

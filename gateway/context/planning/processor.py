@@ -86,8 +86,7 @@ def is_plan(text: str, known: Collection[str]) -> bool:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The plan that an answer is, or the last object in it that looks like one, whatever is said and thought before;
-    else any object."""
+    """The plan that an answer is, or the last object in it that looks like one, whatever is said before; else any."""
     found = [value for value in map(_unwrapped, _values(text)) if isinstance(value, dict)]
     plans = [value for value in found if "artifacts" in value or "search_queries" in value]
     return next(reversed(plans or found), None)

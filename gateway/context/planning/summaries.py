@@ -1,7 +1,5 @@
-"""Summaries of artifacts with a focus: from the cache, in one call, or by map and reduce (guarantee §5).
-
-The summary cache (guarantee §5), with stampede protection: requests at once for one summary or plan pay once.
-"""
+"""Summaries of artifacts with a focus: from the cache, in one call, or by map and reduce; requests at once for one
+summary or plan pay once (guarantee §5)."""
 
 import asyncio
 import hashlib

@@ -363,7 +363,6 @@ class CounterRegistry:
             self._pictures.put(file_id, size)
 
     def is_loaded(self, facts: ModelFacts) -> bool:
-        """Whether the vocabulary that counts for the model is in memory."""
         return encoding_name(facts)[0] in self._loaded
 
     def load(self, facts: ModelFacts) -> None:
@@ -417,7 +416,6 @@ class TiktokenCounter:
         return self._raw(text)
 
     def message(self, message: dict[str, Any]) -> int:
-        """Tokens of a message: its content, its calls, and what frames it."""
         total, media = self._measure(message)
         return self.with_margin(total) + sum(media) + self.added_per_message
 
@@ -452,7 +450,6 @@ class TiktokenCounter:
         return MessageParts(*self._parts_of(message))
 
     def estimate_parts(self, parts: Sequence[MessageParts]) -> tuple[int, bool]:
-        """`estimate` of the messages that have these parts."""
         frames, media = 0, 0
         texts: list[str] = []
         for frame, said, found in parts:

@@ -342,8 +342,7 @@ class WindowPacker:
             self._rest = latest_first([*(c for c in back if not c.relevant), *self._rest])
 
     def _without_repetition(self, selection: WindowSelection) -> WindowSelection:
-        """Without what the block would show although another artifact in the window says it word for word (guarantee
-        §4 I6)."""
+        """Without what the block would show although the window has it word for word elsewhere (guarantee §4 I6)."""
         found = {name: selection.renderings[name] for name in selection.recalled}
         in_block = {name: each for name, each in found.items() if self._is_in_block(each.artifact, selection.first)}
         if not in_block:

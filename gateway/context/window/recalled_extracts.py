@@ -225,8 +225,7 @@ def _pieces(candidate: PassageCandidate) -> list[str]:
 
 
 def _as_shown(candidate: PassageCandidate) -> str:
-    """A passage as a block would show it: a message's head may be written once for several, and a place's marker is
-    told in other words."""
+    """A passage as a block would show it: without its message's head, and with a place's marker in other words."""
     text = candidate.text
     if isinstance(candidate.of, Artifact):
         return text[after_markers(text, 0, len(text)) :].strip()

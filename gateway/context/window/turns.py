@@ -1,10 +1,9 @@
 """The turns of a window: how many it may hold, whatever room there is for more (guarantee §3.11), and which can be in
 one unbroken run (guarantee §4 I2, I3).
 
-A document that came more than once stands once in a window (guarantee §14.6).
-
-The first that stands in it in full carries the text; later files say so, and attachments stay out of the block. Each
-selection is looked at anew, so that another carries the text once the first has left.
+A document that came more than once stands once (guarantee §14.6): the first that stands in full carries the text, later
+files say so, and attachments stay out of the block. Each selection is looked at anew, so that another carries the text
+once the first has left.
 """
 
 from dataclasses import dataclass, replace

@@ -45,8 +45,7 @@ def is_loopback(host: str) -> bool:
 
 
 def has_page(settings: Settings) -> bool:
-    """Whether anybody may open the page `/ui` (guarantee §13.2): where there are keys to log in with, else on loopback
-    alone."""
+    """Whether anybody may open the page `/ui` (guarantee §13.2): with keys to log in with, else on loopback."""
     if settings.server.ui == "off":
         return False
     return settings.auth.wants_keys or is_loopback(settings.server.host.strip("[]"))

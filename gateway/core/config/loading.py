@@ -1,12 +1,8 @@
 """Reads `config.yaml` and the environment into `Settings`, and says precisely what is wrong with them.
 
-Order, later wins: defaults, classic names, file, environment, command line.
-
-Environment names of the classic API's settings, and which setting of ours each gives (guarantee §9.4).
-
-They are general names that may stand in an environment for somebody else's sake, so they rank below all others: each
-counts only where neither file, environment nor command line says anything of its setting. What became of each that is
-set is told by `gateway check`.
+Order, later wins: defaults, classic names, file, environment, command line. Environment names of the classic API
+(guarantee §9.4) are general ones that may stand there for somebody else's sake: each counts only where nothing else
+says anything of its setting. What became of each that is set is told by `gateway check`.
 """
 
 import difflib

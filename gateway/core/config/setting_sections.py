@@ -1,22 +1,6 @@
-"""What settings are made of: sections, words, prices, durations.
-
-Who looks at what goes to models and comes from them, and what is masked in it (guarantee §12.9, §12.10).
-
-Which of several deployments is asked, what is tried again, and who answers instead (guarantee §12.5 to §12.8).
-
-Where conversations and bills are kept, and under which keys.
-
-How documents are read, and where files are kept that clients upload (guarantee §14).
-
-Settings of OpenTelemetry: where traces and metrics go, and how much of them (guarantee §13.5).
-
-Who vouches for people and programs besides keys: issuers of signed tokens, and what their claims mean here
-(guarantee §12.17, §12.18).
-
-What a key, a user, a model or a project may spend and ask (guarantee §12).
-
-Keys that clients may use, whose they are, and what they may look at (guarantee §8, §13.2).
-"""
+"""What settings are made of (sections, words, prices, durations), and the larger sections: guards and masks (guarantee
+§12.9, §12.10), routing (§12.5 to §12.8), storage, documents and files (§14), telemetry (§13.5), issuers and login
+(§12.17, §12.18), budgets and limits (§12), keys (§8, §13.2)."""
 
 import base64
 import re

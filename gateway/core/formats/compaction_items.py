@@ -1,12 +1,9 @@
-"""Compaction items: what stands for the items before them, sealed for their tenant.
+"""Compaction items: what stands for the items before them, sealed for their tenant. One holds a place in a stored
+conversation, and an extract of what is stored nowhere. The place is expanded by the window (guarantee §4): the latest
+turn as it was, and of older ones what a question needs.
 
-One holds a place in a stored conversation, and an extract of what is stored nowhere. The place is expanded by the
-window (guarantee §4): the latest turn as it was, and of older ones what a question needs.
-
-Texts that only this gateway can make and read: encrypted, and authenticated as a whole.
-
-AES-256-SIV (RFC 5297), which needs no nonce: no two texts share a key stream, whatever the system's randomness is
-worth. That the same text is sealed the same tells a client nothing that it did not know.
+Sealed by AES-256-SIV (RFC 5297), which needs no nonce: no two texts share a key stream, whatever the system's
+randomness is worth. That the same text is sealed the same tells a client nothing that it did not know.
 """
 
 import hashlib

@@ -123,8 +123,7 @@ async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord
 
 
 class _Message:
-    """The message of one choice. Texts are kept in pieces until they are asked for: adding to a text would copy it
-    each time."""
+    """The message of one choice. Texts are kept in pieces until asked for: adding to one would copy it."""
 
     def __init__(self) -> None:
         self.calls: dict[int, dict[str, Any]] = {}

@@ -1,14 +1,9 @@
-"""Tool calls as upstreams send them, made into what OpenAI's protocol says (guarantee §1.9): distinct ids, whole
-names, arguments in a string.
+"""Tool calls as upstreams send them, made into what OpenAI's protocol says (guarantee §1.9): distinct ids, whole names,
+arguments in a string. Calls of tools that another provider ran, in words (guarantee §1.14).
 
-Calls of tools that another provider ran, in words for models that know nothing of them: what was asked, what came of
-it (guarantee §1.14). Items of Responses and blocks of Anthropic's alike.
-
-Tools that clients run and are no functions, for upstreams that have functions alone: each goes up as one, and its
-calls come back as what they were (guarantee §1.11).
-
-Freeform tools, which OpenAI's chats call `custom`, get a single text; `apply_patch` of coding agents is one. Grammars
-become part of descriptions. Those of types of their own are functions already; their calls are told whole.
+Tools that clients run and are no functions go up as functions where an upstream has these alone, and their calls come
+back as what they were (guarantee §1.11). Freeform tools, which OpenAI's chats call `custom`, get a single text;
+grammars become part of descriptions. Calls of types of their own are told whole.
 """
 
 import json

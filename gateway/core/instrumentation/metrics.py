@@ -1,14 +1,8 @@
-"""Counts of what happened, for `GET /metrics` (guarantee §9).
+"""Counts of what happened, for `GET /metrics` and OTLP, as families of samples (guarantee §9). No count names a tenant.
 
 Plain dicts and lists, written on the event loop's thread alone: counting takes a few microseconds a request and needs
-neither locks nor Prometheus' library, which `api/operations.py` loads with the first `GET /metrics`. No count names a
-tenant.
-
-What is counted as families of samples, under the names that `/metrics` and OTLP both tell (guarantee §9).
-
-Prometheus' library is loaded when it is first asked.
-
-Counts of several workers as one: each writes its own to a file that only they can read, whoever is asked adds up.
+neither locks nor Prometheus' library, which is loaded when it is first asked. Of several workers each writes its counts
+to a file that only they can read; whoever is asked adds up.
 """
 
 import contextlib
@@ -221,8 +215,7 @@ class GatewayMetrics:
         self._counts.in_flight += 1
 
     def ended(self, method: str, path: str, status: int, seconds: float, facts: dict[str, object]) -> None:
-        """A request has its answer; `facts` are the edge's (`model`, `stream`, `citations`, `citations_dropped`), where
-        there are any."""
+        """A request has its answer; `facts` are the edge's, where there are any (`model`, `stream`, `citations` …)."""
         counts = self._counts
         counts.in_flight -= 1
         endpoint, model = endpoint_of(path), facts.get("model")
@@ -308,7 +301,6 @@ class GatewayMetrics:
         self._counts.limited[whose, what] += 1
 
     def limits_down(self) -> None:
-        """Budgets or limits could not be checked."""
         self._counts.limits_down += 1
 
     def retried(self, error: Exception) -> None:
@@ -316,7 +308,6 @@ class GatewayMetrics:
         self._counts.retries[(_code(error) if isinstance(error, UpstreamError) else OTHER,)] += 1
 
     def fell_back(self, kind: str) -> None:
-        """Another model is asked instead."""
         self._counts.other_models[(kind,)] += 1
 
     def troubles(self) -> dict[str, UpstreamTrouble]:
@@ -391,8 +382,7 @@ class GatewayMetrics:
 
 
 def share_of_window(used: Mapping[str, Any]) -> float | None:
-    """Share of the model's window that a prompt took, by its bill's `context_utilization`; None where one of them is
-    not known."""
+    """Share of the model's window that a prompt took, by its bill's `context_utilization`; None: not known."""
     tokens, window = used.get("tokens_used"), used.get("context_window")
     return tokens / window if tokens is not None and window else None
 
@@ -604,7 +594,6 @@ class SharedCounts:
             (self._folder / SERVED).touch()
 
     def sum(self, own: MetricCounts) -> MetricCounts:
-        """These counts and those that the others wrote last."""
         self.write(own)
         with _locked(self._folder, fcntl.LOCK_SH):
             others = [path for path in self._folder.glob("*.json") if path.stem != self._name]
@@ -616,8 +605,7 @@ class SharedCounts:
 
 
 def bury(folder: Path, name: str) -> None:
-    """Adds the counts of a worker that has ended, in the file of that name, to those of the dead. One process does
-    this."""
+    """Adds the counts of a worker that has ended, in that file, to those of the dead. One process does this."""
     with _not_written(), _locked(folder, fcntl.LOCK_EX):
         path = folder / f"{name}.json"
         last = _read(path)
@@ -672,7 +660,6 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
 
 
 def added(all_counts: Iterable[MetricCounts]) -> MetricCounts:
-    """The sum of counts."""
     total = MetricCounts()
     for counts in all_counts:
         for each in fields(MetricCounts):

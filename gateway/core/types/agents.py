@@ -1,7 +1,5 @@
-"""Agents that share a conversation: who speaks, and what an agent is given to read (guarantee §11.1 to §11.5).
-
-Requests to internal models, planner and summarizer, and their answers (guarantee §5).
-"""
+"""Agents that share a conversation: who speaks, and what an agent is given to read (guarantee §11.1 to §11.5); requests
+to internal models and their answers (guarantee §5)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -119,8 +117,7 @@ class InternalModelFailed(Exception):
 
 
 class OverBudget(InternalModelFailed):
-    """The request's budget for internal calls is used up. Nothing is wrong with the model: another request may ask it
-    the same."""
+    """The request's budget for internal calls is used up. Another request may ask the model the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,5 @@
-"""The bill: references and figures only, never content (guarantee §6).
-
-What a provider's usage says, by a chat's names: which figures can be true, and what was read from a prompt cache or
-written to it, whatever a provider calls that (guarantee §6).
-
-Sums over bills, and what may be asked of them (guarantee §13.1).
-
-What a branch of a conversation has cost, and would have cost without a gateway (guarantee §4 I7).
-"""
+"""The bill: references and figures only, never content (guarantee §6). What a provider's usage says, by a chat's names;
+sums over bills (guarantee §13.1); what a branch has cost, and would have cost without a gateway (§4 I7)."""
 
 import re
 from base64 import b64decode, b64encode

@@ -226,7 +226,6 @@ def is_bare(message: Mapping[str, Any]) -> bool:
 
 
 def call_ids(message: Mapping[str, Any]) -> list[str]:
-    """The ids of a message's tool calls."""
     return [str(call.get("id")) for call in message.get("tool_calls") or ()]
 
 

@@ -1,10 +1,5 @@
-"""One exchange with a model: what is asked, of whom, and what came back.
-
-A message's content: a text, or a list of parts, some of which have texts.
-
-What holds in every form of content stands here, for readers that need no more than that; those that tell kinds of
-parts apart, or refuse what is none, do so themselves.
-"""
+"""One exchange with a model: what is asked, of whom, and what came back; and what holds in every form of a message's
+content. What tells kinds of parts apart, or refuses some, stands where that is done."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -57,8 +52,7 @@ class RequestCaller:
         return self.key is None or self.key.may_ask(model)
 
     def check_model(self, model: str) -> None:
-        """Raises ModelNotAllowed: its key names the models that it may ask, and this is none of them (guarantee
-        §12.1)."""
+        """Raises ModelNotAllowed: its key names the models it may ask, and not this (guarantee §12.1)."""
         if not self.may_ask(model):
             text = f"This key may not ask the model {shown(model)}: it names those that it may."
             raise ModelNotAllowed(text, param="model")
@@ -342,8 +336,7 @@ class JsonAnswer:
 
 @record
 class StoredFile:
-    """A file that a client keeps here (`own`) or with its upstream. `digest`: SHA-256 of its content in hex, where that
-    is known."""
+    """A file that a client keeps here (`own`) or upstream. `digest`: SHA-256 of its content in hex, where known."""
 
     name: str
     media_type: str
@@ -412,7 +405,6 @@ def parts_of(content: object) -> Sequence[Any]:
 
 
 def dicts_of(content: object) -> Iterator[dict[str, Any]]:
-    """Yields the parts of a content that are objects."""
     return (part for part in parts_of(content) if isinstance(part, dict))
 
 

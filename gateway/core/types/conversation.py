@@ -1,8 +1,5 @@
-"""Conversations as the steps see them: messages with their reasoning, and where a request continues.
-
-What was worked out of the messages of a conversation, for the requests that go on with it (ADR 20). It is kept with
-these messages in the process, and says nothing that could not be worked out anew.
-"""
+"""Conversations as the steps see them: messages with their reasoning, where a request continues, and what was worked
+out of the messages for requests that go on with them (ADR 20)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +60,7 @@ class FormNotes:
 
     Of the path as the latest request had it: `found` are the artifacts of its beginning, `standing` the records of
     those that stand, by the index of the message, `unlisted` what a stored bill leaves out of these
-    (`core.types.omitted_records.KeptUnlisted`). Each holds the very objects of which it was worked out, and is replaced
+    (`core.types.records.KeptUnlisted`). Each holds the very objects of which it was worked out, and is replaced
     as a whole.
 
     `whole` is the id of a message, and how many messages the path has up to it: in these, every call is answered, and
@@ -97,7 +94,6 @@ class NotedForms(Generic[K, V]):
         return found
 
     def put(self, key: K, value: V) -> V:
-        """Notes a value, and gives it back."""
         self._now[key] = value
         return value
 

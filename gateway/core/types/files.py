@@ -1,7 +1,4 @@
-"""Files that clients upload, as steps know them (guarantee §14.5).
-
-The kinds of documents: how each is known, and which module reads it (guarantee §14.2).
-"""
+"""Files that clients upload (guarantee §14.5), and kinds of documents: how each is known and read (§14.2)."""
 
 from dataclasses import dataclass
 from datetime import datetime

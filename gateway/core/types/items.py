@@ -1,11 +1,8 @@
 """Items of a conversation, as OpenAI's Conversations API shows stored chat messages.
 
 A message of the assistant can be several items: its thoughts, its text, its tool calls. Their ids are made of the
-message's own, so that they stay the same, whatever else of the message is deleted.
-
-Tools of Responses that clients run and whose calls are items of their own: shells and patches (guarantee §1.11).
-
-The inner form has each as a function: its name is the tool's type, its arguments are what the call's item holds.
+message's own, so that they stay the same, whatever else of the message is deleted. Shells and patches, which clients
+run, are functions in the inner form: the name is the tool's type, the arguments what the item holds (§1.11).
 """
 
 import json

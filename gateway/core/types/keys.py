@@ -1,7 +1,4 @@
-"""A key of ours as the steps know it: whose it is, and what it may do (guarantee §12.1).
-
-Who may spend and ask how much: holders of budgets and limits, and what a request holds of them (guarantee §12.3).
-"""
+"""A key of ours as the steps know it (guarantee §12.1), holders of budgets, and what requests hold of these (§12.3)."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,5 @@
-"""What a conversation keeps of itself beyond its window: pinned messages, and summaries of old turns (guarantee §11.12,
-§11.13). What it is about, remembered things, is in `core/types/memory.py`.
-
-What conversations are about: files, orders, tickets, workflows, any thing with a type and an id (guarantee
-§11.14 to §11.17).
-"""
+"""What a conversation keeps beyond its window: pinned messages, summaries of old turns (guarantee §11.12, §11.13), and
+the things that it is about: any with a type and an id (guarantee §11.14 to §11.17)."""
 
 import hmac
 import unicodedata
@@ -40,8 +36,7 @@ class SummarySegment:
 
 @dataclass(frozen=True, slots=True)
 class OldMessage:
-    """A stored message that no summary covers, without its body; `weight` are the bytes that it takes in a window at
-    least."""
+    """A stored message that no summary covers, without its body; `weight`: bytes that it takes in a window at least."""
 
     message_id: str
     number: int
@@ -63,8 +58,7 @@ class UncoveredPath:
 
 @dataclass(frozen=True, slots=True)
 class NewSegment:
-    """A segment to be stored, made of the beginning of `uncovered`. `prompt_version` tells by which words it was asked
-    for."""
+    """A segment to be stored, made of the beginning of `uncovered`. `prompt_version`: by which words."""
 
     segment: SummarySegment
     uncovered: UncoveredPath
@@ -236,8 +230,7 @@ class ThingPage:
 
 @dataclass(frozen=True, slots=True)
 class SearchPhrases:
-    """What is looked for: runs of words that aliases may equal, and where something is searched for by hand single
-    words, too."""
+    """What is looked for: runs of words that aliases may equal, in searches by hand single words, too."""
 
     whole: tuple[str, ...]
     words: tuple[str, ...] = ()
@@ -257,11 +250,9 @@ def is_line(text: str, most: int) -> bool:
 
 
 def as_line(text: str, most: int) -> str:
-    """As much of a text as `is_line` allows."""
     kept = (" " if unicodedata.category(c) in NOT_IN_LINES else c for c in text[: 4 * most] if c not in TURNING)
     return " ".join("".join(kept).split())[:most].strip()
 
 
 def lookup_key(alias: str) -> str:
-    """The words by which an alias is found."""
     return " ".join(alias.split(" ", KEY_WORDS)[:KEY_WORDS])[:MAX_KEY_CHARS]

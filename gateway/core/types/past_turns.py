@@ -1,9 +1,5 @@
-"""Turns of a stored conversation as they are looked at again: what was said, who was asked, and what it took.
-
-What a tenant's own past is looked up for, and what of it is found (guarantee §10.12).
-
-Replays: turns of a conversation that are run anew on a branch of it (guarantee §11.18).
-"""
+"""Turns of a stored conversation as they are looked at again, what a tenant's past is searched for (guarantee §10.12),
+and replays: turns that are run anew on a branch (guarantee §11.18)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -35,7 +35,7 @@ CELLS_NAMED = re.compile(r"(?:'((?:[^']|'')+)'|([^!']+))![A-Z]{1,3}(\d{1,7})(?::
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
 GAP = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
 """The line between two stretches of an excerpt: `[…]`, or `[… line 350]` where the number of the line below it is known
-(`core.types.regions`)."""
+(`TextRegion`)."""
 Span = tuple[int, int]
 NOTE_START, LEFT_OUT_START, NOTE_END = "(Note: ", "(Not read: ", ")"
 NOTES = re.compile(r"(?:\n\((?:Note|Not read): [^\n]*\))+\s*\Z")

@@ -386,8 +386,7 @@ class OmittedRecords:
         self._calls, self._called, self._run = [], None, None
 
     def _is_told(self, record: ArtifactUsageRecord) -> bool:
-        """Whether the rule gives the record. Its source follows from the message and its call, as it did when the
-        record was made."""
+        """Whether the rule gives the record. Its source follows from message and call, as it did then."""
         if not record.standing or record.cache_hit or record.guarded or record.reason:
             return False
         name, _, count = record.artifact_id.partition("-")
@@ -417,8 +416,7 @@ class OmittedRecords:
 
 @dataclass(frozen=True, slots=True)
 class KeptUnlisted:
-    """What was left out of a bill up to here: the first messages of a conversation, and the record of each, None where
-    it has none."""
+    """What was left out of a bill up to here: the first messages of a conversation, and each one's record, if any."""
 
     messages: tuple[ConversationMessage, ...]
     records: tuple[ArtifactUsageRecord | None, ...]

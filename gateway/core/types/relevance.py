@@ -76,7 +76,7 @@ class SearchedSource:
 
     `label` is searched along with each passage: a tool's name with the arguments of its call, a document's title, a
     speaker. `number` is the index of its message in the conversation; attached documents come last. `excerpt_of` is the
-    digest of the large document of which it is parts (`core.types.regions`); "" if it is none. `named` are the lines
+    digest of the large document of which it is parts (`core.types.places`); "" if it is none. `named` are the lines
     of it that the question names; None: it is to be looked which.
     """
 

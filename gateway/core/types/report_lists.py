@@ -1,7 +1,5 @@
-"""Lists of conversations and of requests as pages and commands show them, newest first (guarantee §13.9).
-
-The outline of a stored conversation: its messages without what they say, as pages and commands show them.
-"""
+"""Lists of conversations and requests as pages and commands show them, newest first (guarantee §13.9), and outlines: a
+conversation's messages without what they say."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +22,7 @@ Direction = Literal["older", "newer"]
 
 @dataclass(frozen=True, slots=True)
 class RequestPosition:
-    """A place in an order of requests: microseconds since 1970, picodollars or milliseconds, and an id among those of
-    the same value."""
+    """A place in an order of requests: microseconds since 1970, picodollars or milliseconds, and an id among equals."""
 
     value: int
     id: str

@@ -1,5 +1,4 @@
-"""What one request leaves: its turn, its bill and its claim, committed as a whole (guarantee §3.6), and how these are
-read again."""
+"""What one request leaves: turn, bill and claim, committed as a whole (guarantee §3.6) and read again."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence

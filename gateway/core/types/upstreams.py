@@ -1,15 +1,9 @@
-"""Which deployments of a model a request may be asked at, and what becomes of each try (guarantee §12.5, §12.8).
+"""Which deployments a request may be asked at, what becomes of each try (guarantee §12.5, §12.8), what goes up and for
+whom, and by how much a model's count differs from ours (ADR 13).
 
-What is known of providers, as data: of the protocols that they are called in, of makers' models, and of who hands
-requests on to others. What an upstream tells of itself is not here, nor what an operator configures.
-
-Where a fact is used: `context/assembly/` (fields, breakpoints, translations), `context/tokens/` (pictures, pages),
-`context/` (files), `pipeline/` and `upstream/routing/`. Which fields of messages are a provider's own is in
+What is known of providers, as data: of protocols, of makers' models, and of who hands requests on. What an upstream
+tells of itself is not here, nor what an operator configures; which fields of messages are a provider's own is in
 `core/types/items.py`.
-
-What goes to an upstream, and for whom: a request of a model, and a call that is relayed.
-
-By how much a model's own count of tokens differs from the gateway's, learned from upstream's reports (ADR 13).
 """
 
 import re

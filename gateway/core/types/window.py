@@ -1,8 +1,4 @@
-"""What may be forwarded, and what was selected for the window, before it is worded.
-
-Documents that came more than once: as files of messages, attached, as PDFs that a model reads itself (guarantee
-§14.6).
-"""
+"""What may be forwarded, and what was selected for the window, before it is worded."""
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
@@ -273,8 +269,7 @@ class WindowInputs:
 
     @property
     def has_block(self) -> bool:
-        """Whether an earlier step forwarded the message that begins the current turn with a block, or otherwise not as
-        the client sent it."""
+        """Whether an earlier step forwarded the message that begins the turn with a block, or otherwise not as sent."""
         return bool(self.messages) and self.messages[self.current].rendered is not None
 
     @property

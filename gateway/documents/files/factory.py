@@ -17,7 +17,7 @@ from gateway.storage.encryption.columns import open_vault
 from gateway.storage.stored_files import DatabaseContents, FileRows
 from gateway.upstream.routing.router import ConfiguredRouter
 
-# Contents of files in a folder (adapter of `core.ports.documents.ContentStore`): one for each tenant, for owners alone.
+# Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.
 
 PIECE = 2**20
 LISTED = 1000
@@ -31,7 +31,7 @@ class DiskContents:
         self._folder = folder
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`core.ports.documents.ContentStore`). Under its name stands a whole content alone."""
+        """Keeps them (`core.ports.ContentStore`). Under its name stands a whole content alone."""
         path = self._folder / name
         part = path.with_name(f"{path.name}.part")
         try:
@@ -69,7 +69,7 @@ class DiskContents:
             raise StorageUnavailable("The content of the file cannot be deleted.") from error
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`core.ports.documents.ContentStore`); what was never finished, too."""
+        """What is kept, in batches (`core.ports.ContentStore`); what was never finished, too."""
         found = await asyncio.to_thread(self._list)
         for start in range(0, len(found), LISTED):
             yield found[start : start + LISTED]

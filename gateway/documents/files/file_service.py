@@ -267,7 +267,7 @@ class FileService:
 
 
 class CallersFiles:
-    """A caller's files: kept here, else those of the default upstream (a `core.ports.documents.FileStore`)."""
+    """A caller's files: kept here, else those of the default upstream (a `core.ports.FileStore`)."""
 
     def __init__(self, files: FileService, upstream: FileStore, serves: ServedTenants) -> None:
         self._files = files

@@ -26,23 +26,18 @@ class NoTelemetry:
     """Nothing is configured: every part that could be watched stays as it is."""
 
     def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> GatewayMetrics:
-        """The plain counts."""
         return GatewayMetrics(listed, now)
 
     def upstream(self, upstream: Upstream) -> Upstream:
-        """The same."""
         return upstream
 
     def http(self, pool: ConnectionPool) -> HttpUpstream:
-        """The plain one."""
         return HttpUpstream(pool)
 
     def passthrough(self, pool: ConnectionPool) -> PassthroughClient:
-        """The plain one."""
         return PassthroughClient(pool)
 
     def app(self, app: App) -> App:
-        """The same."""
         return app
 
     @property

@@ -101,7 +101,6 @@ class ToldMetrics(GatewayMetrics):
             self._instruments.first_chunks.record(seconds, {"model": self.label(model)})
 
     def billed(self, entry: LedgerEntry) -> None:
-        """A request has its bill."""
         super().billed(entry)
         used = entry.metadata.get("context_utilization") or {}
         if (share := share_of_window(used)) is not None:

@@ -89,7 +89,6 @@ class ModelCall:
         self._content = content
 
     async def answered(self, answer: JsonAnswer) -> JsonAnswer:
-        """The whole answer is there."""
         self.answer = answer.body
         self._ended()
         if self._content:
@@ -177,7 +176,6 @@ class RequestSpans:
         return call
 
     def billed(self, entry: LedgerEntry) -> None:
-        """The bill is there."""
         self._unbilled = False
         try:
             if self.span.is_recording():
@@ -195,7 +193,6 @@ class RequestSpans:
             self._calls[-1].span.set_attributes(of_usage(primary.usage) | of_cost(primary))
 
     def close(self) -> None:
-        """The request is over."""
         self._over = time.time_ns()
         if self._unbilled:
             asyncio.get_running_loop().call_later(BILL_SECONDS, self._give_up)

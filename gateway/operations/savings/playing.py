@@ -183,7 +183,6 @@ LINE_NUMBER = re.compile(r"(?m)^[ \t]*\d+(?:[→\t|:-]| ?\| ?)")
 
 
 def quoted(answer: Json) -> list[str]:
-    """What the tool calls of an answer quote."""
     found: list[str] = []
     for call in answer.get("tool_calls") or ():
         function = call.get("function") if isinstance(call, dict) else None
@@ -355,8 +354,7 @@ class ReplayClock:
 
 
 class ScriptedUpstream:
-    """Gives the answer that it is handed, with the usage that a provider's prompt cache would report (an
-    `Upstream`)."""
+    """Gives the answer that it is handed, with usage as a provider's prompt cache would report it (an `Upstream`)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -465,7 +463,6 @@ class SessionPlayer:
         return completion.cost or Decimal(0), net or Decimal(0)
 
     async def close(self) -> None:
-        """Lets go of the storage."""
         await self._gateway.close()
 
 

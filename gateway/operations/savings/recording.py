@@ -15,8 +15,7 @@ NOT_RECORDED = "(not recorded)"
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """A request of a session: its messages as the client would send them, the answer, and seconds since the session
-    began."""
+    """A request of a session: messages as its client would send them, the answer, seconds since the session began."""
 
     at: float
     messages: Sequence[Json]

@@ -20,15 +20,12 @@ class NoGuards:
         return RequestFeature()
 
     def upstream(self, upstream: Upstream) -> Upstream:
-        """The same."""
         return upstream
 
     def embedder(self, embedder: Embedder | None) -> Embedder | None:
-        """The same."""
         return embedder
 
     def passthrough(self, upstream: PassthroughClient) -> PassthroughClient:
-        """The same."""
         return upstream
 
 

@@ -33,7 +33,6 @@ class TextChunk(NamedTuple):
 
     @property
     def record(self) -> tuple[int, int]:
-        """The same for all pieces of one record of a text."""
         return self.origin, self.ordinal
 
 

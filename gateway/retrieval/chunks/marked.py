@@ -1,5 +1,4 @@
-"""Texts in which places are marked (`core.types.places`): what stands between two markers is cut by itself (guarantee
-§14.2)."""
+"""Texts with marked places (`core.types.places`): what stands between two markers is cut by itself (§14.2)."""
 
 import re
 from bisect import bisect_right
@@ -102,8 +101,7 @@ class MarkerHeadings:
         self._starts = [each.start for each in self._sections]
 
     def above(self, start: int) -> str:
-        """The markers that a place stands in, and the names of its columns, each on a line of its own; "" where they
-        begin."""
+        """The markers that a place stands in, and the names of its columns, a line each; "" where they begin."""
         number = bisect_right(self._starts, start) - 1
         if number < 0 or self._starts[number] == start or not self._sections[number].kind:
             return ""

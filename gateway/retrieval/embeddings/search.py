@@ -1,9 +1,5 @@
-"""Vectors of one request's texts: from the cache, or from the model until the deadline; and what is ranked by them.
-
-Background work for the next question: keeps new vectors, and makes those that are still missing.
-
-Relevance by words and by meaning, where an embedding model is configured.
-"""
+"""Vectors of one request's texts: from the cache, or from the model until the deadline; what is ranked by them beside
+words; and the background work that keeps and makes vectors for the next question."""
 
 import asyncio
 import contextlib

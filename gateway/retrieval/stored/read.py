@@ -148,7 +148,7 @@ class IndexedDocument:
 
 
 def wanted_terms(question: str, recent: Sequence[str]) -> dict[str, float]:
-    """The terms that are looked up, with their weights, as `retrieval.large` looks for them."""
+    """The terms that are looked up, with their weights, as `retrieval.question` looks for them."""
     lexicon = TermLexicon()
     terms: dict[str, float] = dict(borrowed_terms(question, recent, lexicon))
     terms |= {term: 1.0 for term, _ in lexicon.question(question)}

@@ -55,7 +55,6 @@ class SegmentMaker:
             raise IndexFailed(str(error)) from error
 
     def close(self) -> None:
-        """Ends the process."""
         process, self._process = self._process, None
         if process is None:
             return

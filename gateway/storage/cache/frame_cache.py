@@ -35,7 +35,6 @@ class FrameCache:
         return next(((n, value) for n, value in enumerate(found) if value and len(value) <= MAX_BYTES), own)
 
     async def keep(self, tenant: str, key: str, value: bytes) -> None:
-        """Keeps a frame."""
         if len(value) > MAX_BYTES:
             return
         if tenant not in self._kept:

@@ -29,7 +29,6 @@ class MemoryCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all keys and values."""
         return self._values.weight
 
     async def get(self, key: str) -> bytes | None:

@@ -1,7 +1,4 @@
-"""Deletes what one user said in a conversation (guarantee §13.7).
-
-Deletes what one person said, wherever it is kept (guarantee §13.7).
-"""
+"""Deletes what one person said, wherever it is kept (guarantee §13.7)."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -63,8 +60,7 @@ class PurgeLocation:
 
 @dataclass(frozen=True, slots=True)
 class PurgedConversation:
-    """What went of a conversation: all of it, or so many messages and documents. `groups` of the cache are to be
-    evicted."""
+    """What went of a conversation: all, or so many messages and documents. `groups`: of the cache, to be evicted."""
 
     whole: bool = False
     messages: int = 0

@@ -1,14 +1,7 @@
-"""Reads the texts of a tenant's conversations for a search, within a bound (guarantee §10.12).
+"""Reads stored conversations: texts for a search, within a bound (guarantee §10.12); what turns took (guarantee §6); a
+branch with its requests; outlines, for pages and commands.
 
-Small columns say which messages fit; bodies are read of those alone. What is too large by itself is passed over.
-
-What a conversation has taken so far: its turns, their tokens and cost (guarantee §6).
-
-Reads a branch of a conversation with the requests that made it, and what is stored of these.
-
-Reads outlines of conversations, and single requests with all that is stored of them, for pages and commands.
-
-Messages are read without what they say; only those of one page, and of the request that is looked at, are read whole.
+Small columns say which messages fit or are shown; bodies are read of those alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -402,8 +395,7 @@ class OutlineReader:
     async def frames(
         self, path: ConversationPath, requests: Sequence[tuple[str, str, Any]]
     ) -> list[PromptFrame | None]:
-        """What models had been sent of a branch: for each the model, the id of the answer, and when that was
-        committed."""
+        """What models had been sent of a branch: for each model, answer's id, and when that was committed."""
 
         def work(connection: sa.Connection) -> list[PromptFrame | None]:
             ids = {each.message.message_id for each in path.messages}

@@ -101,7 +101,6 @@ class ReplayStore:
         await self._set(replay_id, used_until=None)
 
     async def drop(self, replay_id: str) -> None:
-        """Forgets one of which nothing is done."""
         query = TABLE.delete().where(TABLE.c.id == replay_id, TABLE.c.at_id.is_(None))
         await self._transactions.run(lambda connection: connection.execute(query).rowcount, write=True)
 

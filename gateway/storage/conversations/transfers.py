@@ -1,7 +1,4 @@
-"""The rows of an imported conversation, under new ids, and the transaction that writes them.
-
-Exports a conversation as one document and imports it again (`docs/api.md`, Moving conversations).
-"""
+"""Exports a conversation as one document, and imports it under new ids (`docs/api.md`, Moving conversations)."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence

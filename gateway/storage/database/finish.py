@@ -68,8 +68,7 @@ def _move(connection: sa.Connection, after: str) -> tuple[int, str | None]:
 
 
 def _forget(connection: sa.Connection, after: str) -> tuple[int, str | None]:
-    """The same for what the version before noted of steps with their answers: all of it can be told from the
-    messages."""
+    """The same for what the version before noted of steps with answers: the messages tell all of it."""
     found = connection.execute(_NOTED, {"after": after, "limit": BATCH}).scalars().all()
     connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(found)).values(reasoning_events=None))
     return len(found), found[-1] if found else None

@@ -61,7 +61,6 @@ class SchemaState:
 
 
 def schema_state(connection: sa.Connection) -> SchemaState:
-    """The state of the schema."""
     revision = revision_of(connection)
     if revision is None or revision <= schema.REVISION:
         return SchemaState(revision)

@@ -1,7 +1,5 @@
 """SQLite: one connection on one thread, and what to do when its file is locked, full, spoilt or gone.
 
-Runs short transactions: SQLite on a thread of its own, PostgreSQL over asyncpg. The queries are the same functions.
-
 A query is a plain function of a SQLAlchemy `Connection`. So one transaction costs one hop to SQLite's thread, not one
 for each statement, and PostgreSQL runs the very same code under SQLAlchemy's greenlet bridge.
 """
@@ -80,8 +78,7 @@ _SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_siz
 
 @dataclass(frozen=True, slots=True)
 class _WaitingTransaction:
-    """A transaction that another process's lock keeps out. `outcome` gets its result, until `deadline` on the
-    monotonic clock."""
+    """A transaction that another process's lock keeps out. `outcome` gets its result, until `deadline` (monotonic)."""
 
     work: Work[Any]
     begin: str

@@ -1,14 +1,9 @@
-"""The columns that hold what people and models wrote, as SQLAlchemy knows them.
+"""What people and models wrote, sealed: AES-256-GCM, under a key of its own for each column (ADR 30). A sealed text
+says by its beginning under which key. Its column and row are authenticated with it, so that it opens nowhere else.
 
 The one seam between rows and keys: a statement of SQLAlchemy's, and those that go by the driver
-(`database.transactions`), convert the values of such a column as its type says. Without keys the type is a text like
-any other. With keys a statement that reads one reads its row's id with it, and one that writes it has to name it
-(`for_row`).
-
-Seals and opens what people and models wrote: AES-256-GCM, under a key of its own for each column (ADR 30).
-
-A sealed text says by its beginning that it is one and under which key. Its column and its row are authenticated with
-it, so that it opens nowhere else.
+(`database/transactions.py`), convert the values of such a column as its type says. With keys a statement that reads one
+reads its row's id with it, and one that writes it has to name it (`for_row`).
 """
 
 import base64
@@ -51,7 +46,6 @@ class KeyVault:
 
     @property
     def key_ids(self) -> tuple[str, ...]:
-        """The ids of all keys, the current one first."""
         first = (self.current,) if self.current is not None else ()
         return (*first, *(each for each in self._keys if each != self.current))
 

@@ -1,12 +1,8 @@
-"""Seals what is stored already: plain rows, and those under keys of before (`gateway encrypt`).
+"""Seals what is stored already: plain rows, and those under keys of before (`gateway encrypt`), in small transactions
+beside a running server. What is under the current key is passed over, so that it may be cut off at any time.
 
-In small transactions beside a running server. What is under the current key is passed over, so that it may be cut off
-at any time and goes on where it was.
-
-Which keys the storage's content has been sealed under, as the storage itself notes it (guarantee §12.11).
-
-Each id is noted before anything is sealed under its key, and stays until nothing is under it any more. So a process
-that lacks a key is told at its start, and serves nothing that it cannot read.
+Each key's id is noted in the storage before anything is sealed under it, and stays until nothing is (guarantee §12.11).
+So a process that lacks a key is told at its start, and serves nothing that it cannot read.
 """
 
 import asyncio
@@ -55,7 +51,6 @@ async def note_key(transactions: DatabaseTransactions) -> None:
 
 
 def noted_keys(connection: sa.Connection) -> set[str]:
-    """The ids that are noted."""
     names = connection.execute(sa.select(SECRETS.c.name).where(SECRETS.c.name.startswith(NOTED))).scalars()
     return {name.removeprefix(NOTED) for name in names}
 
@@ -112,7 +107,6 @@ class StaleRows:
 
 
 def contents() -> list[_ContentColumns]:
-    """All tables with content."""
     found = []
     for table in schema.metadata.sorted_tables:
         columns = tuple(each for each in table.columns if isinstance(each.type, SealedText))

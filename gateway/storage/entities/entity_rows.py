@@ -122,7 +122,6 @@ def alias_rows(vault: KeyVault | None, row: dict[str, Any]) -> list[dict[str, An
 
 
 def insert_things(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Inserts rows of places that are new."""
     for start in range(0, len(rows), BATCH):
         page = rows[start : start + BATCH]
         INSERT_THINGS(connection, page)

@@ -1,9 +1,5 @@
-"""Finds where a resend continues a stored conversation, by index, however long that is (ADR 8).
-
-Walks from a stored message towards the first of its chain, in one recursive query.
-
-Chain digests of stored messages and their links (ADR 8), for messages that were imported or follow a deleted one.
-"""
+"""Finds where a resend continues a stored conversation, by index and one recursive query, however long that is; chain
+digests and links of messages that were imported or follow a deleted one (ADR 8)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

@@ -163,7 +163,6 @@ class PathCache:
             self._also_forget()
 
     def expire(self) -> None:
-        """Drops what nobody has asked for in time."""
         with self._lock:
             self._paths.expire()
 

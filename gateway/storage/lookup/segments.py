@@ -1,6 +1,5 @@
-"""Reads the summaries of old turns that hold on a path, and what of it none of them covers (guarantee §11.13).
-
-What stays in every window of a conversation: pinned messages, and system messages amid it (ADR 20, ADR 22).
+"""Summaries of old turns that hold on a path, and what none of them covers (guarantee §11.13); pinned messages, and
+system messages amid a path (ADR 20, ADR 22).
 
 Pins are rows of their own, so that a stored message never changes; `conversations.pins` says how many there are. System
 messages are found by an index of them alone. Where all of a path was read and nothing is pinned, this costs nothing.

@@ -1,16 +1,9 @@
-"""How sums are worded in SQL, over the daily roll-ups and over the ledger itself; exact in both databases.
+"""What bills add up to, by any groups (guarantee §13.1): whole days from the roll-ups; the rest, and what these do not
+tell apart (conversations, hours, minutes), from the ledger. Exact in both databases: SQLite breaks off a sum that
+leaves 64 bits, so the halves of a figure are added up apart there.
 
-SQLite breaks off a sum that leaves 64 bits. There the halves of a figure are added up apart, and joined in Python.
-
-What bills add up to, by any groups (guarantee §13.1): whole days from the roll-ups, the rest from the ledger.
-
-What the roll-ups do not tell apart, conversations, hours and minutes, is read from the ledger.
-
-Whether the sums that are kept are those of the ledger: the daily roll-ups, and the sums of conversations (§13.1);
-and the end of an upgrade, which makes them so.
-
-A day, and some hundred conversations, are compared in one statement each: it sees one state of the storage, so that
-what a server writes meanwhile is on both sides or on neither.
+Whether the kept sums are the ledger's: a day, and some hundred conversations, are compared in one statement each, which
+sees one state of the storage.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping

@@ -46,7 +46,6 @@ class ConnectionPool:
 
     @property
     def size(self) -> int:
-        """How many connections are open or being opened."""
         return len(self._open) + self._opening
 
     async def take(

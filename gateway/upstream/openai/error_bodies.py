@@ -1,11 +1,5 @@
-"""What a provider's error body says: its message, its status, and whether the window is exceeded (guarantee §7).
-
-An upstream's error answers as the gateway's errors (guarantee §7).
-
-What a provider's error body says (its message, its code, that the window is exceeded) is read in `error_bodies`.
-
-Server-sent events as the HTML standard defines them: any line ending, comments, fields, several `data` lines.
-"""
+"""An upstream's error answers as the gateway's errors: message, code, and whether the window is exceeded (guarantee
+§7). Server-sent events as the HTML standard defines them: any line ending, comments, fields, several `data` lines."""
 
 import re
 from collections.abc import Mapping

@@ -1,12 +1,9 @@
-"""Windows and prices that nobody configured and LiteLLM's map does not have: the model's own upstream is asked. What it
-says where it refuses counts, too.
+"""Windows and prices that nobody configured and LiteLLM's map does not have: the model's own upstream is asked, at the
+first request for it and with the key of that. The request waits a little; whatever comes of it, it goes on. What an
+upstream says where it refuses counts, too.
 
-It is asked at the first request for such a model, with the key of that request. The request waits a little; whatever
-comes of it, it goes on. So a local server is managed by its address alone.
-
-What servers say of their models, read with suspicion: a figure that cannot be is as good as none.
-
-The shapes are those of vLLM, llama.cpp, Ollama, LM Studio, OpenRouter, Groq, Mistral, Together and SambaNova.
+Figures that cannot be are as good as none. The shapes are those of vLLM, llama.cpp, Ollama, LM Studio, OpenRouter,
+Groq, Mistral, Together and SambaNova.
 """
 
 import asyncio

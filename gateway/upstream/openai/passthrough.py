@@ -1,11 +1,8 @@
-"""A provider's other endpoints, passed on byte by byte (guarantee §1).
+"""A provider's other endpoints, passed on byte by byte (guarantee §1), and what is read of bodies that flow by: who
+asks which model for what, and what it took (guarantee §13.8).
 
-What is kept of a body that only flows by, so that a few of its members can be read afterwards (guarantee §13.8).
-
-A short body is kept whole; of a longer one its beginning and its end, by reference as they passed. Where a member
-stands is reckoned by counting brackets from the nearer end: what lies between need not be known.
-
-What the bodies of a relayed call tell of it: who asks which model for what, and what it took (guarantee §13.8).
+A short body is kept whole; of a longer one its beginning and its end, by reference. Where a member stands is reckoned
+by counting brackets from the nearer end: what lies between need not be known.
 """
 
 import asyncio

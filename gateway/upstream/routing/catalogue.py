@@ -1,9 +1,5 @@
-"""Prices and windows out of LiteLLM's map, read from its wheel without importing it (that costs seconds and 170 MB).
-
-Providers by LiteLLM's names: whose protocol is OpenAI's, which are called through litellm, which not at all.
-
-The names are written down here since litellm, which knows them too, takes seconds to import.
-"""
+"""Prices and windows out of LiteLLM's map, and providers by its names: whose protocol is OpenAI's, which are called
+through litellm, which not at all. Read or written down here, since to import litellm costs seconds and 170 MB."""
 
 import functools
 import importlib.util

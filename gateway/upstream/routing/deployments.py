@@ -1,9 +1,5 @@
-"""An entry of `model_list` as the deployment that calls go to.
-
-Entries of `model_list` that have one name, as a group of deployments (guarantee §12.5).
-
-In which order the deployments of a group are tried: a pure function of facts (guarantee §12.5).
-"""
+"""Entries of `model_list` as deployments that calls go to, in groups of one name, and the order in which those of a
+group are tried: a pure function of facts (guarantee §12.5)."""
 
 import math
 from collections import Counter
@@ -161,7 +157,6 @@ class ModelGroups:
 
     @property
     def names(self) -> list[str]:
-        """Configured model names, in their order; patterns are none."""
         return list(self._by_name)
 
     def find(self, model: str) -> Group:

@@ -1,12 +1,9 @@
-"""How the deployments of `model_list` are, as far as this process has seen (guarantee §12.8).
+"""How the deployments of `model_list` are, as far as this process has seen (guarantee §12.8), what an error says of the
+one that gave it, and whether another try is worthwhile (guarantee §12.6).
 
 A breaker for each: failures make it rest, ever longer while it goes on failing; when a rest is over one request tries
 it, and the others go elsewhere until that one has an answer. Replicas learn by themselves: what one cannot reach may
 well be there for the others. It is asked and told on the event loop alone.
-
-What an error says of the deployment that gave it (guarantee §12.8).
-
-Whether another try of a failed call is worthwhile (guarantee §12.6). Pure, but for the budget, which counts.
 """
 
 import math

@@ -36,11 +36,7 @@ class Client:
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def post(self, body: bytes, expected: int = 200) -> Any:
-        """The answer's JSON.
-
-        Raises:
-            RuntimeError: another status than expected.
-        """
+        """The answer's JSON. Raises RuntimeError: another status than expected."""
         self._connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
         answer = self._connection.getresponse()
         text = answer.read()

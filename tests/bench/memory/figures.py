@@ -44,10 +44,7 @@ def faster(with_cache: Sequence[float], without: Sequence[float]) -> float:
 
 def overhead(on: Sequence[float], off: Sequence[float], trip: Sequence[float]) -> float:
     """How much more the median request takes of the gateway's time with storing on: 1.0 is twice as much.
-
-    Args:
-        trip: the same requests without the gateway, which are in both.
-    """
+    `trip`: the same requests without the gateway, which are in both."""
     own = median(off) - median(trip)
     return (median(on) - median(off)) / own if own > 0 else float("inf")
 

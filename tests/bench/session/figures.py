@@ -60,12 +60,9 @@ def prompts(
     forwarded: Sequence[Sequence[Json]], new: Sequence[Sequence[Json]], window: int | None, count: PromptCount
 ) -> list[Prompt]:
     """The prompts of a session's requests, in order.
-
-    Args:
-        new: what the client added to the conversation before each request, answers included.
-        window: tokens that may be forwarded; None: as many as there are.
-        count: tokens of one message; tools are the same in all requests and left out.
-    """
+    `new`: what the client added to the conversation before each request, answers included; `window`: tokens that may be
+    forwarded; None: as many as there are; `count`: tokens of one message; tools are the same in all requests and left
+    out."""
     found: list[Prompt] = []
     before: Sequence[Json] = ()
     for messages, added in zip(forwarded, new, strict=True):

@@ -11,10 +11,7 @@ RECALL_SHARE, RECALL_TOKENS = 0.07, 300
 
 
 def check(seen: Seen, before: Seen | None) -> None:
-    """
-    Args:
-        before: the request before in the same branch, to the same model.
-    """
+    """`before`: the request before in the same branch, to the same model."""
     if before is None or not must_stay(seen, before):
         return
     if summaries_of(seen) != summaries_of(before):  # its turns leave when a summary is first shown (guarantee §3.11)
@@ -61,9 +58,6 @@ def left_steps(seen: Seen) -> set[int]:
 
 
 def check_left(seen: Seen, left: set[int]) -> None:
-    """
-    Args:
-        left: what had left its turn in earlier requests of the same branch.
-    """
+    """`left`: what had left its turn in earlier requests of the same branch."""
     back = sorted(left.intersection(seen.indexes))
     hold("I2 left", not back, f"messages {back} had left their turn, and are forwarded again")

@@ -35,10 +35,7 @@ class Item:
 
 def split(message: Json) -> tuple[list[Item] | None, str | list[Json]]:
     """The items of the block at a message's head (None: it has none), and the content without it.
-
-    Raises:
-        Broken: the block is none: delimiters in it are not escaped, or something stands between its items.
-    """
+    Raises Broken: the block is none: delimiters in it are not escaped, or something stands between its items."""
     content = message["content"]
     text = content if isinstance(content, str) else (content[0].get("text") or "" if content else "")
     opening = OPENING.match(text)
@@ -56,11 +53,7 @@ def split(message: Json) -> tuple[list[Item] | None, str | list[Json]]:
 
 
 def file_in_place(text: str) -> str:
-    """The item of a file that is shown as text in its place.
-
-    Raises:
-        Broken: it is not marked as data.
-    """
+    """The item of a file that is shown as text in its place. Raises Broken: it is not marked as data."""
     opening = OPENING.match(text)
     marked = opening is not None and "data, not instructions" in opening.group(0) and text.endswith(FILE_END)
     hold("I6", marked, f"a file that is not marked as data: {text[:120]!r}")

@@ -22,9 +22,6 @@ def plain(text: str) -> str:
 
 
 def check(text: str) -> None:
-    """
-    Raises:
-        Broken: something in a text that is shown as data is not escaped.
-    """
+    """Raises Broken: something in a text that is shown as data is not escaped."""
     raw = DELIMITER.search(text) or LABEL.search(text)
     hold("I6", raw is None, f"not escaped: {text[raw.start() :][:40]!r}" if raw else "")

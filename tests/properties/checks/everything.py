@@ -14,13 +14,8 @@ def check_answer(
     figures: Json,
     standing: dict[int, list[Json]] | None = None,
 ) -> Seen:
-    """
-    Args:
-        standing: what was forwarded before, in every form, for each of `originals`.
-
-    Raises:
-        Broken: what was forwarded breaks an invariant.
-    """
+    """`standing`: what was forwarded before, in every form, for each of `originals`.
+    Raises Broken: what was forwarded breaks an invariant."""
     rest, remembered = memory.taken_out(forwarded)
     seen = Seen(case, originals, rest, figures, standing=standing or {}, memory=remembered)
     window.check(seen)

@@ -13,10 +13,7 @@ SUMMARY = re.compile(r'<turns_summary id="([^"<>]*)"')
 
 def taken_out(forwarded: list[Json]) -> tuple[list[Json], Json | None]:
     """The messages without the memory message, and that message.
-
-    Raises:
-        Broken: there are several, or it stands elsewhere.
-    """
+    Raises Broken: there are several, or it stands elsewhere."""
     places = [i for i, m in enumerate(forwarded) if m["role"] == "user" and OPENING.match(text_of(m["content"]))]
     if not places:
         return forwarded, None

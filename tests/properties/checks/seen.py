@@ -20,10 +20,7 @@ class Broken(Exception):
 
 
 def hold(name: str, condition: object, what: str) -> None:
-    """
-    Raises:
-        Broken: the condition does not hold.
-    """
+    """Raises Broken: the condition does not hold."""
     if not condition:
         raise Broken(name, what)
 

@@ -118,10 +118,7 @@ def _is_of(message: Json, original: Json) -> None:
 
 
 def check_pairs(messages: list[Json]) -> None:
-    """
-    Raises:
-        Broken: a call without all of its results behind it, or a result without its call.
-    """
+    """Raises Broken: a call without all of its results behind it, or a result without its call."""
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":

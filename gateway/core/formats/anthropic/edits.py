@@ -1,13 +1,10 @@
 """`context_management.edits`: what a client wants cleared, as far as the gateway's own window does it (guarantee §10).
+Above the tokens that an edit names, the window makes room as it always does. Tool uses and thoughts that edits name are
+taken out of what goes up (guarantee §10.15).
 
-Above the tokens that an edit names, the window makes room as it always does: tool results are reduced, old ones first.
-
-Tool uses and thoughts that a client's edits name, taken out of what goes up (guarantee §10.15).
-
-Compaction blocks of the gateway's: made in front of an answer, and taken back in place of all before them.
-
-One holds in `content` an extract of what was said, for whoever reads it, and sealed in `encrypted_content` what it
-stands for: a place in a stored conversation, or that extract. A block of another maker is left as it is.
+Compaction blocks of the gateway's are made in front of an answer, and taken back in place of all before them. One holds
+in `content` an extract of what was said, for whoever reads it, and sealed in `encrypted_content` what it stands for: a
+place in a stored conversation, or that extract. A block of another maker is left as it is.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,8 @@
-"""The chunks of a completion as the events of a message of Anthropic's (ADR 27).
+"""Chunks of a completion as events of a message of Anthropic's, and the other way round (ADR 27); errors in Anthropic's
+shape (guarantee §7).
 
-Errors in Anthropic's shape: `{"type": "error", "error": {"type", "message"}, "request_id"}` (guarantee §7).
-
-Answers of those who speak Anthropic's API, as a reader of that API alone can take them: LiteLLM drops arguments that
-stand where a call begins, and gives up where usage is missing (guarantee §1.9).
-
-The events of a message of Anthropic's as chunks of a completion (ADR 27).
+Answers of those who speak Anthropic's API are mended for readers of that API alone: LiteLLM drops arguments that stand
+where a call begins, and gives up where usage is missing (guarantee §1.9).
 """
 
 import re

@@ -1,10 +1,6 @@
-"""What Anthropic's blocks are to an upstream that knows chat completions alone (ADR 27).
-
-What signed thoughts are bound to: everything that stands before them (guarantee §10.10).
-
-Anthropic checks that system, tools and messages before a thought are those under which it was made, and refuses a
-request where they are not. Marks of its cache are no part of that.
-"""
+"""What Anthropic's blocks are to an upstream that knows chat completions alone (ADR 27), and what signed thoughts are
+bound to (guarantee §10.10): Anthropic refuses a request where system, tools and messages before a thought are not those
+under which it was made. Marks of its cache are no part of that."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A request of Anthropic's Messages as one of chat completions, and what a chat has no words for (ADR 27).
 
-Anthropic's messages as chat messages: each block where a chat has it, others verbatim (ADR 27).
-
 A user's block that a chat has no words for stays in the content as a part `native_block`. An answer's blocks stand on
 the assistant's message: thoughts in `thinking_blocks`, text in `content`, calls in `tool_calls`; where that is not all,
 or not in their order, all of them as they came in `native_blocks`.

@@ -1,11 +1,5 @@
-"""A completion as a message of Anthropic's (ADR 27).
-
-A message of Anthropic's as a completion of the inner form (ADR 27).
-
-Chat messages as Anthropic's: roles that take turns, results right behind their calls, thoughts first (ADR 27).
-
-A chat of the inner form as a request of Anthropic's Messages (ADR 27).
-"""
+"""Chats of the inner form as requests of Anthropic's Messages (roles that take turns, results right behind their calls,
+thoughts first), and completions as messages and back (ADR 27)."""
 
 import base64
 import binascii
@@ -179,8 +173,7 @@ def arguments_of(text: Any) -> Json:
 
 
 def usage_of(usage: Any) -> Json | None:
-    """Usage by a chat's names, with LiteLLM's for what was read from the cache and written to it. None where there is
-    none."""
+    """Usage by a chat's names, with LiteLLM's for what was read from the cache and written to it; None: none."""
     if not isinstance(usage, dict):
         return None
     read, written = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))

@@ -217,8 +217,7 @@ def _stem_of(item: Item) -> str | None:
 
 
 def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None:
-    """Adds a text to a message in place: to its text with what stands between them, else as parts. All that is refused
-    is one refusal."""
+    """Adds a text to a message in place: to its text with what stands between, else as parts. Refusals become one."""
     before, said = answer.get("content"), content.get("content")
     cited = [*(answer.get("annotations") or ()), *(content.get("annotations") or ())]
     told = [

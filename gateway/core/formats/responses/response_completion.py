@@ -1,9 +1,4 @@
-"""A response as a chat completion of the inner form; its events are read in `response_chunks`.
-
-An answer of the inner form as a response.
-
-A stored completion as a response: what is kept of its request, what it is shown as, and what its request brought.
-"""
+"""Responses as completions of the inner form, and back; stored ones, too. Events are read in `response_chunks`."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -57,7 +57,6 @@ class OpenItem:
         raise NotImplementedError
 
     def begin(self, index: int) -> Events:
-        """Its first event."""
         self.index = index
         return [{"type": "response.output_item.added", "output_index": index, "item": self.first()}]
 
@@ -74,7 +73,6 @@ class OpenItem:
         return []
 
     def event(self, kind: str, **fields: Any) -> Json:
-        """An event of this item."""
         return {"type": f"response.{kind}", "item_id": self.item_id, "output_index": self.index, **fields}
 
 
@@ -240,8 +238,7 @@ def _token(token: Json) -> Json:
 
 
 class ToolCallItem(OpenItem):
-    """A call of a tool that the client runs. Those that have items of their own come whole: no events tell of their
-    pieces."""
+    """A call of a tool that the client runs. Those of types of their own come whole: no event tells of pieces."""
 
     def __init__(self, stem: str, call_id: str, before: int, name: Json, kind: str) -> None:
         """`name`: the tool's, and its namespace if it has one. `kind`: the type of the item."""

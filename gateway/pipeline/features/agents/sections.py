@@ -1,10 +1,6 @@
-"""What an agent reads in place of the messages: the sections that its assembler words (guarantee §11.2, §11.3).
-
-The assemblers: they word team task, context and message as each type of agent expects them (guarantee §11.2).
-
-A section whose body is empty is not emitted. Third parties add types by entry points of the group
-`context_gateway.assemblers`.
-"""
+"""What an agent reads in place of the messages: sections that its assembler words of team task, context and message
+(guarantee §11.2, §11.3). One whose body is empty is not emitted. Third parties add types by entry points of the group
+`context_gateway.assemblers`."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

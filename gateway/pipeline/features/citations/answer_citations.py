@@ -44,7 +44,7 @@ class SentArtifact:
     Attributes:
         summarized: it was sent a summary of it, in other words.
         original: the content is the original one, so that its characters can be told.
-        excerpt: the content is parts of a large document (`core.types.regions`).
+        excerpt: the content is parts of a large document (`core.types.places`).
     """
 
     artifact_id: str

@@ -134,8 +134,7 @@ def _arguments(call: dict[str, Any]) -> tuple[str, str] | str:
 def _fitted(
     passages: Sequence[PassageCandidate], quotable: list[TranscriptMessage], count: Callable[[str], int], room: int
 ) -> str:
-    """As many of the passages as have room, the first first; the beginning of the first, if it has none itself; "" if
-    not even that has."""
+    """The passages that have room, the first first; the beginning of the first, if it has none; "" if not even that."""
     taken: list[PassageCandidate] = []
     free = room
     for each in passages:

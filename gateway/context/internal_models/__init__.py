@@ -1,1 +1,0 @@
-"""Calls of planner and summarizer: made, limited, billed."""

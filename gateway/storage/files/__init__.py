@@ -1,1 +1,0 @@
-"""Files of our own in the database: their rows, and contents in pieces."""
