@@ -42,6 +42,7 @@ from gateway.core.clock import SystemClock, fewest_days
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import WRITE_SECONDS, SharedCounts
+from gateway.core.instrumentation.refusals import RefusedRequests
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Clock, Upstream
 from gateway.core.scheduler import Scheduler
@@ -311,6 +312,7 @@ class Gateway:
         )
         self.attachments = AttachmentEndpoints(records, auth)
         self.window = ConversationContext(records, auth)
+        self.refused = RefusedRequests()
         self.observed = ObservedParts(
             metrics=self.metrics,
             paths=self.paths,
@@ -322,6 +324,7 @@ class Gateway:
             hooks=self.hooks,
             resting=self.rest,
             deployments=self.router.health,
+            refused=self.refused,
         )
         self.statistics = StatisticsEndpoint(self.observed, auth, settings)
         self.stored = ClassicStorage(self.things, records, store, self.paths, self.resends)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   gateway serve                                  run it; without a configuration on SQLite, at 127.0.0.1:8000
   gateway init && gateway check                  write a config.yaml that explains itself; check it
+  gateway config                                 what is set, and where
   gateway requests --since 24h --status failed   which requests failed, and why
   gateway show req_...                           one request explained
   gateway costs --by user --since 7d             what each user cost
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _from_litellm(given, options)
         settings = load_settings(path, environ, overrides)
         is_replay = options.run is _savings and options.replay
-        if options.run not in (_serve, _check) and not is_replay and not settings.storage_is_named:
+        if options.run not in (_serve, _check, _config) and not is_replay and not settings.storage_is_named:
             text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"
             print(f"{text}: another is named by --config or GATEWAY_STORAGE_URL", file=sys.stderr)
         run: int = options.run(settings, options)
@@ -90,6 +91,13 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--from-litellm", metavar="FILE", help=taking)
     check.add_argument("--output", metavar="FILE", help="with --from-litellm: where to (default: standard output)")
     check.set_defaults(run=_check)
+    shown = commands.add_parser("config", help="each setting in force, and where it comes from")
+    shown.add_argument("name", nargs="?", metavar="NAME", help="those of this section, or this setting")
+    shown.add_argument("--all", action="store_true", help="also those that have their defaults")
+    forms = shown.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="as one JSON object")
+    forms.add_argument("--csv", action="store_true", help="one line of CSV for each")
+    shown.set_defaults(run=_config)
     init = commands.add_parser("init", help="write a commented configuration")
     init.add_argument("file", nargs="?", metavar="FILE", default="config.yaml", help="where to (default: %(default)s)")
     init.set_defaults(run=_init)
@@ -128,7 +136,21 @@ def parser() -> argparse.ArgumentParser:
     importing.set_defaults(run=_import)
     trails = _add_trail(commands)
     looks = (*looks, purge, encrypting)
-    for command in (serve, migrate, check, *keys, *files, audit, costs, saved, *looks, export, importing, *trails):
+    for command in (
+        serve,
+        migrate,
+        check,
+        shown,
+        *keys,
+        *files,
+        audit,
+        costs,
+        saved,
+        *looks,
+        export,
+        importing,
+        *trails,
+    ):
         command.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
     return parser
 
@@ -329,6 +351,12 @@ def _check(settings: "Settings", options: argparse.Namespace) -> int:
     from gateway.operations.check import check
 
     return _report(check(settings))
+
+
+def _config(settings: "Settings", options: argparse.Namespace) -> int:
+    from gateway.operations.config_command import config
+
+    return _piped(lambda: config(settings, options, _environment(), sys.stdout, sys.stderr))
 
 
 def _keys(settings: "Settings", options: argparse.Namespace) -> int:

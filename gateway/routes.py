@@ -43,7 +43,9 @@ def create_app(settings: Settings, draining: ShutdownState | None = None, shared
     origins = settings.server.cors_origins
     if operators_keys(settings) and settings.auth.mode != "open":
         app = OriginCheck(app, origins)
-    served = EdgeMiddleware(CorsPreflights(app, origins) if origins else app, draining, gateway.metrics)
+    served = EdgeMiddleware(
+        CorsPreflights(app, origins) if origins else app, draining, gateway.metrics, gateway.refused, gateway.clock
+    )
     traced = gateway.telemetry.app(served)
     return CrossOrigin(traced, origins) if origins else traced
 
@@ -144,6 +146,7 @@ def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:
         identity=gateway.identity,
         keys=gateway.key_endpoints,
         files=gateway.kept_files,
+        replays=gateway.replays,
         serves=gateway.serves,
     )
 

@@ -27,6 +27,7 @@ from gateway.api.server.fast_router import (
     Send,
     answer_headers,
     as_gateway_error,
+    note_caller,
     note_fault,
     send_json,
     send_json_bytes,
@@ -227,9 +228,11 @@ class CompletionHandler:
         at, started = self.clock.now(), self.clock.monotonic()
         key, brings_key = keyed(scope), caller is None
         caller = caller or await self._auth.caller(scope)
+        facts = scope["gateway"]
+        note_caller(facts, caller)
         with self._large_bodies.place(caller.tenant) as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
-            facts, client = scope["gateway"], scope.get(CLIENT)
+            client = scope.get(CLIENT)
             has_left = stays if client is None else client.has_left
             arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts, has_left)
             request = await self._read(raw, scope, caller, arrival, dialect)
@@ -285,7 +288,7 @@ class CompletionHandler:
                 return instead
         if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
             raise StorageUnavailable("The storage cannot be reached.")
-        scope["gateway"].update(model=request.model, stream=request.stream, tenant=caller.tenant)
+        scope["gateway"].update(model=request.model, stream=request.stream)
         if not request.store:
             scope["gateway"]["store"] = False
         if request.agent is not None:

@@ -14,6 +14,7 @@ from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Unauthorized
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
+from gateway.core.instrumentation.refusals import RefusedRequests
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import ClaimingCache
 from gateway.documents.file_reader import FileReader
@@ -38,6 +39,7 @@ class ObservedParts:
     hooks: TelemetryHooks
     resting: PlannerCooldown
     deployments: HealthWatch
+    refused: RefusedRequests
 
     def snapshot(self) -> MetricCounts:
         """A copy of the counts, for another thread, with those that these parts count themselves."""

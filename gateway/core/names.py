@@ -52,6 +52,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join([', '.join(found[:-1]), found[-1]] if found[1:] else found)}?"
 
 
+SECRET_PARAMETERS = ("password", "passfile", "sslpassword")
+"""Of a database's address."""
 OWN_FIELDS = ("conversation", "attachments", "context", "agent", "memory")
 """The gateway's own of a request (guarantee §2)."""
 ELSEWHERE = {

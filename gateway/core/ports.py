@@ -1,26 +1,29 @@
 """The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`,
 `documents/files/`, `retrieval/embeddings/` and `context/`."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway.core.types.agents import InternalAnswer, InternalRequest
-from gateway.core.types.chat import JsonAnswer, ModelDeployment, RequestCaller, StoredFile, StreamOpener
-from gateway.core.types.conversation import (
-    ConversationRef,
-    EarlierMessages,
-    HistoryLookup,
-    MessageParts,
-    StoredConversation,
-)
-from gateway.core.types.keys import AccountLease, RateWindow, SpendingAccount
-from gateway.core.types.large import LargeIndex
-from gateway.core.types.places import RegionPlace, TextRegion
-from gateway.core.types.relevance import EmbeddingTariff, TextEmbeddings
-from gateway.core.types.upstreams import CallScope, ModelCalibration, UpstreamRequest
+if TYPE_CHECKING:
+    from gateway.core.types.agents import InternalAnswer, InternalRequest
+    from gateway.core.types.chat import JsonAnswer, ModelDeployment, RequestCaller, StoredFile, StreamOpener
+    from gateway.core.types.conversation import (
+        ConversationRef,
+        EarlierMessages,
+        HistoryLookup,
+        MessageParts,
+        StoredConversation,
+    )
+    from gateway.core.types.keys import AccountLease, RateWindow, SpendingAccount
+    from gateway.core.types.large import LargeIndex
+    from gateway.core.types.places import RegionPlace, TextRegion
+    from gateway.core.types.relevance import EmbeddingTariff, TextEmbeddings
+    from gateway.core.types.upstreams import CallScope, ModelCalibration, UpstreamRequest
 
 Spans = Callable[[str], AbstractContextManager[Any]]
 """Marks a step of a request, as in `with spans("rebuild"):`. Where nothing is traced, it is `contextlib.nullcontext`.

@@ -32,7 +32,7 @@ from gateway.core.types.report_lists import (
 from gateway.core.types.turn import TurnStatus
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import sealing
-from gateway.storage.reports.found_requests import find_requests, named_things, read_speed
+from gateway.storage.reports.found_requests import find_requests, named_things, read_speeds
 from gateway.storage.reports.request_list import list_conversations, read_request
 
 NAMES = ("model", "key", "user", "agent", "endpoint", "conversation", "text")
@@ -194,9 +194,9 @@ class RequestSearch:
                 return
             query = replace(query, at=found.older)
 
-    async def speed(self, tenant: str | None, since: datetime) -> RequestSpeed | None:
-        """How long requests took that have come since then; None where there are none."""
-        return await self._transactions.run(partial(read_speed, tenant=tenant, since=since))
+    async def speeds(self, tenant: str | None, since: datetime) -> Mapping[str | None, RequestSpeed]:
+        """How long requests took that have come since then, by model, and of all under None."""
+        return await self._transactions.run(partial(read_speeds, tenant=tenant, since=since))
 
     async def is_sealed(self) -> bool:
         """Whether texts are encrypted: nobody can look for them."""

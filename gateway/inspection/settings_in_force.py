@@ -10,9 +10,7 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.core import jsons
 from gateway.core.config.settings import SECTIONS, Settings
-from gateway.core.names import is_credential
-from gateway.storage.database.migrate import SECRET_PARAMETERS
-from gateway.storage.database.migrate import shown as database_shown
+from gateway.core.names import SECRET_PARAMETERS, is_credential
 
 HIDDEN = "set, not shown"
 DEFAULT = "default"
@@ -47,6 +45,14 @@ def settings_in_force(settings: Settings) -> dict[str, list[SettingInForce]]:
     return {section: list(_of_section(settings, section)) for section in SECTIONS if section not in KEPT_ELSEWHERE}
 
 
+def prompt_texts(settings: Settings) -> dict[str, str]:
+    """The texts of prompt profiles that are set, by their names below `prompt_profiles`."""
+    profiles = settings.prompt_profiles
+    texts = {"core": profiles.core, **{f"modes.{name}": text for name, text in profiles.modes}}
+    texts |= {"tools": profiles.tools, "error_handling": profiles.error_handling}
+    return {name: text for name, text in texts.items() if text}
+
+
 def _of_section(settings: Settings, section: str) -> Iterator[SettingInForce]:
     values = getattr(settings, section)
     for name, field in type(values).model_fields.items():
@@ -62,9 +68,15 @@ def _text(section: str, name: str, value: Any) -> str:
     if (section, name) == ("auth", "keys"):
         return f"{len(value)} keys" if value else "none"
     if (section, name) == ("storage", "url"):
-        return address(database_shown(value)) if "@" in value or "?" in value else value
+        return _database(value) if "@" in value or "?" in value else value
     shown = without_secrets(value)
     return shown if isinstance(shown, str) else "not set" if shown is None else jsons.dumps_text(shown)
+
+
+def _database(url: str) -> str:
+    from gateway.storage.database.migrate import shown  # brings SQLAlchemy along
+
+    return address(shown(url))
 
 
 def without_secrets(value: Any) -> Any:

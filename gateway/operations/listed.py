@@ -3,17 +3,19 @@
 from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.printing import cost_text, usd_text
-from gateway.core.types.report_lists import ConversationLine, KeptSums, RequestLine
+
+if TYPE_CHECKING:
+    from gateway.core.types.report_lists import ConversationLine, KeptSums, RequestLine
 
 Json = dict[str, Any]
 STATUS_STYLES = {"complete": "green", "partial": "yellow", "failed": "red"}
 COST_STYLE, PLANNING_STYLE, ID_STYLE, WHO_STYLE, FAINT = "bold", "magenta", "cyan", "blue", "dim"
 
 
-def conversation_json(line: ConversationLine) -> Json:
+def conversation_json(line: "ConversationLine") -> Json:
     """A conversation; `cost` is of the calls that have a price, `unpriced` counts requests that had others."""
     return {
         "id": line.id,
@@ -29,12 +31,12 @@ def conversation_json(line: ConversationLine) -> Json:
     }
 
 
-def sums_text(sums: KeptSums) -> str:
+def sums_text(sums: "KeptSums") -> str:
     """What a conversation cost, in USD."""
     return cost_text(sums.cost, sums.unpriced, is_known=sums.is_known)
 
 
-def request_cost(line: RequestLine) -> str:
+def request_cost(line: "RequestLine") -> str:
     """What a request cost, in USD: at least so much where one of its calls has no price."""
     if line.cost is not None:
         return usd_text(line.cost)

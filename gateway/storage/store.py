@@ -51,7 +51,7 @@ from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import NO_CACHES, StorageCaches
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
-from gateway.storage.stored_keys import Users, make_secret, read_secret, user_digest
+from gateway.storage.stored_keys import StoredSecret, Users, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.completions import (
     delete_completion,
@@ -215,19 +215,14 @@ class ConversationStore:
         self._retention_days = retention_days
         self._paths = caches.paths
         self._users = users
-        self._secret: bytes | None = None
+        self._secret = StoredSecret(transactions)
         self._group = CommitGroup(self._write)
         self._arriving = arriving or ArrivingTexts(transactions, clock)
         self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
         """The key of keyed hashes, made when a new storage is first asked for it; replicas share it (guarantee §8)."""
-        if self._secret is None:
-            known = await self._transactions.run(read_secret)
-            if known is None:
-                known = await self._transactions.run(make_secret, write=True)
-            self._secret = known
-        return self._secret
+        return await self._secret.secret()
 
     async def find_conversation(
         self,

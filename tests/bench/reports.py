@@ -98,7 +98,15 @@ def _bill(chance: random.Random, who: Row, conversation: str, number: int, when:
         "planning_cost_picousd": planning,
         "planning_unpriced": 0,
         "saved_picousd": 3 * planning,
+        "direct_cost_picousd": known + planning,
+        "net_saving_picousd": planning,
+        "held_out": None,
+        "bounced_tokens": None,
+        "bounced_cost_picousd": None,
         "rolled_up": True,
+        "http_status": None,
+        "total_ms": chance.randrange(50, 20_000),
+        "failure": None,
     }
 
 

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support import anthropic_wire
 from tests.support.factory import default_config
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
@@ -163,3 +165,23 @@ def test_the_first_request_through_litellm_loads_nothing_more(tmp_path: Path) ->
     assert after.modules - ready.modules == set()
     assert len(asked) == 1, "what was rehearsed went nowhere"
     assert ready.answered > 0
+
+
+LOOKING: dict[str, set[str]] = {
+    "keys list": {"gateway.storage.store", "gateway.pipeline", "gateway.core.types.records"},
+    "requests": {"gateway.storage.store", "gateway.pipeline"},
+    "config": {"sqlalchemy"},
+}
+"""Commands, and what else none of them needs."""
+
+
+@pytest.mark.parametrize("words", LOOKING)
+def test_a_command_that_looks_loads_little(tmp_path: Path, words: str) -> None:
+    """Its start is what most of its time goes to."""
+    code = "import json, sys; from gateway.cli import main; main(sys.argv[1:]); print(json.dumps([*sys.modules]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    unwanted = {*HEAVY, "rich", "starlette", "httpx", "sqlalchemy.dialects.postgresql", *LOOKING[words]}
+    assert not loaded & unwanted

@@ -459,3 +459,19 @@ async def test_s13_9_the_tenant_of_a_deleted_conversation_is_that_of_its_bills(
     part = ListPart(RequestChoice(conversation="conv_gone"))
     (line,) = (await transactions.run(lambda connection: list_requests(connection, part))).found
     assert line.id == made.ledger.request_id
+
+
+async def test_s13_18_a_rare_amount_leads_to_its_requests(
+    filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any order, by the index of the amount: a look at a few of many finds them all."""
+    ledger = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
+    least = max(row.total_ms for row in ledger if row.total_ms is not None)
+    wanted = {row.request_id for row in ledger if row.total_ms == least}
+    monkeypatch.setattr(found_requests, "MAX_READ", len(wanted))
+    assert len(wanted) < len(ledger)
+    for sort in ("time", "latency"):
+        query = RequestQuery(RequestChoice(min_ms=least), sort=sort, limit=len(ledger))
+        part = await filled.run(partial(found_requests.find_requests, query=query))
+        assert {each.line.id for each in part.found} == wanted
+        assert part.ended is None

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.completion_handler import KeyedRequest, key_digest, keyed
+from gateway.api.completion_handler import key_digest, keyed
 from gateway.api.conversations.endpoint import as_spent
 from gateway.api.conversations.replay_request import (
     ReplayField,
@@ -91,7 +91,7 @@ class ReplayEndpoint:
         client = scope.get(CLIENT)
         asking = _ReplayCaller(got.caller, conversation_id, stays if client is None else client.has_left)
         if fields.replay_id is None and (keyed_request := keyed(scope)) is not None:
-            asking = replace(asking, name=await self._named(asking, keyed_request))
+            asking = replace(asking, name=await self._named(asking, keyed_request.key))
         if fields.dry_run:
             answer = await until_disconnect(receive, self._estimate(asking, fields))
             await send_json(send, 200, answer, answer_headers(conversation_id))
@@ -99,9 +99,46 @@ class ReplayEndpoint:
         stream = _ReplayEvents(scope, send, conversation_id)
         await until_disconnect(receive, self._run(asking, fields, stream))
 
-    async def _named(self, asking: "_ReplayCaller", request: KeyedRequest) -> str:
+    async def turn_of(self, tenant: str, conversation_id: str, request_id: str) -> int | None:
+        """The turn of the current branch that a request is of; None where it is of none."""
+        turns = turns_of(in_turns(await self.past.path(tenant, conversation_id)))
+        return next((each.number for each in turns if request_id in {one.request_id for one in each.requests}), None)
+
+    async def price(self, caller: RequestCaller, conversation_id: str, fields: ReplayField) -> Json:
+        """`min` and `max` of what such a replay would cost, in USD; None: not known.
+
+        Raises:
+            GatewayError: it cannot be made.
+        """
+        estimate = await self._estimate(_ReplayCaller(caller, conversation_id, stays), fields)
+        found: Json = estimate["estimated_cost"]
+        return found
+
+    async def run(
+        self,
+        caller: RequestCaller,
+        conversation_id: str,
+        fields: ReplayField,
+        attempt: str,
+        has_left: Callable[[], bool],
+    ) -> list[str]:
+        """Runs a replay for whoever waits for its end, and pays for it; returns the ids of the requests that it made.
+
+        Args:
+            attempt: a name for it; the same one again goes on with the same replay.
+
+        Raises:
+            GatewayError: it cannot be made, or failed.
+        """
+        asking = _ReplayCaller(caller, conversation_id, has_left)
+        asking = replace(asking, name=await self._named(asking, attempt))
+        told = _ReplayNotes()
+        await self._run(asking, fields, told)
+        return told.request_ids
+
+    async def _named(self, asking: "_ReplayCaller", key: str) -> str:
         """The name of the replay that an `Idempotency-Key` stands for: sent again, it goes on with that."""
-        own = jsons.canonical([asking.caller.tenant, asking.conversation_id, request.key]).decode()
+        own = jsons.canonical([asking.caller.tenant, asking.conversation_id, key]).decode()
         return f"replay_{key_digest(await self.store.secret(), own).hex()[:48]}"
 
     async def _known(self, asking: "_ReplayCaller", fields: ReplayField) -> ReplayField:
@@ -116,7 +153,7 @@ class ReplayEndpoint:
             raise IdempotencyKeyMismatch
         return fields.model_copy(update={"replay_id": known.replay_id})
 
-    async def _run(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayEvents") -> None:
+    async def _run(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller") -> None:
         fields = await self._known(asking, fields)
         is_new = fields.replay_id is None
         work = await (self._begun(asking, fields, stream) if is_new else self._resumed(asking, fields, stream))
@@ -133,7 +170,7 @@ class ReplayEndpoint:
                 self.replayer.forget(work.replay.replay_id)
         await stream.end(end)
 
-    async def _begun(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayEvents") -> ReplayWork:
+    async def _begun(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller") -> ReplayWork:
         """A new replay, as it is stored before anybody is asked."""
         replay, turns, _ = await self._planned(asking, fields)
         make = self._maker(asking, replay)
@@ -142,7 +179,7 @@ class ReplayEndpoint:
         stream.of(replay)
         return ReplayWork(asking.caller.tenant, replay, turns, make, stream.emit)
 
-    async def _resumed(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayEvents") -> ReplayWork:
+    async def _resumed(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller") -> ReplayWork:
         """A replay that goes on, taken by this request."""
         tenant, name = asking.caller.tenant, str(fields.replay_id)
         known = await self.replays.find(tenant, asking.conversation_id, name)
@@ -243,6 +280,42 @@ class _ReplayCaller:
     conversation_id: str
     has_left: Callable[[], bool]
     name: str | None = None
+
+
+class _ReplayTeller(Protocol):
+    """Who is told how a replay goes. `begun`: something was told, so that the replay has a name."""
+
+    begun: bool
+
+    def of(self, replay: ReplayRun) -> None: ...
+
+    async def emit(self, told: ReplayEvent) -> None: ...
+
+    async def end(self, figures: Json) -> None: ...
+
+    async def fail(self, error: GatewayError) -> None: ...
+
+
+class _ReplayNotes:
+    """What is told of a replay, for whoever waits for its end."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.request_ids: list[str] = []
+
+    def of(self, replay: ReplayRun) -> None:
+        """It has its name from its caller."""
+
+    async def emit(self, told: ReplayEvent) -> None:
+        self.begun = True
+        if isinstance(told, ReplayTurnEnd):
+            self.request_ids += [entry.request_id for entry in told.requests]
+
+    async def end(self, figures: Json) -> None:
+        """Its bills say the same."""
+
+    async def fail(self, error: GatewayError) -> None:
+        raise error
 
 
 class _ReplayEvents:

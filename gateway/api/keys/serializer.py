@@ -7,10 +7,9 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from gateway.api.fields import invalid, read
-from gateway.billing.quota.gate import period_of
 from gateway.core.config.setting_sections import KeyFields, Period
 from gateway.core.errors import REQUIRED, InvalidRequest
-from gateway.core.types.keys import KeyPolicy, StoredKey
+from gateway.core.types.keys import KeyPolicy, StoredKey, period_of
 from gateway.storage.reports.key_use import KeyUse
 from gateway.storage.stored_keys import MAX_GRACE, KeyStore
 

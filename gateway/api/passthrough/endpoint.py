@@ -25,7 +25,16 @@ from gateway.api.passthrough.relay_rules import (
     only_stores_files,
     query_up,
 )
-from gateway.api.server.fast_router import ClientDisconnected, Message, Receive, Scope, Send, note_fault, nothing_at
+from gateway.api.server.fast_router import (
+    ClientDisconnected,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    note_caller,
+    note_fault,
+    nothing_at,
+)
 from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, check_encoding, header, until_disconnect
 from gateway.billing.quota.gate import AdmittedRequest
 from gateway.billing.relayed_usage import ENDPOINTS
@@ -501,7 +510,7 @@ class RelayEndpoint:
         if not path.startswith(PREFIX) or scope["path"].startswith(OWN):
             raise nothing_at(scope["path"])
         caller = await self._auth.caller(scope)
-        scope["gateway"]["tenant"] = caller.tenant
+        note_caller(scope["gateway"], caller)
         target = _target(scope, path)
         upload = RelayedUpload(scope, receive, self._server.max_body_bytes, self._server.receive_timeout)
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)

@@ -11,11 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
 from gateway.core import jsons
+from gateway.core.clock import SystemClock
 from gateway.core.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown, UpstreamError
 from gateway.core.formats.anthropic.message_events import error_body
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.instrumentation.metrics import OTHER, PAGE, GatewayMetrics, endpoint_of
+from gateway.core.instrumentation.refusals import NOBODY, RefusedRequest, RefusedRequests, field_of
+from gateway.core.ports import Clock
+from gateway.core.types.chat import RequestCaller
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -29,6 +33,7 @@ STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
 MESSAGES_PATH = "/v1/messages"
 MODELS_PATH = "/v1/models"
+ADMINISTRATION = "/v1/gateway"
 NEARBY: dict[frozenset[str], str] = {
     frozenset({"health", "healthz", "healthcheck", "livez", "readyz", "ping", "status"}): (
         ": /health/live says whether the process runs, /health/ready whether it can answer"
@@ -114,9 +119,19 @@ class FastRouter:
 
 
 class EdgeMiddleware:
-    def __init__(self, app: App, draining: ShutdownState, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self,
+        app: App,
+        draining: ShutdownState,
+        metrics: GatewayMetrics,
+        refused: RefusedRequests | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`refused`: where requests are noted that are refused before a model is asked."""
         self._app = app
         self._metrics = metrics
+        self._refused = RefusedRequests() if refused is None else refused
+        self._clock = clock or SystemClock()
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,6 +172,7 @@ class EdgeMiddleware:
         except Exception as error:  # the last place where a fault can still become an answer
             fault = as_gateway_error(error, request_id, scope["path"])
             note_fault(log_facts, fault)
+            self._note_refused(scope, fault)
             if begun:
                 raise  # the answer has begun: all that is left is to break the connection
             await send_json(marked, fault.status, _worded(fault, scope), fault.headers)
@@ -166,6 +182,21 @@ class EdgeMiddleware:
             duration = round(1000 * seconds, 1)
             line = {"method": scope["method"], "path": scope["path"], "status": status, "duration_ms": duration}
             log.info("request", **line, **log_facts)
+
+    def _note_refused(self, scope: Scope, fault: GatewayError) -> None:
+        """Notes what asks for a model and is refused before one is asked: that leaves no bill."""
+        if scope["method"] != "POST" or not 400 <= fault.status < 500 or isinstance(fault, UpstreamError):
+            return
+        facts, endpoint = scope["gateway"], endpoint_of(scope["path"])
+        if endpoint in (OTHER, PAGE) or endpoint.startswith(ADMINISTRATION):
+            return
+        told = {"field": field_of(fault.param), "key_id": facts.get("key_id")}
+        who = facts.get("tenant", NOBODY)
+        self._refused.note(
+            RefusedRequest(
+                facts["request_id"], self._clock.now(), who, endpoint, fault.status, fault.code or fault.type, **told
+            )
+        )
 
 
 def came_by_messages(scope: Scope) -> bool:
@@ -179,6 +210,13 @@ def came_by_messages(scope: Scope) -> bool:
 def _worded(fault: GatewayError, scope: Scope) -> dict[str, Any]:
     """An error in the words of the API that the request came by."""
     return error_body(fault, scope["gateway"]["request_id"]) if came_by_messages(scope) else fault.body()
+
+
+def note_caller(log_facts: dict[str, Any], caller: RequestCaller) -> None:
+    """Puts on its request's line of the log who asks: the tenant, and the id of a key of ours."""
+    log_facts["tenant"] = caller.tenant
+    if caller.key is not None and caller.key_id is not None:
+        log_facts["key_id"] = caller.key_id
 
 
 def note_fault(log_facts: dict[str, Any], fault: GatewayError) -> None:

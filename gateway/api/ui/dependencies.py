@@ -5,6 +5,7 @@ from datetime import datetime
 
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.chat.endpoint import ChatCompletions
+from gateway.api.conversations.replay_endpoint import ReplayEndpoint
 from gateway.api.keys.endpoint import KeyEndpoints
 from gateway.api.messages.endpoint import MessagesEndpoint
 from gateway.api.operations import ReadyEndpoint
@@ -48,4 +49,5 @@ class PageParts:
     identity: IdentityDocuments
     keys: KeyEndpoints
     files: FileService
+    replays: ReplayEndpoint
     serves: ServedTenants

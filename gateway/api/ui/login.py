@@ -317,7 +317,7 @@ class UiLogins:
             return await self._form(page, to, failed=True)
         if not holder.roles & LOOKS:
             await self._refused(actor, address, "no role")
-            raise Forbidden("This key may use models, and not look: it has no role 'viewer' or 'admin'.")
+            raise Forbidden("This key may use models but not view pages: it has no role 'viewer' or 'admin'.")
         return redirect(to, (await self._begin(page, holder), _forget(page.scope, LOGIN, LOGIN_PATH)))
 
     async def _form(self, page: PageRequest, to: str, *, failed: bool = False) -> PageAnswer:
@@ -361,7 +361,7 @@ class UiLogins:
         holder = ended.holder
         if not holder.roles & LOOKS:
             await self._refused(AuditActor(holder.key_id, holder.name), address, "no role")
-            raise Forbidden("You may use models, and not look: you have no role 'viewer' or 'admin' here.")
+            raise Forbidden("You may use models but not view pages: you have no role 'viewer' or 'admin' here.")
         kept = await self._begin(page, holder, CARRIED + ended.carried)
         forgotten = set_cookie(page.scope, SIGN_IN, "", LOGIN_PATH, 0, same_site="Lax")
         return redirect(_next(ended.next), (kept, forgotten, _forget(page.scope, LOGIN, LOGIN_PATH)))

@@ -170,7 +170,7 @@ class PageRequest:
     def check_token(self, given: str) -> None:
         """Raises Forbidden: what was posted does not come from a form of this session."""
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self.csrf.encode()):
-            raise Forbidden("This form is too old, or of another login. Open the page again.")
+            raise Forbidden("This form is out of date or from another login. Reload the page.")
 
     @property
     def files(self) -> tuple[FormPart, ...]:

@@ -60,6 +60,7 @@ TERMS = {
     "nothing missing, or left out.",
     "tenant": "The owner of a key; of stored rows and cache entries.",
     "turn": "A user message and everything up to the final answer; also what users say amid its tool steps.",
+    "refused": "Of a request: answered with an error before a model was asked; it has no bill.",
     "unmetered": "Of a request: its direct bill is not known, so it is in no net saving.",
     "window": "What is forwarded: system messages, the memory message and an unbroken run of turns.",
 }

@@ -17,11 +17,11 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.health_page import trouble_text, unready_text
 from gateway.api.ui.page import PageAnswer, PageRequest, redirect
 from gateway.api.ui.rendering import money, number, usd
-from gateway.billing.quota.gate import period_of
 from gateway.core.config.setting_sections import NO_ALLOWANCE, Period, SpendBudget
+from gateway.core.instrumentation.refusals import KEPT_EACH
 from gateway.core.printing import csv_line
 from gateway.core.types.bill import CostQuery, CostRow, CostSums
-from gateway.core.types.keys import KeyPolicy
+from gateway.core.types.keys import KeyPolicy, period_of
 from gateway.core.types.report_lists import FoundRequest, RequestQuery
 from gateway.inspection.request_search import (
     CSV_FIELDS,
@@ -38,7 +38,9 @@ from gateway.inspection.request_search import (
 from gateway.storage.reports.costs import CostReports
 
 ON_A_PAGE = 50
-LIST = f"{PATH}/requests"
+LIST, REFUSED = f"{PATH}/requests", f"{PATH}/refused"
+MAX_REFUSED = 200
+"""Refused requests on a page."""
 PERIODS = (("1h", "1 hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("", "all"))
 """Of the links above a list: what `since` says, and its title."""
 LEADS_TO = {
@@ -113,11 +115,27 @@ class RequestListPage:
         """To what an id or a name leads, at once where that is one thing; else to requests that say it."""
         name = page.query.get("q", "").strip()
         found = await self._search.named(page.tenant, name)
+        if not found and any(each.request_id == name for each in self._parts.observed.refused.latest(page.tenant)):
+            return redirect(f"{REFUSED}#{quote(name, safe='')}")
         if not found:
             return redirect(f"{LIST}?{urlencode({'text': name})}" if name else LIST)
         if len(found) == 1:
             return redirect(_leads_to(found[0]))
         return await page.render("search.html", name=name, found=[(each, _leads_to(each)) for each in found])
+
+    async def refused(self, page: PageRequest) -> PageAnswer:
+        """`GET /ui/refused`: the latest requests that left no bill, as they were refused before a model was asked."""
+        refused = self._parts.observed.refused
+        latest = refused.latest(page.tenant)[:MAX_REFUSED]
+        keys = {each.key_id for each in latest if each.key_id is not None}
+        return await page.render(
+            "refused.html",
+            latest=latest,
+            counts=refused.counts(page.tenant),
+            names=await self._parts.auth.names(keys) if keys else {},
+            kept=KEPT_EACH,
+            started=self._parts.started,
+        )
 
     async def _lines(self, query: RequestQuery) -> AsyncIterator[bytes]:
         yield csv_line(CSV_FIELDS).encode()
@@ -206,7 +224,8 @@ class OverviewPage:
         now = self._parts.clock.now()
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         models, keys = [await self._today(by, midnight, page.tenant) for by in ("model", "key")]
-        names = await self._parts.auth.names([line.name for line in keys if line.name is not None])
+        speeds = await RequestSearch(self._parts.transactions).speeds(page.tenant, midnight)
+        names = await self._parts.auth.names([row.names[0] for row in keys[:TOP] if row.names[0] is not None])
         since = midnight - timedelta(days=DAYS - 1)
         report = await self._reports.report(CostQuery(("day",), since, None, page.tenant))
         days = filled(report, since.date(), midnight.date())
@@ -215,29 +234,33 @@ class OverviewPage:
             "overview.html",
             today=today,
             missing=report.missing,
-            models=models,
-            keys=keys,
+            models=_dearest(models, "model"),
+            keys=_dearest(keys, "key"),
+            cache_saving=self._cache_saving(models),
             names=names,
-            speed=await RequestSearch(self._parts.transactions).speed(page.tenant, midnight),
+            speed=speeds.get(None),
+            speeds=speeds,
             asked=_chart(days, _requests, lambda value: number(int(value)) if value == int(value) else ""),
             spent=_chart(days, _costs, money),
             days=days,
             alerts=await self._alerts(page, today),
             today_link=f"{LIST}?since=today",
+            refused=sum(count for _, count in self._parts.observed.refused.counts(page.tenant)),
         )
 
-    async def _today(self, by: str, midnight: datetime, tenant: str | None) -> list[TopLine]:
-        rows = (await self._reports.report(CostQuery((by,), midnight, None, tenant))).rows
-        dearest = max((row.sums.cost_picousd for row in rows), default=0)
-        return [
-            TopLine(
-                row.names[0],
-                row.sums,
-                max(0, row.sums.cost_picousd) / dearest if dearest else 0.0,
-                f"{LIST}?{urlencode({'since': 'today', by: row.names[0]})}" if row.names[0] else None,
-            )
-            for row in rows[:TOP]
-        ]
+    async def _today(self, by: str, midnight: datetime, tenant: str | None) -> Sequence[CostRow]:
+        return (await self._reports.report(CostQuery((by,), midnight, None, tenant))).rows
+
+    def _cache_saving(self, models: Sequence[CostRow]) -> Decimal | None:
+        """How much less what prompt caches gave cost than at the full price of input, by today's prices; None: of no
+        model both prices are known."""
+        found = None
+        for row in models:
+            prices = self._parts.router.facts(row.names[0]).prices if row.names[0] is not None else {}
+            whole, cached = (prices.get(name) for name in ("input_cost_per_token", "cache_read_input_token_cost"))
+            if whole is not None and cached is not None:
+                found = (found or Decimal(0)) + row.sums.cached_tokens * (whole - cached)
+        return found
 
     async def _budgets(self, page: PageRequest) -> list[OverviewAlert]:
         """Budgets of which `NEAR` is spent. Those of models, projects and of all together are over all tenants."""
@@ -308,6 +331,19 @@ class OverviewPage:
                     what = f"{each.deployment.id} is in cooldown"
                     found.append(OverviewAlert("warn", what, "it failed too often", f"{PATH}/health"))
         return found
+
+
+def _dearest(rows: Sequence[CostRow], by: str) -> list[TopLine]:
+    dearest = max((row.sums.cost_picousd for row in rows), default=0)
+    return [
+        TopLine(
+            row.names[0],
+            row.sums,
+            max(0, row.sums.cost_picousd) / dearest if dearest else 0.0,
+            f"{LIST}?{urlencode({'since': 'today', by: row.names[0]})}" if row.names[0] else None,
+        )
+        for row in rows[:TOP]
+    ]
 
 
 def _near(by: tuple[str, ...], names: tuple[str | None, ...], budget: SpendBudget, paid: Decimal) -> OverviewAlert:

@@ -3,21 +3,27 @@ been in full, or another model been asked. `/ui/compare`: two requests side by s
 
 import asyncio
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from pydantic import ValidationError
 
-from gateway.api.conversations.replay_request import RequestMaker
+from gateway.api.conversations.replay_request import ReplayField, RequestMaker, replay_field
+from gateway.api.server.fast_router import CLIENT
+from gateway.api.server.receiving import until_disconnect
 from gateway.api.ui.dependencies import PATH, PageParts
-from gateway.api.ui.page import PageAnswer, PageRequest
+from gateway.api.ui.page import PageAnswer, PageRequest, redirect
+from gateway.core.config.setting_sections import USER
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError, NotFound
+from gateway.core.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.core.ids import completion_of
 from gateway.core.types.agents import CHAT
 from gateway.core.types.artifacts import ArtifactPlan
+from gateway.core.types.audit_log import NewEvent
 from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf, stays
 from gateway.core.types.conversation import BranchPoint
 from gateway.core.types.past_turns import PastBill, ReplayChanges, ReplayRun
@@ -312,14 +318,28 @@ def _holds(messages: list[Json], text: str) -> bool:
 
 REQUEST_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[0-9A-Za-z_-]{1,60}\Z")
 NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
+ATTEMPT = re.compile(r"[\w-]{16,64}", re.ASCII)
 MAX_WANTED_CHARS = 300
 """Characters of what is looked for in a document."""
 SAVED = 'attachment; filename="text.txt"'
 PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 
 
+@dataclass(frozen=True, slots=True)
+class PaidReplay:
+    """What asking a turn again would cost, in USD (None: not known), and the `attempt` by which the form is known when
+    it is sent twice; or `why_not`."""
+
+    why_not: str
+    fields: ReplayField | None = None
+    least: Decimal | None = None
+    most: Decimal | None = None
+    attempt: str = ""
+
+
 class OneRequest:
-    """`show` (GET), `text` (GET, one of its texts), `in_full` and `replay` (POST, dry runs), `compare` (GET, two)."""
+    """`show` (GET), `text` (GET, one of its texts), `in_full` and `replay` (POST, dry runs), `replay_paid` (POST),
+    `compare` (GET, two)."""
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
@@ -414,8 +434,63 @@ class OneRequest:
         if model not in served(self._parts.settings) or not can_ask(stored):
             raise NotFound("There is no such model.", param="model")
         return await self._render_what_if(
-            page, found, await self._what_ifs.told(stored, found, model=model), None, model
+            page,
+            found,
+            await self._what_ifs.told(stored, found, model=model),
+            None,
+            model,
+            await self._offer(page, found, model),
         )
+
+    async def replay_paid(self, page: PageRequest) -> PageAnswer:
+        """Asks another model the turn of a request, on a branch of its conversation, as whoever is logged in; then
+        shows both requests side by side. A form that is sent twice asks once.
+
+        Raises:
+            NotFound: there is no such request, it cannot be made again, or that model is none of `model_list`.
+            Forbidden: whoever is logged in may not pay for it.
+            InvalidRequest: it was not confirmed.
+        """
+        stored, found = await self._found(page)
+        model, attempt = page.form.get("model", ""), page.form.get("attempt", "")
+        if model not in served(self._parts.settings) or not can_ask(stored):
+            raise NotFound("There is no such model.", param="model")
+        if not page.form.get("confirm") or not ATTEMPT.fullmatch(attempt):
+            raise InvalidRequest("Confirm the paid replay.", param="confirm")
+        offer = await self._offer(page, found, model)
+        if offer.fields is None or page.viewer is None:
+            raise Forbidden(offer.why_not)
+        entry, viewer, replays = found.entry, page.viewer, self._parts.replays
+        details = {"model": model}
+        event = NewEvent(viewer.actor, "request.replayed", entry.request_id, entry.tenant, details)
+        await self._parts.trail.saw(event)
+        client = page.scope.get(CLIENT)
+        has_left = stays if client is None else client.has_left
+        conversation_id = str(entry.conversation_id)
+        work = replays.run(viewer.caller(), conversation_id, offer.fields, attempt, has_left)
+        made = await until_disconnect(page.receive, work)
+        if not made:  # it was done before
+            return redirect(f"{PATH}/conversations/{quote(conversation_id, safe='')}")
+        return redirect(f"{PATH}/compare?{urlencode({'a': entry.request_id, 'b': made[-1]})}")
+
+    async def _offer(self, page: PageRequest, found: ExplainedRequest, model: str) -> "PaidReplay":
+        """Whether the turn may be asked again by whoever looks, and for how much."""
+        viewer, entry = page.viewer, found.entry
+        if viewer is None or (USER not in viewer.roles and viewer.key_id is not None):
+            return PaidReplay("This key is read-only: it has no role 'user'.")
+        caller = viewer.caller()
+        if caller.tenant != entry.tenant or entry.conversation_id is None:
+            return PaidReplay(f"Only keys of tenant {entry.tenant} may replay its requests.")
+        number = await self._parts.replays.turn_of(entry.tenant, entry.conversation_id, entry.request_id)
+        if number is None:
+            return PaidReplay("The request is not on the conversation's current branch.")
+        change = {"model": model, "from_turn": number, "to_turn": number, "context": {"planning": "never"}}
+        try:
+            fields = replay_field(change)
+            price = await self._parts.replays.price(caller, entry.conversation_id, fields)
+        except GatewayError as error:
+            return PaidReplay(error.message)
+        return PaidReplay("", fields, price["min"], price["max"], secrets.token_urlsafe(16))
 
     async def compare(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/compare?a=…&b=…`: two requests side by side; a form for their ids where one is missing.
@@ -443,9 +518,11 @@ class OneRequest:
         what_if: WhatIfAnswer,
         artifact: ExplainedArtifact | None,
         model: str | None = None,
+        offer: "PaidReplay | None" = None,
     ) -> PageAnswer:
         return await page.render(
             "what_if.html",
+            offer=offer,
             found=found,
             entry=found.entry,
             artifact=artifact,

@@ -253,6 +253,7 @@ def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
         PageRoute("GET", "/", OverviewPage(parts).show, nav="Overview", seen="overview.seen"),
         PageRoute("GET", "/requests", requests.show, nav="Requests", seen="requests.seen"),
         PageRoute("GET", "/requests.csv", requests.csv, seen="requests.seen"),
+        PageRoute("GET", "/refused", requests.refused, seen="requests.seen"),
         PageRoute("GET", "/search", requests.search, seen="requests.seen"),
         PageRoute("GET", "/conversations", conversations.show, nav="Conversations", seen="conversations.seen"),
         PageRoute("GET", "/conversations/{conversation_id}", conversation.show, seen="conversation.seen"),
@@ -261,6 +262,7 @@ def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
         PageRoute("GET", "/requests/{request_id}/document", request.document, seen="request.text_seen"),
         PageRoute("POST", "/requests/{request_id}/in-full", request.in_full, seen="request.seen"),
         PageRoute("POST", "/requests/{request_id}/replay", request.replay, seen="request.seen"),
+        PageRoute("POST", "/requests/{request_id}/replay-paid", request.replay_paid),
         PageRoute("GET", "/compare", request.compare, seen="request.seen"),
         PageRoute("GET", "/costs", costs.show, nav="Costs", seen="costs.seen"),
         PageRoute("GET", "/costs.csv", costs.csv, seen="costs.seen"),
@@ -340,7 +342,7 @@ class UiRouter:
         if page.path.startswith(STATIC) and scope["method"] in LOOKING:
             return _file(page.path.removeprefix(STATIC))
         if is_foreign(scope):
-            raise Forbidden("A page of another site asked for this.")
+            raise Forbidden("The request came from another site's page.")
         viewer = await self._logins.viewer(scope)
         page.viewer, page.csrf = viewer, await self._logins.token(scope)
         route, page.params = self._find(page)

@@ -534,7 +534,7 @@ class TryIt:
         viewer = page.viewer
         if viewer is not None and viewer.own_tenant is not None:
             if USER not in viewer.roles:
-                raise Forbidden("This key may look, and spend nothing: it has no role 'user'.")
+                raise Forbidden("This key is read-only: it has no role 'user'.")
             return viewer.caller()
         given = f"Bearer {key}" if key else header(page.scope, b"authorization")
         headers = [(b"authorization", given.encode("latin-1", "replace"))] if given else []

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Literal, TypeVar
 
@@ -26,6 +26,7 @@ from gateway.core.types.keys import (
     LimitHolder,
     RateWindow,
     SpendingAccount,
+    period_of,
     picousd,
 )
 
@@ -146,7 +147,6 @@ def _duration(seconds: float) -> str:
 
 # Which budgets and limits apply to a request, and for which days (guarantee §12.3). Decided purely.
 
-BEGINNING = date(1970, 1, 1)
 """Where the period `total` begins."""
 
 
@@ -178,22 +178,6 @@ def _holders(settings: LimitSettings, ask: AdmissionRequest, key: KeyPolicy | No
 
 def _allowed(holder: LimitHolder, allowance: HolderAllowance) -> HolderLimits:
     return HolderLimits(holder, allowance.budgets, allowance.limits)
-
-
-def period_of(period: Period, at: datetime) -> tuple[date, datetime | None]:
-    """The first day (UTC) of the period that a moment lies in, and when it is over; None: never."""
-    day = at.astimezone(UTC).date()
-    if period == "total":
-        return BEGINNING, None
-    if period == "day":
-        first, after = day, day + timedelta(days=1)
-    elif period == "week":
-        first = day - timedelta(days=day.weekday())
-        after = first + timedelta(days=7)
-    else:
-        first = day.replace(day=1)
-        after = (first + timedelta(days=31)).replace(day=1)
-    return first, datetime(after.year, after.month, after.day, tzinfo=UTC)
 
 
 def account_of(holder: LimitHolder, period: Period, at: datetime, *, hard: bool) -> SpendingAccount:

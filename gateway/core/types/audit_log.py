@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gateway.core.types.chat import RequestCaller
+if TYPE_CHECKING:
+    from gateway.core.types.chat import RequestCaller
 
 ACTIONS = frozenset(
     (
         *("key.created", "key.updated", "key.rotated", "key.revoked"),
         *("ui.login", "ui.logout"),
         *("overview.seen", "requests.seen", "conversations.seen", "conversation.seen"),
-        *("request.seen", "request.text_seen", "costs.seen"),
+        *("request.seen", "request.text_seen", "request.replayed", "costs.seen"),
         *("keys.seen", "key.seen", "files.seen", "file.seen", "models.seen", "configuration.seen"),
         *("organization.seen", "conversation.exported", "conversation.imported", "trail.exported"),
         *("conversation.deleted", "item.deleted", "attachment.deleted", "completion.deleted", "memory.deleted"),
@@ -39,7 +40,7 @@ class AuditActor:
     name: str | None = None
 
 
-def actor_of(caller: RequestCaller) -> AuditActor:
+def actor_of(caller: "RequestCaller") -> AuditActor:
     """Who makes a request: a key by its id, with its name or else its owner."""
     if caller.key is not None:
         return AuditActor(caller.key_id or UNKNOWN_ACTOR, caller.key.name or caller.key.owner)

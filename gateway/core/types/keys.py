@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, Protocol
@@ -238,3 +238,22 @@ class HeldAdmission(Protocol):
 def picousd(usd: Decimal) -> int:
     """Whole picodollars of a sum in USD."""
     return int(usd.scaleb(12))
+
+
+BEGINNING = date(1970, 1, 1)
+
+
+def period_of(period: Period, at: datetime) -> tuple[date, datetime | None]:
+    """The first day (UTC) of the period that a moment lies in, and when it is over; None: never."""
+    day = at.astimezone(UTC).date()
+    if period == "total":
+        return BEGINNING, None
+    if period == "day":
+        first, after = day, day + timedelta(days=1)
+    elif period == "week":
+        first = day - timedelta(days=day.weekday())
+        after = first + timedelta(days=7)
+    else:
+        first = day.replace(day=1)
+        after = (first + timedelta(days=31)).replace(day=1)
+    return first, datetime(after.year, after.month, after.day, tzinfo=UTC)

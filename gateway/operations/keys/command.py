@@ -20,8 +20,7 @@ from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import why_not
 from gateway.storage.audit_events import recorder
 from gateway.storage.database.migrate import open_current
-from gateway.storage.store import ConversationStore
-from gateway.storage.stored_keys import KeyQuery, KeyStore, Record
+from gateway.storage.stored_keys import KeyQuery, KeyStore, Record, StoredSecret
 
 COLUMNS = (
     TableColumn("key", ID_STYLE),
@@ -150,7 +149,7 @@ async def _with_store(
 ) -> None:
     transactions = await open_current(settings.storage)
     try:
-        store = KeyStore(transactions, clock, ConversationStore(transactions, clock))
+        store = KeyStore(transactions, clock, StoredSecret(transactions))
         command = _KeyCommand(store, options, clock.now(), screen, err, recorder(command_actor(), clock))
         await getattr(command, options.action)()
     finally:

@@ -1,8 +1,8 @@
 """The tables of files that clients upload (part of `schema`, guarantee §14.5)."""
 
-from sqlalchemy import BigInteger, Column, DateTime, Float, Index, Integer, LargeBinary, String, Table, Text, text
+from sqlalchemy import BigInteger, Column, DateTime, Float, Index, Integer, LargeBinary, String, Table, Text
 
-from gateway.storage.database.accounts import metadata
+from gateway.storage.database.accounts import index_where, metadata
 from gateway.storage.encryption.columns import SealedText
 
 files = Table(
@@ -24,7 +24,7 @@ files = Table(
     Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "digest"),
     Index(None, "expires_at"),
-    Index(None, "created_at", sqlite_where=text("status = 'uploaded'"), postgresql_where=text("status = 'uploaded'")),
+    index_where("ix_files_created_at", "created_at", where="status = 'uploaded'"),
 )
 """`digest`: SHA-256 of its content. `status`: `uploaded`, `processed` once it was read, or `error`, of which
 `status_details` says why. `progress`: how much of it is read, as a fraction of 1."""

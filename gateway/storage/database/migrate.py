@@ -17,14 +17,13 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 import gateway
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
+from gateway.core.names import SECRET_PARAMETERS
 from gateway.storage.database import schema
 from gateway.storage.database.postgres import PostgresTransactions, sqlstate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions, parse_url
 from gateway.storage.database.transactions import T
 from gateway.storage.encryption.rewrite import note_key, require_keys
 
-SECRET_PARAMETERS = ("password", "passfile", "sslpassword")
-"""Of a database's address."""
 SECRET = re.compile(rf"(?<=[?&])({'|'.join(SECRET_PARAMETERS)})=[^&]*", re.IGNORECASE)
 
 

@@ -20,8 +20,6 @@ from gateway.storage.database.file_tables import file_contents
 from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.encryption.columns import HEAD, PREFIX, KeyVault, SealedText, WithheldText, vault_of
-from gateway.storage.entities.entity_rows import INSERT_ALIASES, alias_rows
-from gateway.storage.stored_files import kinds_elsewhere
 
 NOTED = "content-key:"
 SECRETS = schema.secrets
@@ -158,6 +156,8 @@ async def forget_before(transactions: DatabaseTransactions) -> set[str]:
 
 
 def _files(connection: sa.Connection) -> Counter[str]:
+    from gateway.storage.stored_files import kinds_elsewhere  # a command that only looks needs none of it
+
     return kinds_elsewhere(connection, current_vault(connection).current)
 
 
@@ -237,6 +237,8 @@ async def _aliases(transactions: DatabaseTransactions, *, write: bool) -> int:
 
 
 def _words(after: str, write: bool, connection: sa.Connection) -> tuple[int, str | None]:
+    from gateway.storage.entities.entity_rows import INSERT_ALIASES, alias_rows
+
     vault = current_vault(connection)
     query = sa.select(THINGS.c.id).where(THINGS.c.id > after).order_by(THINGS.c.id).limit(REWRITTEN)
     ids = connection.execute(query).scalars().all()

@@ -1,8 +1,8 @@
 """Requests that are looked for: by any of their facts, in the order of one of them (guarantee §13.18).
 
 However many requests there are, a look reads a bounded number of them. One filter leads: the first one by whose index
-no more than `MAX_READ` requests are left. Where none is so narrow, the index of the order is followed as far as
-`MAX_READ` requests, and whoever looks is told where that ended, and may go on from there.
+no more than `MAX_READ` requests are left, an amount last. Where none is so narrow, the index of the order is followed
+as far as `MAX_READ` requests, and whoever looks is told where that ended, and may go on from there.
 """
 
 import string
@@ -36,8 +36,10 @@ from gateway.storage.stored_keys import names_of_user, storable
 from gateway.storage.turns.questions import folded, question_columns
 
 MESSAGES, SESSIONS, DAYS = schema.messages, schema.sessions, schema.usage_days
-MAX_READ = 20_000
-"""Requests that one look reads at the most."""
+MAX_READ = 8_000
+"""Requests that one look reads at the most: each may lie on a page of its own, that no cache has yet."""
+MAX_TIMED = 4_000
+"""Of the latest requests, how long they took is read."""
 MAX_TEXTS = 4_000
 """The same where their texts are looked at."""
 MAX_BODIES = 100
@@ -57,6 +59,8 @@ SORTED_BY = {
 COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
 _NAMES = sa.select(MESSAGES.c.id, MESSAGES.c.request_id)
 Condition = sa.ColumnElement[bool]
+Limits = tuple[int | None, int | None]
+"""The least and the most of an amount; None: any."""
 
 
 def find_requests(connection: sa.Connection, query: RequestQuery) -> FoundRequests:
@@ -69,6 +73,9 @@ def find_requests(connection: sa.Connection, query: RequestQuery) -> FoundReques
     leading, others = _conditions(connection, choice)
     period = list(_period(query))
     driver, is_narrow = _driver(connection, leading, period, most)
+    if not is_narrow and (amount := _amount(connection, choice, most)) is not None:
+        where = [*map(_aside, (*leading, *period)), *others, amount, by.is_not(None)]
+        return _read(connection, query, choice, (sa.func.coalesce(by, by), TABLE.c.request_id), where, None, None)
     where = [*(_aside(each) for each in leading if each is not driver), *others]
     if query.sort == "time":
         place: tuple[sa.ColumnElement[Any], ...] = (by, TABLE.c.request_id)
@@ -236,24 +243,36 @@ def _conditions(connection: sa.Connection, choice: RequestChoice) -> tuple[list[
     if choice.http_status is not None:
         is_ok = choice.http_status == OK
         others.append(columns.status != "failed" if is_ok else columns.http_status == choice.http_status)
-    others += _bounds(choice)
+    for column, limits in _amounts(choice):  # beside an index, not by it
+        others += _within(sa.func.coalesce(column, column), limits)
     if choice.text:
         others.append(_said(choice.text))
     return leading, others
 
 
-def _bounds(choice: RequestChoice) -> Iterable[Condition]:
-    """Amounts are looked at beside an index, not by it."""
+def _amount(connection: sa.Connection, choice: RequestChoice, most: int) -> Condition | None:
+    """The first amount by whose index no more than `most` requests are left, if there is one."""
+    found = (sa.and_(*_within(column, limits)) for column, limits in _amounts(choice))
+    return next((each for each in found if _count(connection, [each], most) <= most), None)
+
+
+def _amounts(choice: RequestChoice) -> Iterable[tuple[sa.Column[int], Limits]]:
     columns = TABLE.c
-    for column, least, most in (
-        (columns.known_cost_picousd, pico(choice.min_cost), pico(choice.max_cost)),
-        (columns.net_saving_picousd, pico(choice.min_saved), pico(choice.max_saved)),
-        (columns.total_ms, choice.min_ms, choice.max_ms),
+    for column, limits in (
+        (columns.known_cost_picousd, (pico(choice.min_cost), pico(choice.max_cost))),
+        (columns.net_saving_picousd, (pico(choice.min_saved), pico(choice.max_saved))),
+        (columns.total_ms, (choice.min_ms, choice.max_ms)),
     ):
-        if least is not None:
-            yield sa.func.coalesce(column, column) >= least
-        if most is not None:
-            yield sa.func.coalesce(column, column) <= most
+        if limits != (None, None):
+            yield column, limits
+
+
+def _within(column: sa.ColumnElement[int], limits: Limits) -> Iterable[Condition]:
+    least, most = limits
+    if least is not None:
+        yield column >= least
+    if most is not None:
+        yield column <= most
 
 
 def _said(text: str) -> Condition:
@@ -300,16 +319,24 @@ def _aside(condition: Condition) -> Condition:
     return sa.and_(sa.case((condition, 1), else_=0) == 1)
 
 
-def read_speed(connection: sa.Connection, tenant: str | None, since: datetime) -> RequestSpeed | None:
-    """How long requests took that have come since then; None where there are none of which that is known."""
+def read_speeds(connection: sa.Connection, tenant: str | None, since: datetime) -> dict[str | None, RequestSpeed]:
+    """How long requests took that have come since then, by model, and of all under None; without those of which that
+    is not known."""
     where = [TABLE.c.created_at >= since, *([TABLE.c.tenant == storable(tenant)] if tenant is not None else [])]
-    query = sa.select(TABLE.c.total_ms).where(*where).order_by(TABLE.c.created_at.desc()).limit(MAX_READ + 1)
-    read = list(connection.execute(query).scalars())
-    took = sorted(each for each in read[:MAX_READ] if each is not None)
-    if not took:
-        return None
+    query = sa.select(TABLE.c.model, TABLE.c.total_ms).where(*where).order_by(TABLE.c.created_at.desc())
+    read = connection.execute(query.limit(MAX_TIMED + 1)).all()
+    took: dict[str | None, list[int]] = {}
+    for model, ms in read[:MAX_TIMED]:
+        if ms is not None:
+            took.setdefault(None, []).append(ms)
+            took.setdefault(model, []).append(ms)
+    is_part = len(read) > MAX_TIMED
+    return {name: _speed(sorted(each), is_part=is_part) for name, each in took.items()}
+
+
+def _speed(took: Sequence[int], *, is_part: bool) -> RequestSpeed:
     p50, p95 = (took[-(-share * len(took) // 100) - 1] for share in (50, 95))
-    return RequestSpeed(p50, p95, len(took), is_part=len(read) > MAX_READ)
+    return RequestSpeed(p50, p95, len(took), is_part=is_part)
 
 
 def named_things(connection: sa.Connection, tenant: str | None, name: str) -> list[tuple[str, str]]:

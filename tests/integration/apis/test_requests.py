@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import re
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import sqlalchemy as sa
@@ -260,3 +262,97 @@ def test_s13_18_without_keys_the_api_lists_requests_where_the_page_would(gateway
         with http(gateway) as client:
             answer = client.get("/gateway/requests", headers=headers)
         assert answer.status_code == expected, headers
+
+
+def test_s13_18_a_refused_request_has_no_bill_and_is_found_all_the_same(
+    team: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """By the overview and by its id, without what it said; nobody sees another tenant's, or those without a key."""
+    ids = [
+        ask(team, "The heliotrope.", USER, context={"mode": "odd"}).headers["x-request-id"],
+        ask(team, "The lamp.", ADMIN, context={"mode": "odd"}).headers["x-request-id"],
+        ask(team, "The ferry.", "gw-of-nobody").headers["x-request-id"],
+    ]
+    upstream.reply(status=400, body=QUOTED)
+    ask(team, "The harbour.", USER)
+    with PageClient(team.url) as browser:
+        browser.log_in(VIEWER)
+        assert "/ui/refused" in browser.page("/ui").links
+        shown = browser.page("/ui/refused").text
+        assert [each in shown for each in ids] == [True, False, False]
+        assert "400" in shown
+        assert "context.mode" in shown
+        assert "Uma" in shown
+        assert "heliotrope" not in shown
+        assert browser.client.get("/ui/search", params={"q": ids[0]}).headers["location"] == f"/ui/refused#{ids[0]}"
+        assert "/ui/requests?text=" in browser.client.get("/ui/search", params={"q": ids[1]}).headers["location"]
+    with PageClient(team.url) as browser:
+        browser.log_in(ADMIN)
+        assert all(each in browser.page("/ui/refused").text for each in ids)
+    (line,) = [each for each in team.log_lines() if each.get("request_id") == ids[0]]
+    assert (line["error_code"], line["tenant"], line["key_id"][:4]) == ("invalid_value", "acme", "key_")
+
+
+LOOKS, POOR = "gw-looks-alone-4", "gw-poor-key-5555"
+
+
+def test_s13_10_a_replay_is_paid_once_by_who_confirms_it_and_may_ask(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """With its price before, by the key's own rights and budget, and in the trail."""
+    keys: list[Json] = [
+        {"key": ADMIN, "tenant": "ops", "roles": ["user", "admin"]},
+        {"key": VIEWER, "tenant": "acme", "roles": ["user", "viewer"], "models": ["small", "gpt-4o"]},
+        {"key": LOOKS, "tenant": "acme", "roles": ["viewer"]},
+        {"key": POOR, "tenant": "acme", "roles": ["user", "viewer"], "budgets": [{"usd": 1e-9}]},
+    ]
+    team = start_gateway({"auth": {"keys": keys}})
+    answered = ask(team, "The lamp.", VIEWER).json()
+    name = answered["response_metadata"]["request_id"]
+    here = f"/ui/requests/{name}"
+
+    def dry(browser: PageClient, model: str) -> str:
+        return browser.post(f"{here}/replay", {"csrf": browser.token(here), "model": model}).text
+
+    def paid(browser: PageClient, page: str, **changed: str | None) -> Any:
+        fields = dict(re.findall(r'name="(csrf|model|attempt)" value="([^"]*)"', page.split("replay-paid")[-1]))
+        fields |= {"confirm": "1"} | {name: each for name, each in changed.items() if each is not None}
+        fields = {name: each for name, each in fields.items() if name not in changed or changed[name] is not None}
+        return browser.post(f"{here}/replay-paid", fields)
+
+    with PageClient(team.url) as browser:
+        browser.log_in(VIEWER)
+        asked = len(upstream.chats)
+        page = dry(browser, "gpt-4o")
+        assert "It costs" in page
+        assert len(upstream.chats) == asked
+        for wrong in ({"confirm": None}, {"attempt": "x"}, {"csrf": "0" * 64}, {"model": "nobody"}):
+            assert paid(browser, page, **wrong).status_code in (400, 403, 404), wrong
+        assert len(upstream.chats) == asked
+        done = paid(browser, page)
+        assert done.status_code == 303, done.text
+        compared = parse_qs(urlsplit(done.headers["location"]).query)
+        assert compared["a"] == [name]
+        assert len(upstream.chats_of("gpt-4o")) == 1
+        shown = browser.page(done.headers["location"])
+        assert "gpt-4o" in shown.text
+        again = paid(browser, page)
+        assert again.headers["location"] == f"/ui/conversations/{answered['conversation']['id']}"
+        assert len(upstream.chats) == asked + 1, "sent twice, it asks once"
+        with http(team, VIEWER) as client:
+            bill = client.get("/gateway/requests?limit=1").json()["data"][0]
+        assert (bill["id"], bill["model"], bill["tenant"]) == (compared["b"][0], "gpt-4o", "acme")
+        assert "It costs" not in dry(browser, "bench"), "a model that the key may not ask"
+    for key, word in ((LOOKS, "no role"), (ADMIN, "Only keys of tenant acme")):
+        with PageClient(team.url) as browser:
+            browser.log_in(key)
+            told = dry(browser, "gpt-4o")
+            assert word in told
+            assert paid(browser, page, csrf=browser.token(here)).status_code == 403
+    with PageClient(team.url) as browser:
+        browser.log_in(POOR)
+        assert paid(browser, dry(browser, "gpt-4o")).status_code == 429
+    assert len(upstream.chats) == asked + 1
+    with http(team, ADMIN) as client:
+        seen = client.get("/gateway/trail?action=request.replayed").json()["data"]
+    assert {(each["object_id"], each["details"]["model"]) for each in seen} == {(name, "gpt-4o")}

@@ -271,7 +271,7 @@ def test_a_key_of_the_configuration_is_changed_there(gateway: GatewayProcess, ad
     (root,) = [each for each in api(gateway, "keys?limit=100")["data"] if each["name"] == "root"]
     one = f"/ui/admin/keys/{root['id']}"
     shown = admin.page(one)
-    assert "changed there" in shown.text
+    assert "change it there" in shown.text
     for path in (one, f"{one}/rotate", f"{one}/revoke"):
         assert sent(admin, path, confirm="1", name="else").status_code == 409
 

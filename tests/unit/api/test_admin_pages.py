@@ -1,16 +1,22 @@
 """`/ui/admin/files`, `/ui/admin/models` and `/ui/admin/configuration` (guarantee §13.16)."""
 
+import csv
+import io
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from gateway.cli import parser
 from gateway.core.config.loading import load_settings
 from gateway.core.config.settings import Settings
 from gateway.inspection.settings_in_force import HIDDEN, address, settings_in_force
+from gateway.operations.config_command import config
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -369,3 +375,34 @@ def test_settings_that_were_litellms_say_so(tmp_path: Path) -> None:
     rows = {each.name: each for part in settings_in_force(settings).values() for each in part}
     assert "LiteLLM" in rows["auth.keys"].origin
     assert "sk-very-hidden" not in str(rows)
+
+
+def test_s13_16_the_command_shows_what_the_page_does(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("sk-very-hidden")
+    main, more = tmp_path / "config.yaml", tmp_path / "more.yaml"
+    main.write_text(f"{CONFIG}prompt_profiles: {{core: Be brief.}}\n")
+    more.write_text(MORE.format(secret=secret))
+    environ = {"UPSTREAM": "sk-very-hidden", "REDIS_URL": "redis://:hunter2@h/0"}
+    settings = load_settings(str(main), environ)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        status = config(settings, parser().parse_args(["config", *words]), {}, out, err)
+        assert not [each for each in SECRETS if each in out.getvalue()]
+        return status, out.getvalue(), err.getvalue()
+
+    of_page = [each for part in settings_in_force(settings).values() for each in part]
+    records = json.loads(run("--all", "--json")[1])["data"]
+    assert [
+        each for each in records if each["name"].partition("[")[0] not in ("model_list", "prompt_profiles.core")
+    ] == [asdict(each) for each in of_page]
+    assert [each["value"] for each in records if each["name"] == "prompt_profiles.core"] == ["9 characters"]
+    status, text, err = run()
+    assert (status, "more settings have their defaults" in err) == (0, True)
+    rows = [line.split(None, 1)[0] for line in text.splitlines()[1:]]
+    set_there = {each.name for each in of_page if not each.is_default} | {"prompt_profiles.core"}
+    assert set(rows) == set_there | {f"model_list[{number}]" for number in range(len(settings.model_list))}
+    assert "cache.url environment: REDIS_URL redis://…@h/0" in re.sub(" +", " ", text)
+    assert [line["name"] for line in csv.DictReader(io.StringIO(run("server.port", "--csv")[1]))] == ["server.port"]
+    assert run("sever")[::2] == (1, "sever: there is no such setting. Did you mean 'server'?\n")

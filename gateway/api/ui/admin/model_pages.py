@@ -9,7 +9,7 @@ from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.types.chat import ModelFacts
-from gateway.inspection.settings_in_force import DEFAULT, address, settings_in_force, without_secrets
+from gateway.inspection.settings_in_force import DEFAULT, address, prompt_texts, settings_in_force, without_secrets
 from gateway.storage.encryption.columns import open_vault
 from gateway.storage.encryption.rewrite import noted_keys
 from gateway.storage.reports.storage_health import read_kept
@@ -109,9 +109,6 @@ class ModelPages:
         """`GET /ui/admin/configuration`"""
         parts, settings = self._parts, self._parts.settings
         vault = open_vault(settings.storage)
-        profiles = settings.prompt_profiles
-        texts = {"core": profiles.core, **{f"modes.{name}": text for name, text in profiles.modes}}
-        texts |= {"tools": profiles.tools, "error_handling": profiles.error_handling}
         return await page.render(
             "admin_configuration.html",
             sections=settings_in_force(settings),
@@ -119,7 +116,7 @@ class ModelPages:
             warnings=settings.warnings,
             moved=settings.moved,
             guards=settings.guards,
-            profiles={name: text for name, text in texts.items() if text},
+            profiles=prompt_texts(settings),
             origins=settings.origins,
             current=None if vault is None else vault.current,
             before=() if vault is None else tuple(each for each in vault.key_ids if each != vault.current),

@@ -1,0 +1,68 @@
+"""`gateway config`: each setting in force, and where it comes from, as the page shows it (guarantee §13.16)."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TextIO
+
+from gateway.core.config.settings import SECTIONS, Settings
+from gateway.core.names import did_you_mean
+from gateway.inspection.settings_in_force import DEFAULT, SettingInForce, address, prompt_texts, settings_in_force
+from gateway.operations.listed import FAINT, ID_STYLE
+from gateway.operations.screen import CommandScreen, Piece, TableColumn
+
+COLUMNS = (
+    TableColumn("setting", ID_STYLE),
+    TableColumn("from", FAINT, drop=1),
+    TableColumn("value", is_flexible=True),
+)
+CSV = ("name", "value", "origin", "description")
+
+
+def config(
+    settings: Settings, options: argparse.Namespace, environ: Mapping[str, str], out: TextIO, err: TextIO
+) -> int:
+    """Writes the settings; returns 1 if there is none of that name.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    every = list(_all(settings))
+    wanted = options.name or ""
+    found = [each for each in every if not wanted or each.name == wanted or each.name.startswith(f"{wanted}.")]
+    if not found:
+        known = [each.name for each in every] if "." in wanted else SECTIONS
+        err.write(f"{wanted}: there is no such setting.{did_you_mean(wanted, known)}\n")
+        return 1
+    shown = found if options.all or wanted else [each for each in found if not each.is_default]
+    screen, records = CommandScreen(out, environ), [asdict(each) for each in shown]
+    if options.csv:
+        screen.csv(CSV, records)
+    elif options.json:
+        screen.json({"object": "list", "data": records, "warnings": list(settings.warnings)})
+    else:
+        if shown:
+            screen.table(COLUMNS, list(map(_row, shown)))
+        for warning in settings.warnings:
+            err.write(f"warning: {warning}\n")
+        if left := len(found) - len(shown):
+            err.write(f"{left} more settings have their defaults: --all shows them\n")
+    return 0
+
+
+def _all(settings: Settings) -> Iterator[SettingInForce]:
+    """The settings of all sections, prompt profiles by how long they are, and the entries of `model_list`."""
+    for section in settings_in_force(settings).values():
+        yield from section
+    for name, text in prompt_texts(settings).items():
+        origin = settings.origins.get(f"prompt_profiles.{name.partition('.')[0]}", DEFAULT)
+        yield SettingInForce(f"prompt_profiles.{name}", f"{len(text)} characters", origin, "A prompt profile's text.")
+    for number, entry in enumerate(settings.model_list):
+        path = f"model_list[{number}]"
+        base = address(entry.litellm_params.api_base or "")
+        told = f"{entry.model_name}: {entry.litellm_params.model}{f' at {base}' if base else ''}"
+        yield SettingInForce(path, told, settings.origins.get(path, DEFAULT), "A model that is served.")
+
+
+def _row(each: SettingInForce) -> list[Piece]:
+    return [each.name, each.origin, each.value]
