@@ -89,6 +89,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return source
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an unpacked sdist is not asked what is kept")
 def test_the_sdist_holds_what_is_kept_and_nothing_of_the_working_place(built: Path) -> None:
     kept = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
@@ -98,6 +99,7 @@ def test_the_sdist_holds_what_is_kept_and_nothing_of_the_working_place(built: Pa
     assert {name.split("/")[0] for name in left_out} <= {".ci", ".dockerignore", ".github"}
 
 
+@pytest.mark.long
 def test_the_wheel_from_the_sdist_holds_code_migrations_and_configuration_alone(built: Path) -> None:
     with zipfile.ZipFile(next(built.parent.glob("*.whl"))) as wheel:
         held = wheel.namelist()
