@@ -55,6 +55,7 @@ from gateway.operations.otel.factory import open_telemetry
 from gateway.operations.purge import schedule_files, schedule_sweeps, sweep_seconds
 from gateway.operations.storage_upkeep import begin_preparing, schedule_older_bills
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
+from gateway.pipeline.billing import BEAT_SECONDS
 from gateway.pipeline.features import citations, echoes, pdf_pages
 from gateway.pipeline.features.agents import AgentSections
 from gateway.pipeline.features.cache_breaks import CacheBreaks
@@ -68,7 +69,6 @@ from gateway.pipeline.hooks import FeatureHooks
 from gateway.pipeline.idempotency import HEARTBEAT_SECONDS, IdempotencyGate
 from gateway.pipeline.indexing import DocumentIndexing
 from gateway.pipeline.limited import open_limited
-from gateway.pipeline.open_calls import BEAT_SECONDS
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.passthrough_bills import RelayedBills
 from gateway.pipeline.pipeline import open_pipeline

@@ -18,7 +18,7 @@ from gateway.core.instrumentation.refusals import RefusedRequests
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import ClaimingCache
 from gateway.documents.file_reader import FileReader
-from gateway.pipeline.running import RunningTurns
+from gateway.pipeline.settlement import RunningTurns
 from gateway.retrieval.index_cache import ContentIndexes
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.lookup.path_cache import PathCache

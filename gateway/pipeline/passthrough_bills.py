@@ -36,9 +36,9 @@ from gateway.core.types.chat import ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.keys import HeldAdmission, picousd
 from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit, TurnStatus
 from gateway.core.types.upstreams import MESSAGE_TOKENS
-from gateway.pipeline.commits import TurnCommits, named
-from gateway.pipeline.open_calls import OpenCalls, priced_prompt
+from gateway.pipeline.billing import OpenCalls, priced_prompt
 from gateway.pipeline.parts import PipelineParts
+from gateway.pipeline.settlement import TurnCommits, named
 from gateway.pipeline.stages import BYTES_PER_TOKEN
 from gateway.upstream.openai.passthrough import (
     BodySample,

@@ -1,40 +1,269 @@
 """Settles requests: their bill is made, turn and bill are committed, and those are told that learn from them. Whatever
-happens, there is a bill (guarantee §6)."""
+happens, there is a bill: what the storage did not take when its request ended waits in memory until it does (guarantee
+§6). A request that goes on from one whose client has left waits until that is committed (guarantee §3.7)."""
 
 import asyncio
+import contextlib
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
 from gateway.billing.cost import estimated_cost, price_internal, total_cost
 from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
+from gateway.billing.quota.call_costs import billed, owed
 from gateway.context.window.prompt_budget import output_limit
-from gateway.conversations.rebuild import sent_instructions
+from gateway.conversations.rebuild import sent_instructions, users_of
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.frozen_records import replace
 from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
+from gateway.core.ports import Spans
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.bill import COLD, anonymous
-from gateway.core.types.chain import chain_digests
+from gateway.core.types.chain import ChainDigest, chain_digests
+from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.items import BREAKPOINT
-from gateway.core.types.turn import TurnCommit
+from gateway.core.types.keys import HeldAdmission
+from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.core.types.window import MEMORY_INDEX
 from gateway.inspection.prefix import MEMORY_CHANGED, REWORDED, SYSTEM_CHANGED, WINDOW_MOVED
-from gateway.pipeline.billing import UsageCount, bill, metadata_of, says
-from gateway.pipeline.commits import TurnCommits
-from gateway.pipeline.open_calls import OpenCalls
+from gateway.pipeline.billing import OpenCalls, UsageCount, bill, metadata_of, says
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.ranges import plain_parts
-from gateway.pipeline.running import RunningTurns
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, RequestRun, SettledRequest, UpstreamOutcome
-from gateway.pipeline.stored_turn import CHAIN_BYTES, TurnRecorder, plan_of, unlisted_in
+from gateway.pipeline.stored_turn import CHAIN_BYTES, TurnRecorder, chain_of, plan_of, unlisted_in
+from gateway.storage.store import ConversationStore
 
 log = get_logger("gateway.pipeline.settlement")
+MAX_WAITING = 10_000
+"""Bills; the oldest are dropped beyond that, a few kilobytes each."""
+RETRY_SECONDS = 5.0
+"""Between two tries while no other turn is committed."""
+
+
+class TurnCommits:
+    """Each in one transaction; then all are told that are to know."""
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        metrics: GatewayMetrics,
+        hooks: TelemetryHooks,
+        spans: Spans = contextlib.nullcontext,
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._hooks = hooks
+        self._spans = spans
+        self._tasks = BackgroundTasks()
+        self._late = _LateBills(store)
+        self._writing: dict[str, LedgerEntry] = {}
+
+    async def commit(self, commit: TurnCommit, admission: HeldAdmission | None, lost: str | None = None) -> None:
+        """Writes a turn and its bill. A bill waits where the storage does not take it.
+        `admission`: what the request holds of budgets and limits; `lost`: the error code of a bill whose turn could not
+        be stored, where it has none.
+        Raises StorageUnavailable: the turn is not stored; its bill waits."""
+        entry = commit.ledger
+        self._writing[entry.request_id] = entry
+        try:
+            with self._spans("commit"):
+                await self._store.commit(commit)
+            if admission is not None:
+                billed(admission, entry)
+            if self._hooks.is_listening:
+                self._hooks.settled(commit)
+        except StorageUnavailable:
+            alone = replace(entry, error_code=entry.error_code or lost)
+            claim = commit.claim if commit.turn is None else None
+            late = TurnCommit(alone, chains=commit.chains, claim=claim, again=True)
+            self._late.add(late, owed(admission, entry) if admission is not None else None)
+            self._metrics.billed(entry)
+            if commit.turn is not None:
+                raise
+            log.warning("bill_not_recorded_yet", request_id=entry.request_id, waiting=len(self._late))
+            return
+        finally:
+            del self._writing[entry.request_id]
+        self._metrics.billed(entry)
+        if self._late:
+            self._tasks.start(self._late.record())
+
+    async def drain(self, seconds: float, others: BackgroundTasks) -> set[str]:
+        """Waits at shutdown for what is still being recorded, by `others` too. Bills that the storage does not take by
+        then go to the log; returns the ids of requests whose bills are being written."""
+        await self._late.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await others.finish()
+                await self._tasks.finish()
+                await self._late.record()
+        for entry in (*self._writing.values(), *self._late):
+            log.warning("bill_not_recorded", **named(entry))
+        return set(self._writing)
+
+
+class _LateBills:
+    """Bills of turns whose content is lost: their clients were told that they were not stored."""
+
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
+        self._waiting: deque[TurnCommit] = deque(maxlen=MAX_WAITING)
+        self._then: dict[str, Callable[[], None]] = {}
+        self._retrying: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[LedgerEntry]:
+        return (commit.ledger for commit in self._waiting)
+
+    def add(self, commit: TurnCommit, then: Callable[[], None] | None = None) -> None:
+        """Keeps a bill. It is written with the next commit, or after `RETRY_SECONDS`; `then` is called when it is."""
+        self._waiting.append(commit)
+        if then is not None:
+            self._then[commit.ledger.request_id] = then
+        if self._retrying is None or self._retrying.done():
+            self._retrying = asyncio.ensure_future(self._retry())
+
+    async def record(self) -> None:
+        """Writes the waiting bills, until the storage fails again."""
+        while self._waiting:
+            commit = self._waiting.popleft()
+            try:
+                await self._store.commit(commit)
+                self._then.pop(commit.ledger.request_id, _nothing)()
+            except StorageUnavailable:
+                self._waiting.appendleft(commit)
+                log.warning("bills_not_recorded_yet", waiting=len(self._waiting))
+                return
+            except asyncio.CancelledError:
+                self._waiting.appendleft(commit)
+                raise
+            except Exception as fault:  # noqa: BLE001 - a bill that cannot be written must not keep back the others
+                log.fault("bill_not_recorded", fault, **named(commit.ledger))
+
+    async def _retry(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(RETRY_SECONDS)
+            await self.record()
+
+    async def stop(self) -> None:
+        """Ends the retries by time."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._retrying
+
+
+def _nothing() -> None:
+    pass
+
+
+def named(entry: LedgerEntry) -> dict[str, object]:
+    """The log's fields for a bill that is lost: its request, model and figures."""
+    figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
+    return {"request_id": entry.request_id, "model": entry.model, **figures}
+
+
+MAX_SECONDS = 5.0
+"""How long a request waits for the turn before it. A commit that takes longer is not waited for."""
+PASSES = 3
+"""Passes of the event loop within which a connection that has been closed is known to be."""
+Key = tuple[Hashable, ...]
+
+
+class RunningTurns:
+    """Knows a turn by the name of its conversation, and by what its client will have said with the next request.
+
+    Only turns of this process are known: of another replica's a request sees what is committed.
+    """
+
+    def __init__(self, seconds: float = MAX_SECONDS) -> None:
+        self._seconds = seconds
+        self._running: defaultdict[str, dict[str, tuple[RequestRun, list[Key]]]] = defaultdict(dict)
+        self._by_key: defaultdict[Key, dict[str, RequestRun]] = defaultdict(dict)
+        self._ends: dict[str, asyncio.Event] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._running.values()))
+
+    def enter(self, run: RequestRun) -> None:
+        """A turn that will be stored is under way from now on, until `leave`."""
+        prepared, request = run.prepared, run.prepared.request
+        if prepared.conversation_id is None or request.options.dry_run:
+            return
+        tenant = request.caller.tenant
+        keys = [*_names(request), (tenant, "id", prepared.conversation_id), _said(request, chain_of(prepared).end)]
+        if request.api is not None:
+            keys.append((tenant, "answer", run.completion_id))
+        self._running[tenant][request.request_id] = run, keys
+        for key in keys:
+            self._by_key[key][request.request_id] = run
+
+    def leave(self, run: RequestRun) -> None:
+        """The turn is committed, or never will be. Does nothing if it is not under way."""
+        request_id, tenant = run.asked.request_id, run.asked.caller.tenant
+        _, keys = self._running[tenant].pop(request_id, (run, []))
+        if not self._running[tenant]:
+            del self._running[tenant]
+        for key in keys:
+            found = self._by_key[key]
+            found.pop(request_id, None)
+            if not found:
+                del self._by_key[key]
+        end = self._ends.pop(request_id, None)
+        if end is not None:
+            end.set()
+
+    async def ended(self, request: ChatRequest, chain: Sequence[ChainDigest]) -> None:
+        """Returns once every turn that the request goes on from is committed, if its client has left or its commit has
+        begun, or after `seconds`. A turn that somebody is still reading is not waited for.
+        `chain`: the chain digests after each message of the request."""
+        if request.caller.tenant not in self._running:
+            return
+        keys = {*_names(request), *(_said(request, digest) for digest in chain)}
+        if not self._found(keys):
+            return
+        for _ in range(PASSES):
+            await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(self._seconds):
+                while leaving := [each for each in self._found(keys) if _is_leaving(each)]:
+                    await self._end_of(leaving[0]).wait()
+        except TimeoutError:
+            return
+
+    def _found(self, keys: Iterable[Key]) -> list[RequestRun]:
+        return [each for key in keys if key in self._by_key for each in self._by_key[key].values()]
+
+    def _end_of(self, run: RequestRun) -> asyncio.Event:
+        return self._ends.setdefault(run.asked.request_id, asyncio.Event())
+
+
+def _is_leaving(run: RequestRun) -> bool:
+    return run.is_ending or run.asked.has_left()
+
+
+def _names(request: ChatRequest) -> list[Key]:
+    """The conversation as the request names it, if it does."""
+    tenant, ref = request.caller.tenant, request.conversation
+    named = {"id": ref.conversation_id, "session": ref.session, "answer": ref.behind}
+    return [(tenant, kind, name) for kind, name in named.items() if name is not None]
+
+
+def _said(request: ChatRequest, digest: ChainDigest) -> Key:
+    """What was said up to a message, as guarantee §3.2 recognises it."""
+    return request.caller.tenant, users_of(request.forward, request.caller), digest.said
+
+
 PAUSED = GatewayError("compaction")
 """Why a request has no answer whose client wants to know first that room was made."""
 BRANCHED = "branched"
@@ -264,7 +493,7 @@ class PromptPrefixes:
         """Why a request does not begin with what the one before it forwarded; None if it does, or nothing is known of
         one. A request that ends earlier than that, and is the same so far, breaks nothing; nor does a pass after the
         provider's cache has expired."""
-        names = _names(prepared)
+        names = _settlement_names(prepared)
         if not names:
             return None
         messages = prepared.messages
@@ -279,7 +508,7 @@ class PromptPrefixes:
         return None if index is None or is_free else _why(prepared, messages, index)
 
 
-def _names(prepared: PreparedRequest) -> list[tuple[Hashable, ...]]:
+def _settlement_names(prepared: PreparedRequest) -> list[tuple[Hashable, ...]]:
     """What a request's messages are kept under, and then what those of the one before may be: of a conversation that is
     not stored, where in what its client sends it ended. Chats that have no answer yet may be anybody's."""
     asked = prepared.asked

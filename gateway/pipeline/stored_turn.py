@@ -54,10 +54,9 @@ from gateway.core.types.turn import (
     TurnCommit,
 )
 from gateway.core.types.window import WindowInputs
-from gateway.pipeline.new_frame import new_frame
 from gateway.pipeline.payload import as_it_goes_up, with_binding
 from gateway.pipeline.stages import AttemptedRequest, FailedAttempt, PreparedRequest, SettledRequest, UpstreamOutcome
-from gateway.pipeline.unstored_frames import UnstoredFrames
+from gateway.pipeline.unstored_frames import UnstoredFrames, new_frame
 from gateway.storage.store import ConversationStore
 
 log = get_logger("gateway.pipeline.stored_turn")

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import OpenCallRow
-from gateway.pipeline.open_calls import ALIVE_FOR, OpenCalls, is_dead, priced_prompt, process_name
+from gateway.pipeline.billing import ALIVE_FOR, OpenCalls, is_dead, priced_prompt, process_name
 from gateway.storage.database import schema
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn

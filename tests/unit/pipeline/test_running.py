@@ -13,7 +13,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
 from gateway.core.types.conversation import ConversationRef
-from gateway.pipeline.running import RunningTurns
+from gateway.pipeline.settlement import RunningTurns
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire
 from gateway.upstream.routing.health import HealthWatch
 from gateway.upstream.routing.router import SingleDeployment

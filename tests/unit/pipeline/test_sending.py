@@ -20,8 +20,7 @@ from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.hooks import NO_FEATURES
-from gateway.pipeline.pipeline import Pipeline
-from gateway.pipeline.sending import ModelRoutes, UpstreamSender
+from gateway.pipeline.pipeline import ModelRoutes, Pipeline, UpstreamSender
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire
 from tests.unit.making import chat, user
 

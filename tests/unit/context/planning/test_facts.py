@@ -15,7 +15,7 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.frames import PromptFrame
 from gateway.core.types.window import FullPrompt
-from gateway.pipeline.new_frame import new_frame
+from gateway.pipeline.unstored_frames import new_frame
 from tests.unit.making import (
     FACTS,
     NOW,

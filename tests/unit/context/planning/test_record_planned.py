@@ -13,7 +13,7 @@ from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetad
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.frames import body_of, frame_of
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs
-from gateway.pipeline.new_frame import new_frame
+from gateway.pipeline.unstored_frames import new_frame
 from tests.unit.context.window.planning import (
     EXCLUDE,
     EXTRACT,

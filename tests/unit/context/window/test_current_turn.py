@@ -13,7 +13,7 @@ from gateway.core.types.artifacts import RequestAttachment
 from gateway.core.types.conversation import ConversationHistory, new_message
 from gateway.core.types.frames import PromptFrame
 from gateway.core.types.window import WindowInputs
-from gateway.pipeline.new_frame import new_frame
+from gateway.pipeline.unstored_frames import new_frame
 from tests.unit.making import assistant, build, build_of, material_of, stored, system, tool, user
 from tests.unit.o200k import prompt_tokens
 

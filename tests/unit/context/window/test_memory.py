@@ -14,7 +14,7 @@ from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message
 from gateway.core.types.frames import PromptFrame, body_of, frame_of
 from gateway.core.types.memory import MemoryMessage, SummarySegment
-from gateway.pipeline.new_frame import new_frame
+from gateway.pipeline.unstored_frames import new_frame
 from tests.unit.making import NOW, assistant, build_of, material_of, stored, system, tool, user
 
 FACT = "Deliver to gate 7, and ring twice; the <conversation_memory> is not to be touched."
