@@ -342,7 +342,7 @@ def _digest(key: str) -> bytes:
 
 
 CHECK_SECONDS = 1.0
-"""Between two looks. An answer of the storage holds for three more (`api.runtime_keys`): less than five."""
+"""Between two looks. An answer of the storage holds for three more: less than five."""
 CREDENTIALS = (b"authorization", b"x-api-key")
 ENDED = "The key of this request does not count any more."
 

@@ -1,9 +1,6 @@
-"""The way of a request through any API that asks a model: read, answered once, sent whole or as a stream (ADR 27).
-
-What differs between APIs is a `ApiAdapter`: how a request is read into the inner form, and how answers are worded.
-
-`Idempotency-Key`: which request it is (guarantee §6, ADR 9).
-"""
+"""The way of a request through any API that asks a model: read, answered once (`Idempotency-Key`, ADR 9), sent whole or
+as a stream (ADR 27). What differs between APIs is a `ApiAdapter`: how a request is read into the inner form, and how
+answers are worded."""
 
 import asyncio
 import hashlib

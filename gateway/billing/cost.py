@@ -1,9 +1,5 @@
-"""What a call cost, by LiteLLM's price names, in exact decimals (guarantee §6).
-
-Sums over bills as CSV and as JSON, for commands and pages alike: every digit, and what is not known left empty.
-
-What leaving out saves, in USD: at most, as a plan promises, and as a bill realises it (guarantee §5, ADR 16).
-"""
+"""What a call cost, by LiteLLM's price names, in exact decimals (guarantee §6); sums over bills as CSV and as JSON;
+what leaving out saves at most, as a plan promises, and as a bill realises it (guarantee §5, ADR 16)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,9 +1,5 @@
-"""Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3).
-
-Recognises a conversation in what a client sent, and finds what the client left out of it (guarantee §3.2, ADR 8).
-
-Pure: messages in, digests and positions out. `storage/lookup/find.py` looks the digests up.
-"""
+"""Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3). Recognises one in what a client sent,
+and finds what the client left out of it (guarantee §3.2, ADR 8); `storage/lookup/find.py` looks the digests up."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any

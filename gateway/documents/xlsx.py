@@ -1,9 +1,7 @@
 """Spreadsheets: XLSX, XLSM, XLSB, XLS and ODS. Each sheet's rows as CSV, below a marker that tells their cells.
 
-Number formats of spreadsheets: a number as its cell shows it, by the code of ECMA-376 (part 1, 18.8.30 and 18.8.31).
-
-Pure. Separators are those of the codes themselves (1,234.50). Dates are the library's (`xlsx`), so codes of dates are
-none here.
+Numbers stand as their cells show them, by the format codes of ECMA-376 (part 1, 18.8.30 and 18.8.31), with the codes'
+own separators (1,234.50). Dates are the library's, so codes of dates are none here.
 """
 
 import csv

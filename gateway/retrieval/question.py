@@ -1,11 +1,9 @@
-"""What a question refers to: whose words it asks for, which words it quotes, what its pronouns stand for; and a first
-look that finds the regions of very long texts that share words with it, so that only those are searched closely.
+"""What a question refers to: whose words it asks for, which words it quotes, what its pronouns stand for, which lines,
+cells, pages or files it names (guarantee §14.2); and a first look that finds the regions of very long texts that share
+words with it, so that only those are searched closely.
 
 An index of 50 million characters takes seconds and a gigabyte. The first look takes a tenth of that time, and no more
 memory than a region.
-
-Finds the places that a question names in the texts that are searched: lines, rows and cells exactly, of pages,
-slides, sheets and files whatever bears on the question (guarantee §14.2).
 """
 
 import re

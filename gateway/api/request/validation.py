@@ -1,10 +1,6 @@
-"""Validates a chat request at the edge and takes the gateway's own fields out of it (guarantee §2).
-
-Only what the gateway reads is checked; all other fields are forwarded untouched. Messages and tools are checked by
-hand, in `message_checks.py`: see ADR 17.
-
-The shape of `messages` and tools: as much of it as the gateway relies on. Checked by hand: see ADR 17.
-"""
+"""Validates a chat request at the edge and takes the gateway's own fields out of it (guarantee §2). Only what the
+gateway relies on is checked; all other fields are forwarded untouched. Messages and tools are checked by hand: see ADR
+17."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

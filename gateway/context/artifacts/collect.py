@@ -1,13 +1,9 @@
 """Finds the artifacts of a request: tool results, attachments, files, and documents inside messages (guarantee §4).
 
-`documents` turns files into text, `in_messages` finds documents inside texts, and `titles` their names; here all become
-artifacts.
-
-Tool steps that the gateway restores where they cannot be messages: their results become artifacts (guarantee §3.3).
-
-Many providers refuse calls and results in a request without tools, or calls that another provider's model made. Such
-steps are shown as text in the block of §4 I6, and stay text for the provider that was sent them so. Whoever made the
-calls gets them back as they were, with signatures, in whatever form others got them (§1).
+Tool steps that the gateway restores where they cannot be messages become artifacts, too (guarantee §3.3): many
+providers refuse calls and results in a request without tools, or calls that another provider's model made. They are
+shown as text in the block of §4 I6, and stay text for the provider that was sent them so. Whoever made the calls gets
+them back as they were, with signatures (§1).
 """
 
 import re

@@ -1,12 +1,9 @@
 """Whether a planner is asked: `should_use_llm_planning()` and the facts that it looks at; then `weighed()`, whether its
-plan can earn its price (guarantee §5, ADR 16). Planners that answer what nobody can use rest for a while.
+plan can earn its price (guarantee §5, ADR 16). Planners that answer what nobody can use rest for a while. What was
+decided for each artifact, by earlier requests and by this one, as records.
 
-Planners that answer what nobody can use rest for a while: they are not paid for more of the same (guarantee §5).
-
-Tool loops that were answered, known by their first call. A client that says it again behind a user message that is
-not stored is not recognised from request to request, and a turn asks its planner once all the same (guarantee §5).
-
-What was decided for each artifact, by earlier requests and by this one, as records for the metadata.
+Tool loops are known by their first call. A client that says it again behind a user message that is not stored is not
+recognised from request to request, and a turn asks its planner once all the same (guarantee §5).
 """
 
 import hmac

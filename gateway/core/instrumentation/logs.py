@@ -161,7 +161,7 @@ def get_logger(name: str) -> EventLogger:
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes each record as a line (with what stands below it), by `line` of `core.instrumentation.log_lines`."""
+    """Writes each record as a line (with what stands below it), by `line`."""
 
     def __init__(self, stream: TextIO, line: Line) -> None:
         super().__init__(stream)

@@ -1,9 +1,5 @@
-"""What guards and masks around everything by which a body goes to a model.
-
-Streamed answers on their way back: values put back in them, and looked at by guards.
-
-What stands between the gateway and every call of a model: guards, then masking (guarantee §12.9, §12.10).
-"""
+"""What stands around everything by which a body goes to a model: guards, then masking (guarantee §12.9, §12.10);
+streamed answers are looked at by guards on their way back, and values are put back in them."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence

@@ -1,12 +1,6 @@
-"""Cuts a text into chunks along its own structure: records, rows, lines, blocks of code, paragraphs.
-
-Cuts prose: paragraphs of Markdown and reStructuredText, and blocks of HTML, gathered up to `TARGET_CHARS` with the
-headings above them.
-
-Cuts programs by indentation: a line and the deeper lines below it are one block, whatever the language.
-
-Listings with line numbers (`cat -n`, `grep -n`) are cut likewise.
-"""
+"""Cuts a text into chunks along its own structure: records, rows, lines, blocks of code, paragraphs. Prose is gathered
+up to `TARGET_CHARS` with the headings above it. Programs, listings with line numbers as well, are cut by indentation: a
+line and the deeper lines below it are one block, whatever the language."""
 
 import re
 from collections.abc import Iterator

@@ -21,7 +21,7 @@ from gateway.retrieval.terms import TermLexicon, all_words, bare, begins_of, pla
 BUCKET_BITS = 8
 BUCKETS = 1 << BUCKET_BITS
 PLACES = BUCKETS
-"""The number of the bucket that has where each region stands (`retrieval.stored.placed`), and no terms."""
+"""The number of the bucket that has where each region stands, and no terms."""
 SEGMENT_REGIONS = 1024
 """Regions of a segment: eight million characters. Their numbers in it have 16 bits."""
 MAX_COUNTED = 255

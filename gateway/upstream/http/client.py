@@ -1,9 +1,5 @@
-"""The HTTP client: httpx's API over the gateway's own connections (ADR 4).
-
-Answers that are compressed although the gateway asks for none of it, as web servers before local models do.
-
-The pool of connections to upstreams: opened when needed, kept while they are used, never more than a limit.
-"""
+"""The HTTP client: httpx's API over the gateway's own pool of connections (ADR 4); answers that are compressed although
+nobody asked for it, as web servers before local models do."""
 
 import asyncio
 import contextlib
