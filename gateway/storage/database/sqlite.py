@@ -22,7 +22,6 @@ from types import NoneType
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
@@ -466,6 +465,8 @@ def insert_for(dialect: sa.Dialect, table: sa.Table) -> Any:
     """An insert that can say what happens on a conflict; only the dialect in use is loaded."""
     if dialect.name == "sqlite":
         return insert(table)
+    from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # no start on SQLite loads that dialect
+
     return postgresql_insert(table)
 
 
