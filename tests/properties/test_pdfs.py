@@ -68,12 +68,23 @@ def check(message: Json, forwarded: list[Json], answer: Json, limit: int) -> Non
 
 
 def check_frozen(before: list[Json], forwarded: list[Json], answer: Json) -> None:
-    """Where nothing had to leave, a request begins with all that the one before forwarded: also each file."""
-    left = used(answer)["messages_excluded"] or len(forwarded) < len(before)
+    """Where nothing had to leave, no old block either, a request begins with all that the one before forwarded: also
+    each file."""
+    left = (
+        used(answer)["messages_excluded"]
+        or len(forwarded) < len(before)
+        or blocks(forwarded[: len(before)]) < blocks(before)
+    )
     reduced = any(each["strategy"] != "include_full" for each in used(answer)["artifacts_processed"])
     read = documents(forwarded)[: len(documents(before))] != documents(before)
     if not left and not reduced and not read:
         assert forwarded[: len(before)] == before
+
+
+def blocks(messages: list[Json]) -> int:
+    """How many messages stand with a block at their head."""
+    heads = [m["content"][0].get("text", "") if isinstance(m["content"], list) else m["content"] for m in messages]
+    return sum(head.startswith("<context_data note=") for head in heads if head)
 
 
 def documents(messages: list[Json]) -> list[tuple[int, str]]:

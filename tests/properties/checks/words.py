@@ -29,7 +29,8 @@ def check(seen: Seen) -> None:
         kept = index == seen.current or items in (None, *stood)
         hold("I6", kept, "a new block at the head of another message")
         if index == seen.current:
-            blocks.check(seen, items)
+            if items not in stood:
+                blocks.check(seen, items)
             _own_words(seen, content)
         _content(seen, content, original["content"])
 
