@@ -366,7 +366,7 @@ MUTANTS: dict[Mutant, tuple[str, ...]] = {
     unmarked: ("I5", "I6"),
     unescaped: ("I6", "I4"),
     unescaped_in_place: ("I6",),
-    block_in_an_old_message: ("I6",),
+    block_in_an_old_message: ("I6", "I1"),
     repeated: ("I6 repetition", "I6", "I1"),
     own_words_changed: ("I4",),
     answer_trimmed: ("§1",),
