@@ -16,7 +16,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
 HIDDEN = frozenset({"script", "style", "noscript", "template"})
 RAW = frozenset({"script", "style"})
 BLOCKS = frozenset({"p", "div", "li", "tr", "br", "section", "article", "table", "ul", "ol", "pre"})
-HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
+HTML_HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
 TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)(?:[^<>\"']|\"[^\"]{0,4000}+\"|'[^']{0,4000}+')*+>")
 SPACE = re.compile(r"\s+")
 
@@ -46,7 +46,7 @@ def html_text(text: str) -> str:
         name = tag.group(2).lower()
         if tag.group(1):
             depth -= name in HIDDEN and depth > 0
-            out.append("\n" if name in HEADINGS or name in BLOCKS else "")
+            out.append("\n" if name in HTML_HEADINGS or name in BLOCKS else "")
         elif name in RAW:
             close = re.compile(rf"</{name}\b[^<>]*+>", re.IGNORECASE).search(text, position)
             position = close.end() if close else len(text)
@@ -58,8 +58,8 @@ def html_text(text: str) -> str:
 
 
 def _opened(name: str) -> str:
-    if name in HEADINGS:
-        return "\n\n" + HEADINGS[name]
+    if name in HTML_HEADINGS:
+        return "\n\n" + HTML_HEADINGS[name]
     return "\n" if name in BLOCKS else "\t" if name in ("td", "th") else ""
 
 

@@ -12,7 +12,7 @@ from gateway.documents.plain import decoded
 MAX_OUTPUT = 20_000
 """Characters of one output that are read."""
 ANSI = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
-PICTURE = "(A picture.)"
+IPYNB_PICTURE = "(A picture.)"
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
@@ -54,7 +54,7 @@ def _output(output: dict[str, Any]) -> str:
             return _bounded(_joined(found))
         if kind == "text/html":
             return _bounded(html_text(_joined(found)))
-    return PICTURE if any(kind.startswith("image/") for kind in data) else ""
+    return IPYNB_PICTURE if any(kind.startswith("image/") for kind in data) else ""
 
 
 def _joined(text: Any) -> str:

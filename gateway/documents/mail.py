@@ -16,7 +16,7 @@ from gateway.documents.plain import decoded, text_of
 SHOWN = ("From", "To", "Cc", "Date", "Subject")
 MAX_HEADER = 4000
 """Characters of one header that are read: what parses them takes quadratic time."""
-MAX_PARTS = 10_000
+MAX_MAIL_PARTS = 10_000
 
 
 class _HeaderPolicy(Compat32):
@@ -87,7 +87,7 @@ def _leaves(message: Message) -> Iterator[tuple[Message, bool]]:
     Of several forms of the same text, plain text counts, else HTML.
     """
     waiting = [message]
-    for _ in range(MAX_PARTS):
+    for _ in range(MAX_MAIL_PARTS):
         if not waiting:
             return
         part = waiting.pop()

@@ -15,15 +15,15 @@ from gateway.documents.sandbox_worker import tell_nothing
 from gateway.documents.sniff import sniffed
 
 MAX_MEMBER_BYTES = 128 * 2**20
-PICTURES = "png svg jpg jpeg gif bmp ico webp tif tiff psd heic avif mp3 mp4 m4a wav ogg flac avi mov mkv webm"
+NESTED_PICTURES = "png svg jpg jpeg gif bmp ico webp tif tiff psd heic avif mp3 mp4 m4a wav ogg flac avi mov mkv webm"
 PROGRAMS = "exe dll so dylib a o obj lib class jar pyc pyo pyd whl wasm bin dat iso dmg img pack idx"
-OTHERS = "woff woff2 ttf otf eot 7z rar zst br lz4 pkl npy npz pt onnx safetensors gguf h5 glb blend p7s p7m"
-NO_TEXT_ENDINGS = frozenset(f"{PICTURES} {PROGRAMS} {OTHERS}".split())
+NESTED_OTHERS = "woff woff2 ttf otf eot 7z rar zst br lz4 pkl npy npz pt onnx safetensors gguf h5 glb blend p7s p7m"
+NO_TEXT_ENDINGS = frozenset(f"{NESTED_PICTURES} {PROGRAMS} {NESTED_OTHERS}".split())
 NAMES = """dockerfile makefile gnumakefile cmakelists.txt jenkinsfile vagrantfile procfile gemfile rakefile license
     licence copying readme changelog authors notice codeowners pipfile justfile build workspace"""
 TEXT_NAMES = frozenset(NAMES.split())
 HEAD_BYTES = 1024
-LOOKED_AT = 65_536
+NESTED_LOOKED_AT = 65_536
 UNSAFE = re.compile(r"^(?:/|\\|[A-Za-z]:)|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00")
 """Absolute paths, and those that lead out of the archive."""
 FOLDERS = """.git .svn .hg node_modules __pycache__ .venv venv .tox .mypy_cache .pytest_cache .ruff_cache .idea __macosx
@@ -47,7 +47,7 @@ def kind_of(name: str, raw: bytes, media_type: str = "") -> str | None:
 
 
 def _by_bytes(raw: bytes) -> str | None:
-    return sniffed(raw) or ("text" if text_of(raw[:LOOKED_AT]) is not None else None)
+    return sniffed(raw) or ("text" if text_of(raw[:NESTED_LOOKED_AT]) is not None else None)
 
 
 def why_not(path: str) -> str | None:
@@ -71,7 +71,7 @@ def listing(head: str, names: list[tuple[str, int]], most: int = 1000) -> str:
 
 MAX_UNPACKED = 512 * 2**20
 """Bytes of all files inside of one."""
-MAX_DEPTH = 3
+MAX_NESTED_DEPTH = 3
 """Archives and mails in one another."""
 NAMED = 5
 """Files of which a note tells the names, for each reason."""
@@ -160,7 +160,7 @@ class NestedPlace:
             return None
         module = import_module(f"gateway.documents.{KINDS[kind].reader}")
         if hasattr(module, "read_nested"):
-            if self._depth + 1 >= MAX_DEPTH:
+            if self._depth + 1 >= MAX_NESTED_DEPTH:
                 raise UnreadableDocument("it stands too deep in other files")
             inner = NestedPlace(self.options, self.budget, f"{self._path}{name}/", self._depth + 1)
             return str(module.read_nested(raw, inner))

@@ -8,7 +8,7 @@ from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 
 FIRST_ROWS, LAST_ROWS = 200, 20
-MAX_COLUMNS = 500
+MAX_PARQUET_COLUMNS = 500
 MAX_VALUE = 500
 """Characters of one value that are read."""
 MAX_GROUP_BYTES = 256 * 2**20
@@ -39,9 +39,9 @@ def _text(file: Any, notes: list[str], most: int) -> str:
     names = list(file.schema_arrow.names)
     rows = file.metadata.num_rows
     lines = [f"Parquet table of {rows:,} rows and {len(names):,} columns:", *_columns(file)]
-    if len(names) > MAX_COLUMNS:
-        notes.append(LeftOut(f"{len(names) - MAX_COLUMNS:,} columns were left out."))
-    wanted = names[:MAX_COLUMNS]
+    if len(names) > MAX_PARQUET_COLUMNS:
+        notes.append(LeftOut(f"{len(names) - MAX_PARQUET_COLUMNS:,} columns were left out."))
+    wanted = names[:MAX_PARQUET_COLUMNS]
     first = _rows(file, _beginning(file), 0, FIRST_ROWS, wanted, notes, most) if rows else []
     last: list[list[str]] = []
     if rows > FIRST_ROWS:
@@ -60,7 +60,7 @@ def _columns(file: Any) -> list[str]:
     """One line for each column. What is told of values stands in the file; nested columns have none."""
     metadata, lines = file.metadata, []
     flat = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
-    for field in list(file.schema_arrow)[:MAX_COLUMNS]:
+    for field in list(file.schema_arrow)[:MAX_PARQUET_COLUMNS]:
         told = _statistics(metadata, flat[field.name]) if field.name in flat else ""
         lines.append(f"- {_short(field.name)}: {_short(field.type)}{told}")
     return lines

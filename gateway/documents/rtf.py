@@ -11,7 +11,7 @@ from gateway.documents.packages import reading
 
 START = re.compile(rb"\s{0,100}\{\\rtf")
 CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
-PICTURE = re.compile(rb"\\pict\b[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*+\}")
+RTF_PICTURE = re.compile(rb"\\pict\b[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*+\}")
 """To the end of its group. Its bytes would be looked at one by one, and are no text."""
 LEFT_OUT = (
     (rb"\footnote", LeftOut("Its footnotes were not read.")),
@@ -26,7 +26,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         raise UnreadableDocument("it is no readable RTF")
     with reading("RTF"):
         encoding = _encoding(raw)
-        plain = PICTURE.sub(rb"\\pict}", raw).decode(encoding, "replace")
+        plain = RTF_PICTURE.sub(rb"\\pict}", raw).decode(encoding, "replace")
         text = str(rtf_to_text(plain, encoding=encoding, errors="replace"))  # type: ignore[no-untyped-call]
         # Characters beyond the 65,536 of UTF-16 come as two halves.
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

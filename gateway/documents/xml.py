@@ -10,10 +10,10 @@ from gateway.documents.plain import checked_text
 
 MAX_INDENT = 20
 """Levels that are told by spaces; deeper ones stand as far in as the last of these."""
-MAX_DEPTH = 10_000
+MAX_XML_DEPTH = 10_000
 MAX_RECORD = 400
 """Characters of an element that stands in one line with all that it holds, so that no passage parts them."""
-MAX_VALUE = 2000
+MAX_XML_VALUE = 2000
 """Characters of one attribute that are read."""
 
 
@@ -58,11 +58,11 @@ class _XmlLines:
 
     def start(self, name: str, attributes: Sequence[str]) -> None:
         """Begins an element. Raises _NotTold: it is nested too deep."""
-        if len(self._names) >= MAX_DEPTH:
+        if len(self._names) >= MAX_XML_DEPTH:
             raise _NotTold
         self._flush()
         pairs = zip(attributes[::2], attributes[1::2], strict=True)
-        told = ", ".join(f'{_plain(key)}="{_one_line(value)[:MAX_VALUE]}"' for key, value in pairs)
+        told = ", ".join(f'{_plain(key)}="{_one_line(value)[:MAX_XML_VALUE]}"' for key, value in pairs)
         self._names.append(_plain(name))
         self._label = f"{_plain(name)} ({told})" if told else _plain(name)
 

@@ -36,7 +36,7 @@ from gateway.upstream.routing.router import ConfiguredRouter
 
 T = TypeVar("T")
 log = get_logger("gateway.pipeline.pipeline")
-KEY = "idempotency-key"
+PIPELINE_KEY = "idempotency-key"
 UNDRAWN = nullcontext()
 
 
@@ -285,7 +285,7 @@ class UpstreamSender:
         headers = prepared.request.caller.headers
         if not self._settings.retries or not PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
             return headers
-        return {**headers, KEY: route.key_of(prepared)}
+        return {**headers, PIPELINE_KEY: route.key_of(prepared)}
 
 
 @record

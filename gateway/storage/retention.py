@@ -20,7 +20,7 @@ from gateway.storage.lookup.path_cache import PathCache
 
 BATCH = 20
 """Conversations that one transaction deletes: writers wait for no more than that."""
-THINGS = 500
+RETENTION_THINGS = 500
 """Things that one transaction deletes."""
 PROCESS_KEPT = timedelta(days=1)
 """How long a process that is no longer alive is remembered, longer than any clock of another is wrong."""
@@ -114,7 +114,9 @@ class Retention:
         """Deletes things whose `memory.things_days` are over. Returns how many were deleted.
         Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
         now, deleted = self._clock.now(), 0
-        while count := await self._transactions.run(lambda connection: expire(connection, now, THINGS), write=True):
+        while count := await self._transactions.run(
+            lambda connection: expire(connection, now, RETENTION_THINGS), write=True
+        ):
             deleted += count
         if deleted:
             await self._transactions.wipe()

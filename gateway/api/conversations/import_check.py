@@ -29,7 +29,7 @@ from gateway.pipeline.features.entity_memory import aliases_of
 
 MAX_INTEGER = 2**31 - 1
 """Largest number that the storage's integer columns hold."""
-MAX_DEPTH = jsons.MAX_DEPTH + 20
+MAX_IMPORT_DEPTH = jsons.MAX_DEPTH + 20
 """Levels of nesting: a message may have as many as in a request, and lies some levels down itself."""
 MANY_DIGITS = re.compile(rb"\d{4}\.\d{9}")
 """A cost that may have more digits than a double holds."""
@@ -182,7 +182,7 @@ def parse_export(raw: bytes) -> ImportedConversation:
     """The conversation that a document holds. Takes a while for a large one.
     Raises InvalidRequest: it is no JSON, or a field breaks its rule; names the field, as in `messages[3].parent`."""
     try:
-        value = jsons.checked(raw, jsons.loads(raw), most_deep=MAX_DEPTH)
+        value = jsons.checked(raw, jsons.loads(raw), most_deep=MAX_IMPORT_DEPTH)
     except jsons.JSONDecodeError as error:
         raise InvalidRequest(f"The document is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(value, dict):

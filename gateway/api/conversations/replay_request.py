@@ -26,9 +26,9 @@ OF_THE_REPLAY = frozenset(
 )
 """Fields of a chat request that a replay sets itself, or that belong beside `parameters`."""
 WHEN_RESUMED = frozenset({"replay_id", "move_head", "tool_results"})
-MAX_TURNS = 2**31 - 1
+MAX_REPLAY_TURNS = 2**31 - 1
 Json = dict[str, Any]
-Number = Annotated[int, Field(ge=1, le=MAX_TURNS)]
+Number = Annotated[int, Field(ge=1, le=MAX_REPLAY_TURNS)]
 
 
 class ReplayAgentField(RequestFields):

@@ -101,7 +101,16 @@ LATEST = 253_402_300_799
 MAX_NAMED = 1000
 """Values that a filter may name."""
 LISTS = ("include", "group_by", "models", "api_key_ids", "user_ids", "project_ids")
-COMMON = ("start_time", "end_time", "bucket_width", "limit", "page", "group_by", "api_key_ids", "project_ids")
+PARAMETERS_COMMON = (
+    "start_time",
+    "end_time",
+    "bucket_width",
+    "limit",
+    "page",
+    "group_by",
+    "api_key_ids",
+    "project_ids",
+)
 USAGE_GROUPS = ("project_id", "user_id", "api_key_id", "model")
 
 
@@ -115,7 +124,7 @@ class ReportParameters:
 
     @property
     def known(self) -> tuple[str, ...]:
-        return (*COMMON, *self.more)
+        return (*PARAMETERS_COMMON, *self.more)
 
 
 _BY_WIDTH = {

@@ -12,12 +12,12 @@ HELD = 20
 RARELY = 1.0
 """Seconds within which an upstream's empty lines are one sign."""
 SIGN_CHARS = 200
-UNPRINTABLE = re.compile(rb"[^ -~]")
+KEEPALIVE_UNPRINTABLE = re.compile(rb"[^ -~]")
 
 
 def comment(said: bytes) -> bytes:
     """A comment of an event stream, which every client ignores."""
-    return b":" + (UNPRINTABLE.sub(b"", said)[:SIGN_CHARS] or b" keepalive") + b"\n\n"
+    return b":" + (KEEPALIVE_UNPRINTABLE.sub(b"", said)[:SIGN_CHARS] or b" keepalive") + b"\n\n"
 
 
 class KeptAlive:

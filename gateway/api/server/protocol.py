@@ -20,7 +20,7 @@ from gateway.core.instrumentation.logs import get_logger
 
 MAX_HEAD_BYTES = 2**16
 MAX_HEADERS = 256
-LINGER_SECONDS = 10.0
+PROTOCOL_LINGER_SECONDS = 10.0
 """How long a refused client may go on sending, so that it sees the answer."""
 READ_WHOLE = CHAT_PATH.encode()
 """Path whose bodies are handed on whole: waking the task for each piece costs more than reading it."""
@@ -30,8 +30,8 @@ MIN_RATE = 10_000
 """Bytes a second that an upload must have sent of each `receive_timeout`."""
 GATHERED_BYTES = 2**20
 """Bytes of such a body from which pieces are handed on all the same."""
-STATUS = b"HTTP/1.1 "
-JOINED_BYTES = 2**16
+PROTOCOL_STATUS = b"HTTP/1.1 "
+PROTOCOL_JOINED_BYTES = 2**16
 """A larger body is not copied to stand behind its head."""
 OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
 """Headers in which a client offers another protocol: Java's HTTP client offers HTTP/2 with each request."""
@@ -311,11 +311,11 @@ class _PoliteTransport:
         """Sends this behind all that was written before."""
         if self._head:
             head, self._head = self._head, b""
-            if len(data) > JOINED_BYTES:
+            if len(data) > PROTOCOL_JOINED_BYTES:
                 self._raw.writelines((head, data))
             else:
                 self._raw.write(head + data)
-        elif data.startswith(STATUS):
+        elif data.startswith(PROTOCOL_STATUS):
             self._head = data
             self._protocol.loop.call_soon(self._flush)
         else:
@@ -345,7 +345,7 @@ class _BodyDrain(asyncio.Protocol):
 
     def __init__(self, raw: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._protocol = protocol
-        self._end = protocol.loop.call_later(LINGER_SECONDS, raw.abort)
+        self._end = protocol.loop.call_later(PROTOCOL_LINGER_SECONDS, raw.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end.cancel()

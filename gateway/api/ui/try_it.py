@@ -50,15 +50,24 @@ CHOICES = {
 }
 """Fields of `context` with a few values; what is not chosen is not sent, and the configured default holds."""
 TRUTH = {"true": True, "false": False}
-INTERNAL = ("context_planner", "summarizer")
+TRY_IT_INTERNAL = ("context_planner", "summarizer")
 APIS = {"chat": "Chat completions", "responses": "Responses", "messages": "Messages (Anthropic)"}
-PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+TRY_IT_PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 NUMBERS = ("temperature", "max_tokens")
-LONG = ("message", "system", "parameters", "tools")
-KEPT = ("api", "model", "conversation", "max_input_tokens", *NUMBERS, *LONG[1:], *CHOICES, *INTERNAL)
+TRY_IT_LONG = ("message", "system", "parameters", "tools")
+TRY_IT_KEPT = (
+    "api",
+    "model",
+    "conversation",
+    "max_input_tokens",
+    *NUMBERS,
+    *TRY_IT_LONG[1:],
+    *CHOICES,
+    *TRY_IT_INTERNAL,
+)
 """What stays in the form for the next message; a key does not, and neither do files."""
 MAX_FIELD_CHARS = 1000
-"""Of every field that is none of `LONG`."""
+"""Of every field that is none of `TRY_IT_LONG`."""
 MAX_LONG_CHARS = 1_000_000
 DIGITS = 10
 ANSWER_TOKENS = 4096
@@ -96,14 +105,14 @@ class EnteredForm:
     @property
     def kept(self) -> dict[str, str]:
         """What the form shows again."""
-        return {name: self.fields[name] for name in KEPT if self.fields.get(name)}
+        return {name: self.fields[name] for name in TRY_IT_KEPT if self.fields.get(name)}
 
 
 def entered(page: PageRequest) -> EnteredForm:
     """Raises InvalidRequest: a field is too long."""
     fields = dict(page.form)
     for name, text in fields.items():
-        most = MAX_LONG_CHARS if name in LONG[1:] else MAX_FIELD_CHARS
+        most = MAX_LONG_CHARS if name in TRY_IT_LONG[1:] else MAX_FIELD_CHARS
         if name != "message" and len(text) > most:
             raise invalid(name, f"must have at most {most} characters")
     # A browser sends an empty file where none was chosen.
@@ -184,7 +193,7 @@ def _finite(text: str) -> float:
 
 def _context(fields: Mapping[str, str]) -> Json:
     context: Json = {name: TRUTH.get(fields[name], fields[name]) for name in CHOICES if fields.get(name)}
-    if models := {name: fields[name] for name in INTERNAL if fields.get(name)}:
+    if models := {name: fields[name] for name in TRY_IT_INTERNAL if fields.get(name)}:
         context["models"] = models
     if limit := fields.get("max_input_tokens", "").strip():
         if not (limit.isascii() and limit.isdigit() and len(limit) <= DIGITS):
@@ -511,7 +520,7 @@ class TryIt:
         try:
             form = entered(page)
             endpoint: AnswersRequests = getattr(self._parts, form.api)
-            asked = TrialRequest(endpoint, PATHS[form.api], page, await self._caller(page, form.key))
+            asked = TrialRequest(endpoint, TRY_IT_PATHS[form.api], page, await self._caller(page, form.key))
             body = as_request(form, stream=is_stream)
             if is_stream:
                 await asked.begin(body)
@@ -549,14 +558,14 @@ class TryIt:
         return await page.render(
             "try.html",
             status,
-            kept={name: kept.get(name, "") for name in KEPT},
-            is_set=any(kept.get(name) for name in (*CHOICES, *INTERNAL, "max_input_tokens")),
+            kept={name: kept.get(name, "") for name in TRY_IT_KEPT},
+            is_set=any(kept.get(name) for name in (*CHOICES, *TRY_IT_INTERNAL, "max_input_tokens")),
             models=models,
             any_model=has_patterns or settings.serves_unlisted,
             apis=APIS,
             is_advanced=any(kept.get(name) for name in (*NUMBERS, "parameters", "tools")),
             choices=CHOICES,
-            internal=INTERNAL,
+            internal=TRY_IT_INTERNAL,
             may_ask=not has_keys or (viewer is not None and USER in viewer.roles),
             takes_key=not has_keys,
             needs_key=not has_keys and not settings.has_operator_key(),

@@ -139,11 +139,11 @@ HEAD_SHARE = 0.65
 GAP = "\n[…]\n"
 PARSED_CHARS = 400_000
 """Longer JSON is not parsed for its outline: that would take milliseconds."""
-SEARCHED_CHARS = 60_000
+PROMPT_SEARCHED_CHARS = 60_000
 """From the beginning of a text, searched for rows, headings, definitions and time stamps."""
-MAX_NAMES = 16
+MAX_PROMPT_NAMES = 16
 """Fields, columns or headings that an outline names."""
-MAX_NAME_CHARS = 70
+MAX_PROMPT_NAME_CHARS = 70
 MAX_COLUMN_WORDS = 6
 """A line whose parts are longer is a sentence with commas, not the head of a table."""
 HEADING = re.compile(r"^(?:#{1,4} +(?P<markdown>\S.{0,70})|<h[1-4][^>]*>(?P<html>[^<]{1,70}))", re.MULTILINE)
@@ -188,7 +188,7 @@ def _json(text: str) -> str:
 
 
 def _table(text: str) -> str:
-    first, newline, rest = text[:SEARCHED_CHARS].partition("\n")
+    first, newline, rest = text[:PROMPT_SEARCHED_CHARS].partition("\n")
     for separator, name in ((",", "CSV"), ("\t", "TSV"), ("|", "table"), (";", "CSV")):
         columns = first.count(separator)
         rows = [row for row in rest.split("\n", 6)[:6] if row.strip()]
@@ -202,7 +202,7 @@ def _table(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    looked = text[:SEARCHED_CHARS]
+    looked = text[:PROMPT_SEARCHED_CHARS]
     headings = [(m["markdown"] or m["html"]).strip() for m in HEADING.finditer(looked)]
     if len(headings) >= 2:
         return "headings:" + _names("", headings)
@@ -211,13 +211,13 @@ def _named(text: str) -> str:
 
 
 def _log(text: str) -> str:
-    looked = text[:SEARCHED_CHARS]
+    looked = text[:PROMPT_SEARCHED_CHARS]
     stamps = len(STAMP.findall(looked))
     return f"log, about {text.count(chr(10)) + 1:,} lines" if stamps >= 3 and stamps > looked.count("\n") / 4 else ""
 
 
 def _names(before: str, names: Iterator[str] | list[str] | dict[str, object]) -> str:
-    found = [" ".join(str(name).split())[:MAX_NAME_CHARS] for name in names]
+    found = [" ".join(str(name).split())[:MAX_PROMPT_NAME_CHARS] for name in names]
     if not found:
         return ""
-    return f"{before} {in_short(found, MAX_NAMES)}"
+    return f"{before} {in_short(found, MAX_PROMPT_NAMES)}"

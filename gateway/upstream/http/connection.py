@@ -145,7 +145,7 @@ def _why(error: Exception) -> str:
 
 HIGH_WATER_BYTES = 2**19
 """Unread bytes of a body above which nothing more is read from the socket."""
-MAX_HEAD_BYTES = 2**17
+MAX_CONNECTION_HEAD_BYTES = 2**17
 """Of a response's head: several times what servers send."""
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**16
@@ -451,7 +451,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """See httptools."""
         self._head_bytes += len(name) + len(value)
-        if self._head_bytes > MAX_HEAD_BYTES:
+        if self._head_bytes > MAX_CONNECTION_HEAD_BYTES:
             raise ValueError("head too large")
         name = name.lower()
         if name in (b"content-length", b"transfer-encoding"):

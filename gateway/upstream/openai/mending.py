@@ -30,7 +30,7 @@ LEGACY = "function_call"
 LEGACY_PLACE = 0
 THINKING, THOUGHTS = "thinking", "reasoning_content"
 """The type of a part, and its field, in which Mistral's models think; and the field that holds all others' thoughts."""
-TEXT = {"type", "text"}
+MENDING_TEXT = {"type", "text"}
 """The fields of a part that is a text and nothing else."""
 
 
@@ -317,7 +317,9 @@ def _mend_words(said: Json) -> None:
         content = said["content"] = _split_thoughts(said, content)
     if not isinstance(content, list):
         said["content"] = written(content)
-    elif all(isinstance(part, dict) and part.keys() == TEXT and isinstance(part["text"], str) for part in content):
+    elif all(
+        isinstance(part, dict) and part.keys() == MENDING_TEXT and isinstance(part["text"], str) for part in content
+    ):
         said["content"] = "".join(part["text"] for part in content)
 
 

@@ -21,8 +21,8 @@ from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOI
 
 Block = dict[str, Any]
 ROLES = ("user", "assistant", "system")
-TEXT_FIELDS = frozenset(("type", "text"))
-CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
+ANTHROPIC_TEXT_FIELDS = frozenset(("type", "text"))
+ANTHROPIC_CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
 ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """In which an answer's blocks stand where `native_blocks` need not say so."""
 AT_HOME = ("search_result", "tool_reference")
@@ -164,7 +164,7 @@ def shortest(parts: list[Block]) -> Any:
     """A content of parts; one text that says nothing else is a string, as most chats have it."""
     if not parts:
         return ""
-    return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == TEXT_FIELDS else parts
+    return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == ANTHROPIC_TEXT_FIELDS else parts
 
 
 def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
             thoughts.append(block)
         elif block["type"] == "tool_use":
             calls.append(_call(block, f"{where}[{index}]"))
-            exact = exact and block.keys() <= CALL_FIELDS
+            exact = exact and block.keys() <= ANTHROPIC_CALL_FIELDS
     message: dict[str, Any] = {"role": "assistant", "content": shortest(texts)}
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
@@ -275,7 +275,7 @@ def _without_mark(block: Block) -> Block:
 Json = dict[str, Any]
 TEXT: Json = {"type": "string"}
 LINE: Json = {"type": "integer"}
-EDITS: Json = {
+ANTHROPIC_EDITS: Json = {
     "path": TEXT,
     "file_text": {**TEXT, "description": "With create: the whole text of the file."},
     "old_str": {**TEXT, "description": "With str_replace: the text to replace, which stands in the file exactly once."},
@@ -305,29 +305,29 @@ BASH: tuple[str, Json] = (
 EDITOR = _commands(
     "Views and edits text files. Views files with line numbers, and folders.",
     ("view", "create", "str_replace", "insert"),
-    {**EDITS, **NEW},
+    {**ANTHROPIC_EDITS, **NEW},
 )
 OLD_EDITOR = _commands(
     "Views and edits text files; undo_edit takes the last edit of a file back.",
     ("view", "create", "str_replace", "insert", "undo_edit"),
-    {**EDITS, **OLD_NEW},
+    {**ANTHROPIC_EDITS, **OLD_NEW},
 )
-MEMORY = _commands(
+ANTHROPIC_MEMORY = _commands(
     "Keeps files below /memories, which last beyond this conversation. View the folder before anything else.",
     ("view", "create", "str_replace", "insert", "delete", "rename"),
     {
-        **EDITS,
+        **ANTHROPIC_EDITS,
         **NEW,
         "old_path": {**TEXT, "description": "With rename."},
         "new_path": {**TEXT, "description": "With rename."},
     },
 )
-TOOLS = {
+ANTHROPIC_TOOLS = {
     "bash_": BASH,
     "text_editor_20241022": OLD_EDITOR,
     "text_editor_20250124": OLD_EDITOR,
     "text_editor_": EDITOR,
-    "memory_": MEMORY,
+    "memory_": ANTHROPIC_MEMORY,
 }
 """By how their types begin; the first that fits counts."""
 
@@ -335,7 +335,7 @@ TOOLS = {
 def client_function(tool: Json) -> Json | None:
     """The function that a typed tool is; None of one that clients do not run, or that is not known."""
     kind, name = str(tool.get("type")), tool.get("name")
-    found = next((each for start, each in TOOLS.items() if kind.startswith(start)), None)
+    found = next((each for start, each in ANTHROPIC_TOOLS.items() if kind.startswith(start)), None)
     if found is None or not isinstance(name, str) or not name:
         return None
     return {"name": name, "description": found[0], "parameters": found[1]}
@@ -343,22 +343,22 @@ def client_function(tool: Json) -> Json | None:
 
 SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 """Fields that a chat has by the same name."""
-OWN = ("context", "conversation", "attachments", "agent", "memory", "store")
+ANTHROPIC_OWN = ("context", "conversation", "attachments", "agent", "memory", "store")
 """The gateway's own (guarantee §2)."""
-SAID = frozenset((*SAME, *OWN, "messages", "system", "tools", "tool_choice", "stop_sequences"))
+SAID = frozenset((*SAME, *ANTHROPIC_OWN, "messages", "system", "tools", "tool_choice", "stop_sequences"))
 """Fields that a chat says in full. All others go up untouched to Anthropic, and nowhere else."""
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 NAMES = {"stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format"}
 """What errors of a chat name, by what they are called here."""
 BETA = "anthropic_beta"
 """The field under which the header `anthropic-beta` goes up: a list of names."""
-MAX_USER_CHARS = 64
+MAX_ANTHROPIC_USER_CHARS = 64
 """OpenAI's limit for `user`. A longer name is told by its digest."""
 SESSION_OF_USER = re.compile(r"_session_([0-9a-zA-Z-]{8,64})\Z")
 """As Claude Code ends `metadata.user_id`."""
 SESSION_HEADER = "x-claude-code-session-id"
 MESSAGE = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
-TOOL = re.compile(r"(tools\[\d+\])\.function\b")
+ANTHROPIC_TOOL = re.compile(r"(tools\[\d+\])\.function\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +376,7 @@ class MessagesReading:
         """How the request calls a field of the chat."""
         found = MESSAGE.match(path)
         if found is None or int(found[1]) >= len(self.places):
-            return NAMES.get(path, TOOL.sub(r"\1", path))
+            return NAMES.get(path, ANTHROPIC_TOOL.sub(r"\1", path))
         place, part, below = self.places[int(found[1])], found[2], path[found.end() :]
         if place.stands:
             return place.path
@@ -417,7 +417,7 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
             reader.add(each, f"messages[{index}]", stands=True)
         if message is not COVERED:
             reader.read(message, f"messages[{index}]")
-    chat: Json = {name: body[name] for name in (*SAME, *OWN) if body.get(name) is not None}
+    chat: Json = {name: body[name] for name in (*SAME, *ANTHROPIC_OWN) if body.get(name) is not None}
     chat["messages"] = reader.messages
     if chat.get("stream") is True:
         chat["stream_options"] = {"include_usage": True}
@@ -527,7 +527,7 @@ def _user(metadata: Any) -> tuple[str | None, str | None]:
         user, session = given[: ended.start()], ended.group(1)
     elif given.startswith("{"):
         user, session = _user_as_json(given)
-    if len(user) > MAX_USER_CHARS:
+    if len(user) > MAX_ANTHROPIC_USER_CHARS:
         user = f"user_{hashlib.sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
     return user or None, session
 

@@ -249,13 +249,16 @@ MODES = ("auto", "required")
 OWN_KINDS = ("function", "custom")
 """Kinds of tools that clients run themselves, and that a chat has, too."""
 TEXT: Json = {"type": "string"}
-TEXTS: Json = {"type": "array", "items": TEXT}
+RESPONSES_TEXTS: Json = {"type": "array", "items": TEXT}
 MILLISECONDS: Json = {"type": "integer", "description": "How long it may take, in milliseconds."}
 TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
     LOCAL_SHELL: (
         "Runs a command on the user's machine and returns what it writes.",
         {
-            "command": {**TEXTS, "description": 'The program and its arguments, such as ["bash", "-lc", "ls -la"].'},
+            "command": {
+                **RESPONSES_TEXTS,
+                "description": 'The program and its arguments, such as ["bash", "-lc", "ls -la"].',
+            },
             "working_directory": TEXT,
             "env": {"type": "object", "additionalProperties": TEXT, "description": "Variables of its environment."},
             "timeout_ms": MILLISECONDS,
@@ -266,7 +269,7 @@ TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
     SHELL: (
         "Runs commands in a shell, one after the other, and returns what each writes and how it ended.",
         {
-            "commands": {**TEXTS, "description": "Each a whole command line."},
+            "commands": {**RESPONSES_TEXTS, "description": "Each a whole command line."},
             "timeout_ms": MILLISECONDS,
             "max_output_length": {"type": "integer", "description": "The most characters of output to return."},
         },
@@ -427,11 +430,11 @@ SAME = (
     *("conversation", "context", "attachments", "agent", "memory"),
 )
 """Fields that a chat has by the same name, the gateway's own among them."""
-TRANSLATED = (
+RESPONSES_TRANSLATED = (
     *("input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens", "top_logprobs"),
     *("include", "stream_options", "truncation", "background", "previous_response_id", "context_management"),
 )
-NAMED_HERE = {
+RESPONSES_NAMED_HERE = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
@@ -472,7 +475,7 @@ class ResponsesReading:
         """How the request calls a field of the chat."""
         found = PATH.match(path)
         if found is None:
-            return path if path in self.said else NAMED_HERE.get(path, path)
+            return path if path in self.said else RESPONSES_NAMED_HERE.get(path, path)
         index, below = int(found[1]), found[2]
         place, role, called = self.places[index] if index < len(self.places) else ("input", "", "")
         if place == "instructions" or role == STANDS:
@@ -519,7 +522,7 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
     pinned = [len(bodies) - len(messages) + index for index, each in enumerate(messages) if each.pinned]
     for index in pinned:
         bodies[index] = {**bodies[index], "pinned": True}
-    native: Json = {k: v for k, v in body.items() if k not in SAME and k not in TRANSLATED and v is not None}
+    native: Json = {k: v for k, v in body.items() if k not in SAME and k not in RESPONSES_TRANSLATED and v is not None}
     if instructions:
         native[INSTRUCTIONS] = instructions
     if "prompt" in native:

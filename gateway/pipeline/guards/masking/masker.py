@@ -69,9 +69,9 @@ class RuleFinder:
 
 
 DIGEST_CHARS = 8
-KIND = r"[A-Z][A-Z0-9_]{0,15}"
-PLACEHOLDER = re.compile(rf"<{KIND}_[a-z2-7]{{{DIGEST_CHARS}}}>")
-IN_JSON = re.compile(rf"(?:<|\\u003[cC])({KIND}_[a-z2-7]{{{DIGEST_CHARS}}})(?:>|\\u003[eE])")
+MASKER_KIND = r"[A-Z][A-Z0-9_]{0,15}"
+PLACEHOLDER = re.compile(rf"<{MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}}>")
+IN_JSON = re.compile(rf"(?:<|\\u003[cC])({MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}})(?:>|\\u003[eE])")
 """The same in a JSON text, whose writer may escape the brackets."""
 
 
@@ -155,7 +155,7 @@ class PlaceholderMap:
 # I7). Names of tools, ids, schemas, and what a provider sealed or signed stay as they are.
 
 Json = dict[str, Any]
-WRITTEN = (
+MASKER_WRITTEN = (
     *("instructions", "system", "messages", "input", "prompt", "prediction", "query", "documents", "suffix", "text"),
     *("texts", "content", "question", "title"),
 )
@@ -203,7 +203,7 @@ class BodyMasker:
         """The body; what holds nothing to be masked is the same object in it.
         Raises ContentRefused: it has a part that cannot be read."""
         found = dict(body)
-        for name in WRITTEN:
+        for name in MASKER_WRITTEN:
             if name == "text" and not isinstance(found.get(name), str):  # how a response is to be formatted
                 continue
             if name in found:
@@ -369,15 +369,15 @@ def _is_long(body: Mapping[str, Any]) -> bool:
     return sum(len(str(each.get("content") if isinstance(each, dict) else each)) for each in messages) > LONG
 
 
-BEGUN = rf"(?:{KIND}(?:_[a-z2-7]{{0,{DIGEST_CHARS}}})?)?"
+BEGUN = rf"(?:{MASKER_KIND}(?:_[a-z2-7]{{0,{DIGEST_CHARS}}})?)?"
 MAY_BEGIN = re.compile(rf"<{BEGUN}\Z")
 """The end of a text that may be the beginning of a placeholder."""
 MAY_BEGIN_IN_JSON = re.compile(
-    rf"(?:(?:<|\\u003[cC])(?:{BEGUN}|{KIND}_[a-z2-7]{{{DIGEST_CHARS}}}\\(?:u(?:0(?:03?)?)?)?)|\\(?:u(?:0(?:03?)?)?)?)\Z"
+    rf"(?:(?:<|\\u003[cC])(?:{BEGUN}|{MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}}\\(?:u(?:0(?:03?)?)?)?)|\\(?:u(?:0(?:03?)?)?)?)\Z"
 )
 LONGEST = 64
 """Characters of an end that may be held back."""
-TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
+MASKER_TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 OF_JSON = ("content", "text", ITEM_ORDER)
 """Fields through which a text is reached that is JSON as a whole."""
 
@@ -436,7 +436,7 @@ class ChoiceRestorer:
         """The delta with what of it can be told by now."""
         found: Json = {}
         for name, value in delta.items():
-            if name in TEXTS and isinstance(value, str):
+            if name in MASKER_TEXTS and isinstance(value, str):
                 known = self._texts.setdefault(
                     name, TextRestorer(self._vault, is_json=self._is_json and name == "content")
                 )
@@ -452,7 +452,7 @@ class ChoiceRestorer:
     def rest(self, upto: Json | None = None) -> Json:
         """A delta of what was held back of all that `upto`, the next one, does not go on with; {} if there is none.
         A delta that says nothing ends nothing; None: there is no next one."""
-        if upto is not None and not any(upto.get(name) for name in (*TEXTS, "tool_calls", "thinking_blocks")):
+        if upto is not None and not any(upto.get(name) for name in (*MASKER_TEXTS, "tool_calls", "thinking_blocks")):
             return {}
         upto = upto or {}
         found: Json = {}
