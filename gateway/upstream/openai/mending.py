@@ -268,7 +268,7 @@ def _role(said: Json) -> str:
 
 def thinks_in_parts(choices: Any, part: str) -> bool:
     """Whether an answer, or a piece of one, has thoughts as parts of its content, as Mistral's models do."""
-    for choice in choices or ():
+    for choice in choices if isinstance(choices, list) else ():
         said = choice.get(part) if isinstance(choice, dict) else None
         content = said.get("content") if isinstance(said, dict) else None
         if isinstance(content, list) and any(map(_is_thought, content)):

@@ -265,13 +265,18 @@ def test_s1_9_thoughts_in_parts_are_thoughts_and_go_up_in_parts(
         {"choices": []},
         {"choices": {}},
         {"choices": "x"},
+        {"choices": True},
         {"choices": [{"index": 0, "finish_reason": "stop"}]},
         {"choices": [{"index": 0, "message": None, "finish_reason": "stop"}]},
     ],
     ids=json.dumps,
 )
 def test_s7_an_answer_without_choices(one_gateway: GatewayProcess, upstream: MockUpstream, body: Json) -> None:
-    """Not an empty success: 502 `upstream_invalid_response`."""
+    """Not an empty success: 502 `upstream_invalid_response`, whatever the client speaks."""
+    upstream.reply(json=body)
+    with http(one_gateway) as client:
+        told = client.post("/responses", json={"model": "gpt-4o", "input": "hello"})
+    assert (told.status_code, told.json()["error"]["code"]) == (502, "upstream_invalid_response")
     upstream.reply(json=body)
     answer = ask(one_gateway)
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")

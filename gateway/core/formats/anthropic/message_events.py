@@ -478,6 +478,8 @@ class MessageChunks:
     def _delta(self, block: "_StreamedBlock", delta: Json) -> list[Json]:
         name = PIECES.get(str(delta.get("type")), "")
         piece = delta.get(name)
+        if name and not isinstance(piece, str):
+            return []  # a kind that is known, without what it is for: clients add its text up
         if not isinstance(piece, str):
             block.take(delta)
         else:

@@ -248,6 +248,17 @@ def test_s10_9_strange_events(value: Any) -> None:
         chunks.of({"type": kind, "index": 0, "message": value, "content_block": value, "delta": value, "usage": value})
 
 
+@pytest.mark.parametrize("value", [None, True, -1, [], {"a": [None]}])
+@pytest.mark.parametrize("block", [wire.text(""), {"type": "server_tool_use", "id": "s", "name": "f", "input": {}}])
+def test_s7_a_piece_that_is_no_text_says_nothing(block: Json, value: Any) -> None:
+    """Anthropic's clients add the pieces of a text up: what is none would break them."""
+    chunks = MessageChunks(NOW)
+    chunks.of({"type": "message_start", "message": {"id": "msg_1", "model": "m", "role": "assistant", "content": []}})
+    chunks.of({"type": "content_block_start", "index": 0, "content_block": block})
+    for kind, name in (("text_delta", "text"), ("input_json_delta", "partial_json")):
+        assert chunks.of({"type": "content_block_delta", "index": 0, "delta": {"type": kind, name: value}}) == []
+
+
 def test_s1_9_streamed_arguments_that_are_no_json_are_read_leniently() -> None:
     """NaN, a line end as it is and half a character: the call keeps all else, as where it came whole."""
     chunks = MessageChunks(NOW)
