@@ -1,5 +1,7 @@
 """What became of a request's context: what is forwarded, and the figures that the bill tells of it (guarantee §6)."""
 
+from dataclasses import replace
+
 from gateway.context.assembly.block import one_line
 from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
 from gateway.context.build import FinalFit, MeasuredInputs, RequestRanking, WindowProposal, left_out
@@ -9,7 +11,7 @@ from gateway.context.planning.decision import SAME_DOCUMENT, EarlierWindow, hold
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.errors import ContextLengthExceeded
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ContextUtilizationMetadata, EconomyNote, LeftOutTokens
 from gateway.core.types.chat import ChatRequest

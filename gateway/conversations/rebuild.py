@@ -2,6 +2,7 @@
 and finds what the client left out of it (guarantee §3.2, ADR 8); `storage/lookup/find.py` looks the digests up."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gateway.conversations.frozen_frames import frame_for_unproven_sender, with_stored_ids
@@ -15,7 +16,7 @@ from gateway.conversations.tool_pairs import (
     without_open_calls,
 )
 from gateway.core.errors import ConversationNotFound, InvalidRequest
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
 from gateway.core.ports import ConversationReader
 from gateway.core.tasks import offload_if

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from operator import attrgetter
@@ -23,7 +23,7 @@ from gateway.context.window.counting import MEDIA, REPLY_TOKENS
 from gateway.conversations.rebuild import end_user_of
 from gateway.core import jsons
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import near_miss

@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from types import TracebackType
@@ -16,7 +17,7 @@ from gateway.context.whole_files import passed_on
 from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded, GatewayError, UpstreamRefused
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics

@@ -2,6 +2,7 @@
 it may cost. Everything that happens before the primary model is called."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from gateway.billing.quota.call_costs import most_cost, most_output, prompt_at_most
@@ -19,7 +20,6 @@ from gateway.conversations.rebuild import (
 )
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded, GatewayError, InvalidRequest, UpstreamOverflow, UpstreamRefused
-from gateway.core.frozen_records import replace
 from gateway.core.types.bill import OFF
 from gateway.core.types.chat import ChatRequest
 from gateway.pipeline.parts import PipelineParts

@@ -7,6 +7,7 @@ import contextlib
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -19,7 +20,6 @@ from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.core.formats.stream_record import StreamRecord
-from gateway.core.frozen_records import replace
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks

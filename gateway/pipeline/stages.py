@@ -5,6 +5,7 @@ leave and its process may end at any moment, stands in its `RequestRun`, which i
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from gateway.conversations.frozen_frames import without_provider_fields
 from gateway.core import jsons
 from gateway.core.errors import GatewayError
 from gateway.core.formats.stream_record import StreamRecord
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
 from gateway.core.types.bill import FAILED_TRY, BranchCosts, CallCost, InternalCall, ResponseMetadata
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts

@@ -1,7 +1,7 @@
 """What is stored of a settled request: its bill, new messages, answers, attachments, chain keys; and what is known of
 its conversation where none of that is kept."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
@@ -12,7 +12,7 @@ from gateway.context.window.counting import PromptCounter
 from gateway.conversations.rebuild import end_user_of, sent_chain, sent_instructions, users_of
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable, UpstreamRefused
 from gateway.core.formats.anthropic.serializer import canonical_calls
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.ids import answer_id, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if

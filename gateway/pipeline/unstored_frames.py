@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -21,7 +21,6 @@ from gateway.context.window.counting import PromptCounter
 from gateway.conversations.rebuild import users_of
 from gateway.core import jsons
 from gateway.core.errors import StorageUnavailable
-from gateway.core.frozen_records import replace
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if

@@ -4,7 +4,7 @@ gateway relies on is checked; all other fields are forwarded untouched. Messages
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,7 +20,7 @@ from gateway.core import jsons
 from gateway.core.config.setting_sections import NO_DEFAULTS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller, stays
 from gateway.core.types.conversation import UNNAMED, ConversationRef

@@ -1,13 +1,13 @@
 """The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
 from gateway.billing.cost import EXACT, TokenRates, rounded
 from gateway.billing.economy.rates import CacheRates, cache_rates
-from gateway.core.frozen_records import replace
 from gateway.core.types.bill import (
     OBSERVE,
     READ,

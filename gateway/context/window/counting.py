@@ -25,6 +25,8 @@ COUNTED_BYTES = 30_000
 ESTIMATED_SHARE = 0.5
 """Share of what is allowed up to which an estimate from samples shows that a prompt fits. Twice as many tokens as that
 would take a fifth of all bytes that are tokens of their own and that no sample met."""
+SURELY_MORE = 16
+"""Bytes for each token that is allowed, from which on nobody takes samples: text has three to five."""
 ANSWER_BYTES = 20_000
 """Longer answers are not counted for later requests: that would keep other requests waiting for milliseconds."""
 MAX_STALE = 1000
@@ -194,8 +196,9 @@ class PromptCounter:
     def surely_fits(self, forwarded: ForwardedMessages, tokens: float) -> bool:
         """Whether it need not be counted to know that it has no more than `tokens`: by its bytes, or by samples of much
         that nobody has counted yet."""
-        if self.upper_bound(forwarded) <= tokens:
-            return True
+        bound = self.upper_bound(forwarded)
+        if bound <= tokens or bound > SURELY_MORE * tokens:
+            return bound <= tokens
         if self._plain is not None or self._size_not_counted(forwarded) <= COUNTED_BYTES:
             return False
         return self.estimate(forwarded).total <= ESTIMATED_SHARE * tokens

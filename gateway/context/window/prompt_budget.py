@@ -1,10 +1,11 @@
 """How many tokens a prompt may have (guarantee §4 I1)."""
 
+from dataclasses import replace
 from typing import Any
 
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded, overflow_text
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.upstreams import OUTPUT_LIMITS
 

@@ -4,14 +4,14 @@ sums over bills (guarantee §13.1); what a branch has cost, and would have cost 
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 from gateway.core import jsons
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 
 MAX_TOKENS = 10**12
 """A reported count above this is not one."""

@@ -4,13 +4,13 @@ content. What tells kinds of parts apart, or refuses some, stands where that is 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from gateway.core.errors import ModelNotAllowed
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.names import shown
 from gateway.core.types.agents import RequestAgent
 from gateway.core.types.artifacts import ArtifactPlan, ContextGoal, RequestAttachment

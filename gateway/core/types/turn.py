@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.ids import content_digest
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import PICO, CallCost

@@ -8,7 +8,7 @@ tells of itself is not here, nor what an operator configures; which fields of me
 
 import re
 from collections.abc import AsyncIterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from gateway.core.errors import GatewayError
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.ids import completion_of, content_digest
 from gateway.core.types.bill import InternalCall
 from gateway.core.types.chain import content_text

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import chain
 from typing import Any, Self
 
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.core.types.conversation import ConversationMessage, RecalledNotes
 from gateway.core.types.frames import PromptFrame

@@ -1,6 +1,7 @@
 """The rows of a turn's messages: a chain of new ones with their digests and links, and the answers as siblings."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.frozen_records import record, replace
+from gateway.core.frozen_records import record
 from gateway.core.ids import FILE, new_id
 from gateway.core.types.chain import START, ChainDigest, call_ids, extended, is_bare, message_digest
 from gateway.core.types.conversation import ConversationMessage

@@ -1,13 +1,13 @@
 """Holds what a provider read from its cache against what it was sent before (guarantee §6.11)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gateway.billing.economy.broken import MIN_CACHED_TOKENS, broke_at, fell_short, sent_prompt
 from gateway.billing.economy.rates import cache_lifetime
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.frozen_records import replace
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
 from gateway.core.types.bill import READ, WRITTEN, BranchCosts, SentPrompt, cache_tokens, figure, told
