@@ -22,11 +22,9 @@ MEDIA = ("image_url", "input_audio")
 GUESSED = ("input_audio", "file", "input_image")
 COUNTED_BYTES = 30_000
 """Messages with fewer bytes that are not known yet are counted rather than estimated."""
-ESTIMATED_SHARE = 0.5
-"""Share of what is allowed up to which an estimate from samples shows that a prompt fits. Twice as many tokens as that
-would take a fifth of all bytes that are tokens of their own and that no sample met."""
-SURELY_MORE = 16
-"""Bytes for each token that is allowed, from which on nobody takes samples: text has three to five."""
+ESTIMATED_SHARE, MISSED_SHARE = 0.5, 0.2
+"""Share of what is allowed up to which an estimate from samples shows that a prompt fits; and share of all bytes that
+may lie between two samples (an 18th of all characters, of four bytes each) and be tokens of their own."""
 ANSWER_BYTES = 20_000
 """Longer answers are not counted for later requests: that would keep other requests waiting for milliseconds."""
 MAX_STALE = 1000
@@ -197,11 +195,12 @@ class PromptCounter:
         """Whether it need not be counted to know that it has no more than `tokens`: by its bytes, or by samples of much
         that nobody has counted yet."""
         bound = self.upper_bound(forwarded)
-        if bound <= tokens or bound > SURELY_MORE * tokens:
+        left = tokens - MISSED_SHARE * bound
+        if bound <= tokens or left < 0:
             return bound <= tokens
         if self._plain is not None or self._size_not_counted(forwarded) <= COUNTED_BYTES:
             return False
-        return self.estimate(forwarded).total <= ESTIMATED_SHARE * tokens
+        return self.estimate(forwarded).total <= min(ESTIMATED_SHARE * tokens, left)
 
     def _size_not_counted(self, forwarded: ForwardedMessages) -> int:
         """Bytes of the messages that are stored without a count, or not stored."""

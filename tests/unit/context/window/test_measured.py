@@ -94,6 +94,20 @@ def test_what_samples_show_to_fit_does(loop: list[tuple[str, int]], share_of_byt
         assert abs(found.tokens - exact) <= 0.15 * exact
 
 
+@pytest.mark.parametrize("sparse", [" ", "-" * 60 + "\n", "aaaa"], ids=["spaces", "rules", "letters"])
+@pytest.mark.parametrize("dense", ["\U00013000\U00013001", "🙂灯Ω", KINDS["base64"]], ids=["rare", "signs", "base64"])
+def test_what_lies_between_two_samples_may_be_all_tokens(sparse: str, dense: str) -> None:
+    """Beside what has hardly any, that is many times the estimate."""
+    chars, start, end = 200_000, 49_000, 59_000
+    text = (sparse * chars)[:start] + (dense * chars)[: end - start] + (sparse * chars)[: chars - end]
+    said = stored([user("What?"), assistant(None, "call_0"), tool("call_0", text)])
+    made = WindowInputs((), tuple(replace(each, message_id=None, tokens=None) for each in said), 0)
+    counting, _ = counter(made)
+    forwarded = assemble(made, count_unreduced(made, SelectionLimits(None, 0.1), counting, TOOLS).selection)
+    budget = counter(made)[0].total(forwarded) - 1
+    assert count_unreduced(made, SelectionLimits(budget, 0.1), counter(made)[0], TOOLS, SHARES).new_pass
+
+
 @pytest.mark.parametrize(
     ("times_exact", "chars", "is_counted"),
     [(1.5, 60_000, False), (0.6, 60_000, True), (1.5, 25_000, True)],
