@@ -80,6 +80,10 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
         return measured
     if any(message.shown_in_full for message in material.messages[: material.current]):
         return measured  # old blocks leave before anything is reduced (guarantee §4 I5)
+    if material.things:  # for which nothing else leaves (guarantee §11.14)
+        bare = measured.having(things=())
+        made = _with_room(bare) if bare.unreduced.new_pass else None
+        return bare if made is None else measured if made is bare else made
     fitting = WindowFitter(material, limits, measured.counting, measured.tools)
     prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded))
     for read_within in (READ_WITHIN_PASS, 0):

@@ -13,6 +13,7 @@ from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core.types.bill import BranchCosts
 from gateway.core.types.chat import ContextOptions, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.memory import MemoryEntity
 from tests.support.documents import prose
 from tests.unit.making import FACTS, NOW, OPTIONS, assistant, chat, context_manager, history, stored, tool, user
 
@@ -193,6 +194,18 @@ async def test_s4_i7_a_window_that_is_full_late_makes_room_near_its_end() -> Non
     assert context.left_out is not None
     assert context.left_out.tokens == pytest.approx(context.economy.cleared, rel=0.2)
     assert context.left_out.unchanged == pytest.approx(before.tokens - 1200, rel=0.1)
+
+
+async def test_s11_14_no_result_makes_room_for_what_is_remembered() -> None:
+    said = [*full_loop(), assistant("It is mended."), user("Who mends lamps?")]
+    name = " ".join(prose(1, 200).split())
+    thing = MemoryEntity("mem_1", "user", None, "workflow", "wf_12", name, (), "created", 1, NOW, NOW)
+    bare = (await built(said, timedelta(seconds=1), costs=costs("0"))).fitted
+    more: Json = {"costs": costs("0"), "things": (thing,)}
+    assert (await built(said, timedelta(seconds=1), **more)).fitted.forwarded.things
+    context = await built(said, timedelta(seconds=1), budget=bare.tokens + 150, **more)
+    assert left(context) == []
+    assert context.fitted.forwarded.things == ()
 
 
 @pytest.mark.parametrize(
