@@ -385,11 +385,13 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOutTokens | None:
     counting, whole, sent = measured.counting, measured.unreduced.forwarded, fitted.forwarded
     same, _ = _frozen_prefix(measured, fitted)
     unchanged, known = counting.nearly(ForwardedMessages(same, [])), measured.known
+    window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
     if not fitted.new_pass:
         change = difference(counting, whole, sent)
-        return LeftOutTokens(before + change, 0 if passed == PAID else max(0, change), unchanged)
+        had_no_room = measured.unreduced.new_pass and window is not None
+        tokens = min(before + change, window - fitted.tokens) if had_no_room else before + change
+        return LeftOutTokens(tokens, 0 if passed == PAID else max(0, change), unchanged)
     everything = before + counting.nearly(whole)
-    window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
     fresh = counting.nearly(_since(whole, known)) - counting.nearly(_since(sent, known))
     return LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged)

@@ -196,6 +196,16 @@ async def test_s4_i7_a_window_that_is_full_late_makes_room_near_its_end() -> Non
     assert context.left_out.unchanged == pytest.approx(before.tokens - 1200, rel=0.1)
 
 
+async def test_s6_more_than_the_window_holds_is_not_saved_near_its_end_either() -> None:
+    """No client could have sent it."""
+    facts = replace(PRICED, max_input_tokens=11_000)
+    context = await built(full_loop(), timedelta(seconds=1), facts=facts, budget=11_000, costs=costs("0"))
+    assert context.economy is not None
+    assert context.economy.passed == "paid"
+    assert context.left_out is not None
+    assert 0 < context.left_out.tokens <= 11_000 - context.fitted.tokens
+
+
 async def test_s11_14_no_result_makes_room_for_what_is_remembered() -> None:
     said = [*full_loop(), assistant("It is mended."), user("Who mends lamps?")]
     name = " ".join(prose(1, 200).split())
