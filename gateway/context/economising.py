@@ -19,6 +19,7 @@ from gateway.billing.economy.kept_results import (
 )
 from gateway.billing.economy.passes import (
     COLD_AGE,
+    MIN_RESULT_TOKENS,
     PAID_AGE,
     ROOM_AGE,
     CarriedResult,
@@ -194,9 +195,11 @@ class _PromptFigures:
     def cleared_for_room(
         self, budget: int, rates: CacheRates, costs: BranchCosts, read_within: int
     ) -> list[CarriedResult]:
-        """What leaves near the end of a window that has no room."""
-        free = self._without_kept(self._carried, read_within)
-        return cleared_for_room(free, self._sizes, self._known, rates, budget, costs)
+        """What leaves near the end of a window that has no room: results of earlier turns, where there are any
+        (guarantee §4 I5)."""
+        free, current = self._without_kept(self._carried, read_within), self._measured.material.current
+        old = [each for each in free if self.indexes[each.index] < current and each.tokens >= MIN_RESULT_TOKENS]
+        return cleared_for_room(old or free, self._sizes, self._known, rates, budget, costs)
 
     def with_references(self, chosen: Sequence[CarriedResult], age: int, read_within: int) -> set[int]:
         """These results, by the indexes of their messages, with those that refer to them and may leave, too; without

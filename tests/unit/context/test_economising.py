@@ -206,6 +206,16 @@ async def test_s6_more_than_the_window_holds_is_not_saved_near_its_end_either() 
     assert 0 < context.left_out.tokens <= 11_000 - context.fitted.tokens
 
 
+async def test_s4_i5_results_of_earlier_turns_make_room_before_those_of_the_current_one() -> None:
+    now = [*step(22, "bash"), *step(23, "bash", words=900)]
+    said = [*full_loop(), assistant("It is mended."), user("And the pier?"), *now]
+    context = await built(said, timedelta(seconds=1), budget=12_600, costs=costs("0"))
+    assert left(context)
+    assert context.economy is not None
+    assert context.economy.passed == "paid"
+    assert all(index < len(said) - len(now) for index in left(context))
+
+
 async def test_s11_14_no_result_makes_room_for_what_is_remembered() -> None:
     said = [*full_loop(), assistant("It is mended."), user("Who mends lamps?")]
     name = " ".join(prose(1, 200).split())
