@@ -516,12 +516,13 @@ def _settlement_names(prepared: PreparedRequest) -> list[tuple[Hashable, ...]]:
         return [(prepared.conversation_id, prepared.request.model)]
     if asked.options.mode == "off" or asked.options.dry_run:
         return []
-    said = asked.messages[len(sent_instructions(asked)) :]
+    said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES]
     first = next((index for index, message in enumerate(said) if message["role"] == "assistant"), None)
     if first is None:
         return []
-    chain = asked.known.digests
-    ends = (chain if len(chain) == len(said) else chain_digests(said))[first:][-MAX_ENDS:]
+    chain, leading = asked.known.digests, len(sent_instructions(asked))
+    is_known = len(chain) == len(said) == len(asked.messages) - leading  # further instructions are part of that chain
+    ends = (chain if is_known else chain_digests(said))[first:][-MAX_ENDS:]
     return [(asked.caller.tenant, prepared.request.model, end.path) for end in reversed(ends)]
 
 

@@ -196,6 +196,20 @@ def test_s4_i7_what_the_client_changes_breaks_the_prompt_cache(
         assert total(scrape(gateway), "gateway_prompt_cache_breaks_total") == 1
 
 
+def test_s4_i7_a_system_message_at_the_end_that_goes_again_breaks_the_prompt_cache(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """With `store: false`, too, where what was said tells which request was the one before."""
+    gateway, answer = start_gateway(), {"role": "assistant", "content": "Hello."}
+    upstream.handler = lambda _: Reply(text="Hello.")
+    noon, one = [{"role": "system", "content": f"It is {time}."} for time in ("noon", "one")]
+    with http(gateway) as client:
+        for said in ([user("1"), answer, user("2"), noon], [user("1"), answer, user("2"), answer, user("3"), one]):
+            asked = {"model": "small", "messages": said, "store": False}
+            assert client.post("/chat/completions", json=asked).status_code == 200
+    assert total(scrape(gateway), "gateway_prompt_cache_breaks_total") == 1
+
+
 def test_s9_metrics_of_the_process(counted: GatewayProcess) -> None:
     """What runs, and what it takes; no key, no tenant, no content."""
     found = scrape(counted)
