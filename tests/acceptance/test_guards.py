@@ -126,7 +126,10 @@ def test_s12_9_answers_are_looked_at_whole_and_as_they_come(guarded: GatewayProc
     with http(guarded) as client:
         refused = client.post("/chat/completions", json={"model": "gpt-4o", "messages": [user("Hi")]})
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "content_refused")
-        kept = client.get(f"/chat/completions/{refused.headers['x-request-id']}").json()
+        name = refused.headers["x-request-id"]
+        kept = client.get(f"/chat/completions/{name}").json()
+        listed, without_bill = [client.get(f"{guarded.url}/ui/{page}").text for page in ("requests", "refused")]
+    assert (name in listed, name in without_bill) == (True, False)
     assert kept["response_metadata"]["usage"] == {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
     assert not kept["response_metadata"]["cost"]["estimated"]
 

@@ -188,6 +188,8 @@ class EdgeMiddleware:
         if scope["method"] != "POST" or not 400 <= fault.status < 500 or isinstance(fault, UpstreamError):
             return
         facts, endpoint = scope["gateway"], endpoint_of(scope["path"])
+        if "cost" in facts:  # it has one: a guard has refused the answer
+            return
         if endpoint in (OTHER, PAGE) or endpoint.startswith(ADMINISTRATION):
             return
         told = {"field": field_of(fault.param), "key_id": facts.get("key_id")}
