@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from gateway.billing.cost import compare, expected_requests, price_internal
 from gateway.billing.economy.kept_results import kept_in_pass
 from gateway.billing.economy.passes import may_keep_more
-from gateway.billing.economy.rates import CacheRates, cache_rates
+from gateway.billing.economy.rates import FOR_AN_HOUR, WRITE_HOUR, CacheRates, cache_lifetime, cache_rates
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import worded
 from gateway.context.assembly.messages import assemble
@@ -240,8 +240,12 @@ def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens:
     request, of_tools = inputs.request, ArtifactType.TOOL_RESULT
     if request.options.economy == OFF or request.options.mode == "off" or request.is_worded:
         return None
-    has_results = any(each.artifact_type is of_tools for each in material.placed)
-    return cache_rates(inputs.facts.prices, prompt_tokens) if has_results else None
+    if not any(each.artifact_type is of_tools for each in material.placed):
+        return None
+    prices, tier = inputs.facts.prices, request.forward.get("service_tier")
+    is_bought = request.options.economy == AUTO and WRITE_HOUR in prices
+    for_an_hour = is_bought and cache_lifetime(request, prices) == FOR_AN_HOUR
+    return cache_rates(prices, prompt_tokens, for_an_hour=for_an_hour, service_tier=tier)
 
 
 def _known(history: ConversationHistory, material: WindowInputs) -> int:

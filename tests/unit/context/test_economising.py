@@ -265,6 +265,29 @@ async def test_s4_i7_a_warm_pass_is_bought_out_of_savings_alone(saved: str, pass
     assert all(index <= 2 * 50 for index in left(context))
 
 
+HOUR = {"cache_creation_input_token_cost_above_1hr": Decimal("0.000006")}
+PRIORITY = {f"{name}_priority": 2 * price for name, price in PRICES.items()}
+
+
+@pytest.mark.parametrize(
+    ("mark", "tier", "passes"),
+    [({}, "default", True), ({"ttl": "1h"}, "default", False), ({}, "priority", False)],
+    ids=["for five minutes", "for an hour", "priority"],
+)
+async def test_s4_i7_a_warm_pass_is_weighed_at_the_price_of_writing_that_the_client_pays(
+    mark: Json, tier: str, passes: bool
+) -> None:
+    marked = {"type": "text", "text": "Mend the harbour.", "cache_control": {"type": "ephemeral", **mark}}
+    context = await built(
+        [user([marked]), *loop(60)[1:]],
+        timedelta(seconds=1),
+        facts=replace(PRICED, prices=PRICES | HOUR | PRIORITY),
+        request={"forward": {"model": "gpt-4o", "service_tier": tier}},
+        costs=costs("0.04"),
+    )
+    assert bool(left(context)) is passes
+
+
 async def test_s4_i7_a_short_session_buys_nothing() -> None:
     """As many answers are expected as there were: carrying is cheaper than rewriting."""
     assert left(await built(loop(12), timedelta(seconds=1), costs=costs("5"))) == []
