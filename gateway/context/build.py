@@ -392,8 +392,9 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOutTokens | None:
     window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
     if not fitted.new_pass:
         change = difference(counting, whole, sent)
-        had_no_room = measured.unreduced.new_pass and window is not None
-        tokens = min(before + change, window - fitted.tokens) if had_no_room else before + change
+        tokens = before + change
+        if window is not None and measured.unreduced.new_pass:  # results near its end have made room
+            tokens = min(tokens, window - fitted.tokens)
         return LeftOutTokens(tokens, 0 if passed == PAID else max(0, change), unchanged)
     everything = before + counting.nearly(whole)
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)

@@ -78,7 +78,7 @@ def cleared_when_paid(
 ) -> list[CarriedResult]:
     """What the pass clears that pays best; empty where none pays, or where the branch has not saved enough to buy it.
     `sizes`: tokens of each message of the prompt; `known`: how many of these an earlier request forwarded; `answers`:
-    how many the conversation has had: as many again are expected; `costs`: of the branch until now."""
+    how many the conversation has had: it has to pay within a share of as many; `costs`: of the branch until now."""
     candidates = _worth_clearing(carried, PAID_AGE, known)
     most, best = credit(costs), (Decimal(0), 0)
     rent = Decimal(0)

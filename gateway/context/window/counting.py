@@ -154,7 +154,8 @@ class PromptCounter:
         return self._sum(parts, estimated=any(map(_has_guess, forwarded.messages)))
 
     def estimate(self, forwarded: ForwardedMessages) -> PromptCount:
-        """For figures, not for decisions: of each part of the breakdown, samples are counted where it is long."""
+        """For figures, and where all limits are far: of each part of the breakdown, samples are counted where it is
+        long."""
         if self._estimate is None or self._estimate[0] is not forwarded:
             self._estimate = forwarded, self._estimate_of(forwarded)
         return self._estimate[1]
