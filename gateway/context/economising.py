@@ -40,6 +40,7 @@ from gateway.context.build import (
     difference,
     economic_rates,
 )
+from gateway.context.window.candidates import candidates
 from gateway.context.window.fit import counted, fits_compacted
 from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation.logs import get_logger
@@ -235,8 +236,21 @@ class _PromptFigures:
         return found
 
     def _without_kept(self, found: Sequence[CarriedResult], read_within: int) -> list[CarriedResult]:
-        kept = set(kept_results(self._uses, read_within))
+        kept = self._asked_for.union(kept_results(self._uses, read_within))
         return [each for each in found if self.indexes[each.index] not in kept]
+
+    @cached_property
+    def _asked_for(self) -> frozenset[int]:
+        """The results that a new question calls for, by the indexes of their messages (guarantee §4 I6)."""
+        material, tools = self._measured.material, self._measured.tools
+        if not material.question or material.current < len(material.messages) - 1:
+            return frozenset()
+        here = {self.indexes[each.index] for each in self._carried}
+        results = [each for each in material.placed if each.place.message in here]
+        fitting = WindowFitter(material, self._measured.limits, self._measured.counting, tools)
+        found = candidates(material, results, [], tools.relevance, fitting.searches)
+        called = (each.of for each in found if each.passage.called and each.passage.score > 0)
+        return frozenset(each.place.message or 0 for each in called if isinstance(each, Artifact))
 
 
 def _sizes(fitted: PackedWindow) -> list[int]:

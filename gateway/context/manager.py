@@ -245,12 +245,14 @@ class ContextManager:
         small, counter = inputs.is_small, self._counters.counter(inputs.facts)
         with self._hooks.on_step("fit"):
             measured = await ranking.run(small, measure, inputs, counter, ranking)
-            if measured.unreduced.new_pass:
-                measured = await ranking.run(small, with_room, measured)
+            roomy = await ranking.run(small, with_room, measured) if measured.unreduced.new_pass else measured
             planners = None
             if self._planning is not None and may_be_planned(inputs.request.options, measured.material):
                 planners = self._planning.planners(inputs.request, access)
-            return await ranking.run(small, decide, measured, planners is not None), planners
+            proposal = await ranking.run(small, decide, roomy, planners is not None)
+            if proposal.fitted.new_pass and roomy is not measured:  # it was not enough for what the question needs
+                proposal = await ranking.run(small, decide, measured, planners is not None)
+            return proposal, planners
 
     async def _planned(
         self, proposal: WindowProposal, planners: RequestPlanners | None, ranking: RequestRanking

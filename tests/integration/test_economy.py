@@ -380,6 +380,21 @@ async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: b
     assert len(asked) < 6000
 
 
+async def test_s4_i6_what_a_cold_turn_asks_for_stands(world: World, store: bool) -> None:
+    agent = Agent(world, store=store)
+    agent.said.append({"role": "user", "content": "Go on."})
+    await agent.steps(1)
+    whole = agent.said[-1]["content"] = "\n\n".join(f"{keeper(n)} In {n} {prose(n, 200)}" for n in range(60))
+    await agent.turn(15)
+    world.clock.at += PAUSE
+    first = len(agent.forwarded)
+    await agent.turn(4, "Who is called the keeper of lamp 37, and when?")
+    assert agent.bills[first]["economics"]["pass"] == "cold"
+    assert agent.breaks == [first]
+    assert labels(agent.forwarded[first])
+    assert agent.forwarded[first][2]["content"] == whole
+
+
 async def test_s4_i6_where_no_price_is_known_what_comes_back_is_as_without_economy(world: World) -> None:
     agent = Agent(world, store=False)
     agent.model = "unpriced"
