@@ -351,6 +351,7 @@ class RequestSettlement:
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self.abandon(run, record)
         elif isinstance(error, GatewayError):
+            error.has_bill = run.has_cost
             recorded = self._may_record(run) and await self._failure_recorded(run, record, error)
             if recorded and run.prepared.conversation_id:
                 error.headers = {**error.headers, "x-conversation-id": run.prepared.conversation_id}

@@ -185,7 +185,8 @@ class EdgeMiddleware:
 
     def _note_refused(self, scope: Scope, fault: GatewayError) -> None:
         """Notes what asks for a model and is refused before one is asked: that leaves no bill."""
-        if scope["method"] != "POST" or not 400 <= fault.status < 500 or isinstance(fault, UpstreamError):
+        was_asked = fault.has_bill or isinstance(fault, UpstreamError)
+        if scope["method"] != "POST" or not 400 <= fault.status < 500 or was_asked:
             return
         facts, endpoint = scope["gateway"], endpoint_of(scope["path"])
         if "cost" in facts:  # it has one: a guard has refused the answer

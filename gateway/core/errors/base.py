@@ -13,6 +13,8 @@ class GatewayError(Exception):
     """What whoever gets it does, in Markdown: docs/troubleshooting.md is made of it, and of the docstring."""
     may_be_charged = True
     """Whether a call of a model that ends with this error may cost something (guarantee §6)."""
+    has_bill = False
+    """Whether the request that ended with it asked a model: it is in the ledger."""
     usage: dict[str, Any] | None = None
     """What an answer used that came, and that its client does not get."""
     is_logged = False
