@@ -130,7 +130,7 @@ def _amount(name: str, text: str) -> Decimal:
         found = Decimal(text.removeprefix("$"))
     except InvalidOperation:
         found = Decimal("NaN")
-    if not found.is_finite() or abs(found) > MAX_USD:
+    if not (found.is_finite() and -MAX_USD <= found <= MAX_USD):  # `abs` of more than a context holds raises
         raise FilterRefused(name, "must be an amount in USD, such as 0.05")
     return found
 

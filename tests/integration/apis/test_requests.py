@@ -146,7 +146,13 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
             text = listed(browser, search)
             assert [each for each in ("The heliotrope lamp.", "The ferry.") if each in text] == found, search
         bad_ones = ["min_cost=much", "status=odd", "since=soon", "older=x", "sort=name", "min_ms=-1", "model=%00"]
-        bad_ones += ("http_status=99", "http_status=600", "http_status=99999999999")
+        bad_ones += (
+            "min_cost=1e9999999",
+            "max_saved=-1e99999999",
+            "http_status=99",
+            "http_status=600",
+            "http_status=99999999999",
+        )
         for bad in (f"?{each}" for each in bad_ones):
             refused = browser.get(f"/ui/requests{bad}")
             assert refused.status_code == 400, bad
@@ -242,7 +248,16 @@ def test_s13_18_the_api_lists_what_the_page_does_for_whom_the_page_would(
     assert len(got(key=ADMIN)["data"]) == 5
     assert [each["question"] for each in got("?tenant=ops", key=ADMIN)["data"]] == ["What ops asks."]
     assert got("?tenant=ops") == {"object": "list", "data": [], "has_more": False, "older": None, "newer": None}
-    for bad in ("min_cost=much", "status=odd", "older=x", "sort=name", "colour=red", "limit=0", "limit=101"):
+    for bad in (
+        "min_cost=much",
+        "max_cost=1e9999999",
+        "status=odd",
+        "older=x",
+        "sort=name",
+        "colour=red",
+        "limit=0",
+        "limit=101",
+    ):
         assert got(f"?{bad}", expected=400)["error"]["param"] == bad.partition("=")[0]
     got(key=USER, expected=403)
     got(key=None, expected=401)
