@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -27,6 +26,7 @@ from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
 from gateway.core.printing import in_short
+from gateway.inspection.settings_in_force import address
 from gateway.operations.workers import WorkerFacts, WorkerSupervisor
 from gateway.routes import create_app
 
@@ -121,10 +121,10 @@ def _last_seconds(settings: Settings) -> float:
 def _what_is_served(settings: Settings) -> dict[str, Any]:
     """Returns what a newcomer asks first: which models, by which upstream, and where the page is."""
     names = list(dict.fromkeys(entry.model_name for entry in settings.model_list))
-    upstream = urlsplit(settings.upstream.api_base)._replace(query="")
+    upstream = address(settings.upstream.api_base).partition("?")[0]
     return {
         "models": len(settings.model_list),
-        **({"model_names": in_short(names)} if names else {"upstream": upstream.geturl()}),
+        **({"model_names": in_short(names)} if names else {"upstream": upstream}),
         **({"page": "/ui"} if has_page(settings) else {}),
     }
 

@@ -16,8 +16,10 @@ HIDDEN = "set, not shown"
 DEFAULT = "default"
 KEPT_ELSEWHERE = ("prompt_profiles",)
 """Sections that are texts, and shown as such."""
-ADDRESS = re.compile(r"(?<=://)\S+")
-PARAMETER = re.compile(r"(?<=[?&;])([^=&#\s]+)=([^&\s]*)")
+ADDRESS = re.compile(r"(?<=://).+", re.DOTALL)
+PARAMETER = re.compile(r"(?<=[?&;#])([^=&#]+)=([^&]*)")
+SIGNATURES = ("sig", "signature", "code", "pwd", "pass")
+"""Of addresses: credentials by names that no header of one has."""
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 """In a description, which is Markdown of docs/configuration.md."""
 FROM_OUTSIDE = re.compile(r", (?!os\.environ/)[a-z][a-z0-9+.-]*://")
@@ -100,12 +102,12 @@ def without_secrets(value: Any) -> Any:
 
 
 def address(text: str) -> str:
-    """A text without the credentials that addresses in it hold."""
+    """A text without the credentials that an address in it holds."""
     return ADDRESS.sub(lambda found: _without_credentials(found[0]), text)
 
 
 def _without_credentials(rest: str) -> str:
-    """What stands behind `://`. A password may hold any sign, `/`, `?`, `#` and `@` as well."""
+    """What stands behind `://`. A password may hold any sign: `/`, `?`, `#`, `@` and blanks, too."""
     hidden = PARAMETER.sub(lambda m: f"{m[1]}=…" if _is_secret(unquote(m[1])) else m[0], rest)
     if "@" in rest and "@" not in hidden:
         return "…"  # nobody can tell what belongs to a password
@@ -114,4 +116,4 @@ def _without_credentials(rest: str) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    return name.lower() in SECRET_PARAMETERS or is_credential(name)
+    return name.lower() in (*SECRET_PARAMETERS, *SIGNATURES) or is_credential(name)

@@ -5,7 +5,6 @@ What `gateway check` says of upstreams, models, planner and summarizer.
 
 import asyncio
 import os
-import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,6 +29,7 @@ from gateway.core.types.memory import EXTRACTS
 from gateway.documents.document import UnreadableDocument
 from gateway.documents.files.factory import are_relayed, folder_of, store_of
 from gateway.documents.process import confinement
+from gateway.inspection.settings_in_force import address
 from gateway.operations.actor import tell_trail
 from gateway.operations.encrypting import check_content
 from gateway.operations.otel.factory import reach_collector
@@ -267,7 +267,7 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
                 problem = _clause((await reaching.reached(asked)).problem)
                 reaching.tell(asked)
                 text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
-                yield CheckResult(f"upstream {_address(asked.api_base)}", not problem, text, optional=name is None)
+                yield CheckResult(f"upstream {address(asked.api_base)}", not problem, text, optional=name is None)
         async for result in _facts(settings, router, reaching):
             yield result
         async for result in _planning(settings, router, reaching):
@@ -295,18 +295,13 @@ async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Upstrea
             window, price = facts.context_window or facts.max_input_tokens, facts.prices
             texts = [f"window {window:,} tokens" if window else f"its window is not known, so it is not managed: {SET}"]
             texts.append("priced" if price else f"its price is not known, so no cost is told: {SET_PRICES}")
-            where = f" at {_address(deployment.api_base)}" if len(deployments) > 1 else ""
+            where = f" at {address(deployment.api_base)}" if len(deployments) > 1 else ""
             yield CheckResult(f"model {name}{where}", bool(window and price), "; ".join(texts), optional=True)
 
 
 def _clause(sentence: str | None) -> str:
     """A sentence as a part of another."""
     return (sentence or "").rstrip(". ")
-
-
-def _address(base: str) -> str:
-    """A base URL without what may be a secret in it."""
-    return re.sub(r"(?<=://)[^/@]*@", "***@", base.partition("?")[0])
 
 
 EVERY_MODEL = "no model_list: every name goes to the default upstream"

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.core.config.exposure import has_page, operators_keys, refusal
 from gateway.core.config.settings import Settings
+from gateway.server import _what_is_served
 
 OWN_KEY = {"upstream": {"api_key": "sk-own"}}
 MODEL_KEY = {"model_list": [{"model_name": "m", "litellm_params": {"model": "m", "api_key": "sk-own"}}]}
@@ -62,3 +63,9 @@ def test_the_keys_that_everyone_may_spend_are_named() -> None:
     both = Settings.model_validate({**OWN_KEY, **MODEL_KEY})
     assert operators_keys(both) == "upstream.api_key (OPENAI_API_KEY) and model_list (m)"
     assert operators_keys(Settings.model_validate({**OWN_KEY, **KEYS})) == ""
+
+
+def test_the_first_line_of_the_log_shows_no_password_of_the_upstream() -> None:
+    base = "https://me:hunt/er2@models.example/v1?api_key=hunter2"
+    settings = Settings.model_validate({"upstream": {"api_base": base}})
+    assert _what_is_served(settings)["upstream"] == "https://…@models.example/v1"

@@ -347,6 +347,11 @@ def test_s13_16_each_setting_tells_where_it_comes_from(tmp_path: Path) -> None:
         ("https://h/v1?api_key=hunter2&region=eu", "https://h/v1?api_key=…&region=eu"),
         ("postgresql://h/db?sslpassword=hunter2&passfile=/hunter2&ssl=require",
          "postgresql://h/db?sslpassword=…&passfile=…&ssl=require"),
+        ("redis://:hun ter2@h/0", "redis://…@h/0"),
+        ("rediss://me:hun\nter2@h/0", "rediss://…@h/0"),
+        ("https://h/v1?api_key=a hunter2", "https://h/v1?api_key=…"),
+        ("https://h/v1?sv=1&sig=hunter2&code=hunter2", "https://h/v1?sv=1&sig=…&code=…"),
+        ("https://h/v1#access_token=hunter2", "https://h/v1#access_token=…"),
         ("write to me@example.org", "write to me@example.org"),
     ],
 )  # fmt: skip
