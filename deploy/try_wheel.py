@@ -55,11 +55,16 @@ def main(wheel: Path) -> int:
         subprocess.run([*pip, "install", str(wheel)], check=True)
         print(f"installed in {time.monotonic() - began:.0f} s")
         told = subprocess.run([programs / "gateway", "--version"], check=True, capture_output=True, text=True).stdout
-        assert told.split()[1] == wheel.name.split("-")[1], told
+        assert told.split()[1] == version_of(wheel), told
         served(programs / "gateway", home, f"http://127.0.0.1:{upstream.server_port}/v1")
         print(f"answered after {time.monotonic() - began:.0f} s, by Python {sys.version.split()[0]}, {told.strip()}")
         upstream.shutdown()
     return 0
+
+
+def version_of(package: Path) -> str:
+    """Of a wheel or an sdist, by its name."""
+    return package.name.removesuffix(".tar.gz").split("-")[1]
 
 
 def served(gateway: Path, home: Path, upstream: str) -> None:

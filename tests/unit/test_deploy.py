@@ -1,6 +1,7 @@
 """Dockerfile and compose.yaml as far as they can be read; `make compat` runs their commands (guarantee §8)."""
 
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -96,7 +97,7 @@ def test_the_sdist_holds_what_is_kept_and_nothing_of_the_working_place(built: Pa
     held = {str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()}
     assert held - {*kept} == {"PKG-INFO"}
     left_out = {name for name in kept if name not in held}
-    assert {name.split("/")[0] for name in left_out} <= {".ci", ".dockerignore", ".github"}
+    assert {name.split("/")[0] for name in left_out} <= {".ci"}
 
 
 @pytest.mark.long
@@ -134,3 +135,14 @@ def test_only_a_tag_is_published_and_only_what_was_tried() -> None:
     ran = " ".join(step.get("run", "") for step in steps)
     for named in re.findall(r"[\w./-]+\.(?:py|toml)\b|requirements/[\w.]+", ran):
         assert (ROOT / named).exists(), named
+    (pushed,) = [step["with"]["tags"] for step in steps if "build-push" in step.get("uses", "")]
+    told = [line for line in ran.splitlines() if "version=${GITHUB_REF_NAME#v}" in line]
+    assert (pushed, len(told)) == ("${{ vars.IMAGE }}:${{ steps.base.outputs.version }}", 1), "as the chart names it"
+
+
+@pytest.mark.long
+def test_what_is_tried_has_the_version_that_its_name_says(built: Path) -> None:
+    """The trial of a release compares it with what the command tells, of the wheel and of the sdist."""
+    version_of = runpy.run_path(str(DEPLOY / "try_wheel.py"))["version_of"]
+    packages = [*built.parent.glob("*.whl"), *built.parent.glob("*.tar.gz")]
+    assert [version_of(each) for each in packages] == [__version__, __version__]
