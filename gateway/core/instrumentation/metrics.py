@@ -50,21 +50,25 @@ ENDPOINTS = (
 )
 PAGE = "/ui"
 """With all that is below it."""
-METRICS_RELAYED = frozenset(
+FIRST_SEGMENTS = frozenset(
     (
         "audio",
         "batches",
         "completions",
+        "compress",
+        "conversations",
         "embeddings",
         "files",
         "fine_tuning",
         "images",
+        "messages",
         "moderations",
         "responses",
         "uploads",
         "vector_stores",
     )
 )
+"""Of paths below `/v1/`: each is a label of its own."""
 OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "planners_resting")
 """Fields of `MetricCounts` that end with their process."""
 HELD = ("cache_bytes", "deployments_in_flight", "deployments_resting")
@@ -419,7 +423,7 @@ def endpoint_of(path: str) -> str:
         if path.startswith(endpoint + "/"):
             return endpoint + "/{id}"
     first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""
-    return f"/v1/{first}" if first in METRICS_RELAYED else OTHER
+    return f"/v1/{first}" if first in FIRST_SEGMENTS else OTHER
 
 
 def _is_trouble(error: UpstreamError) -> bool:

@@ -288,13 +288,21 @@ def test_s13_18_a_refused_request_has_no_bill_and_is_found_all_the_same(
         ask(team, "The lamp.", ADMIN, context={"mode": "odd"}).headers["x-request-id"],
         ask(team, "The ferry.", "gw-of-nobody").headers["x-request-id"],
     ]
+    said: Json = {"model": "small", "messages": [user("The heliotrope.")], "context": {"mode": "odd"}}
+    with http(team, USER) as client:
+        for path, body in (
+            ("/messages", {**said, "max_tokens": 9}),
+            ("/responses", {"model": "small", "input": "The heliotrope.", "context": {"mode": "odd"}}),
+            ("/compress", said),
+        ):
+            ids.append(client.post(path, json=body).headers["x-request-id"])
     upstream.reply(status=400, body=QUOTED)
     ask(team, "The harbour.", USER)
     with PageClient(team.url) as browser:
         browser.log_in(VIEWER)
         assert "/ui/refused" in browser.page("/ui").links
         shown = browser.page("/ui/refused").text
-        assert [each in shown for each in ids] == [True, False, False]
+        assert [each in shown for each in ids] == [True, False, False, True, True, True]
         assert "400" in shown
         assert "context.mode" in shown
         assert "Uma" in shown
