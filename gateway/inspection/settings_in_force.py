@@ -63,7 +63,7 @@ def _of_section(settings: Settings, section: str) -> Iterator[SettingInForce]:
         value = getattr(values, name)
         is_secret = value is not None and (is_credential(name) or FROM_OUTSIDE.search(origin) is not None)
         text = HIDDEN if is_secret and value not in ((), {}) else _text(section, name, value)
-        yield SettingInForce(path, text, origin, LINK.sub(r"\1", field.description or ""))
+        yield SettingInForce(path, text, address(origin), LINK.sub(r"\1", field.description or ""))
 
 
 def _text(section: str, name: str, value: Any) -> str:

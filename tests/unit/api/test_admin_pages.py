@@ -337,6 +337,13 @@ def test_s13_16_each_setting_tells_where_it_comes_from(tmp_path: Path) -> None:
     assert {section for section in rows if section.startswith("prompt_profiles")} == set()
 
 
+def test_s13_16_a_reference_to_a_vault_is_shown_without_its_password() -> None:
+    reference = "vault://me:hunter2@vault.internal/gateway"
+    settings = Settings().model_copy(update={"origins": {"upstream.api_key": f"config.yaml:4, {reference}"}})
+    rows = {each.name: each.origin for each in settings_in_force(settings)["upstream"]}
+    assert rows["upstream.api_key"] == "config.yaml:4, vault://…@vault.internal/gateway"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
