@@ -147,8 +147,6 @@ def _duration(seconds: float) -> str:
 
 # Which budgets and limits apply to a request, and for which days (guarantee §12.3). Decided purely.
 
-"""Where the period `total` begins."""
-
 
 def applying(settings: LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None) -> list[HolderLimits]:
     """All holders that the request counts for and that may not spend or ask all they like, in the order in which they
