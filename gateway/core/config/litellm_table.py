@@ -373,10 +373,11 @@ UNKNOWN = SettingRule("not supported", "unknown here, and ignored", "")
 
 
 def rule_of(path: str) -> SettingRule:
-    """The first rule for the setting at `path`, by the last of its names, or the last two of them."""
-    *_, part, name = f".{path}".split(".")
+    """The first rule for the setting at `path`, by its name, or by its section, too; a name may have dots."""
+    named = path.removeprefix("model_list[].")
+    name = named.partition(".")[2] or named
     for rule in RULES:
-        if any(fnmatchcase(f"{part}.{name}" if "." in pattern else name, pattern) for pattern in rule.names.split()):
+        if any(fnmatchcase(named if "." in pattern else name, pattern) for pattern in rule.names.split()):
             return rule
     return UNKNOWN
 

@@ -9,7 +9,7 @@ import yaml
 
 from gateway.core.config.litellm_routing import NEVER
 from gateway.core.config.setting_sections import HolderAllowance
-from gateway.core.config.settings import Settings
+from gateway.core.config.settings import Settings, UpstreamSettings
 from gateway.core.types.chat import RequestCaller
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -255,12 +255,15 @@ def test_of_what_is_said_of_keys_the_nearest_counts(tmp_path: Path) -> None:
         ("litellm_settings.default_key_generate_params", {"rpm_limit": "x"}),
         ("router_settings.provider_budget_config", {"openai": 3}),
         ("general_settings.global_max_parallel_requests", 0.5),
+        ("router_settings.my.timeout", 5),
+        ("litellm_settings.my.max_budget", 3),
     ],
 )
 def test_a_value_without_sense_is_ignored_and_told(tmp_path: Path, path: str, value: Any) -> None:
-    section, name = path.split(".")
+    section, name = path.split(".", 1)
     settings = load(tmp_path, {"model_list": [MODEL], section: {name: value}})
     assert (routing(settings), limits(settings)) == ({}, {})
+    assert settings.upstream.first_byte == UpstreamSettings().first_byte
     (fate,) = [each for each in settings.moved if each.path == path]
     assert fate.group == "not supported"
     assert str(value) not in fate.text
