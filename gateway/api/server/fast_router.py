@@ -33,7 +33,6 @@ STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
 MESSAGES_PATH = "/v1/messages"
 MODELS_PATH = "/v1/models"
-ADMINISTRATION = "/v1/gateway"
 NEARBY: dict[frozenset[str], str] = {
     frozenset({"health", "healthz", "healthcheck", "livez", "readyz", "ping", "status"}): (
         ": /health/live says whether the process runs, /health/ready whether it can answer"
@@ -189,9 +188,7 @@ class EdgeMiddleware:
         if scope["method"] != "POST" or not 400 <= fault.status < 500 or was_asked:
             return
         facts, endpoint = scope["gateway"], endpoint_of(scope["path"])
-        if "cost" in facts:  # it has one: a guard has refused the answer
-            return
-        if endpoint in (OTHER, PAGE) or endpoint.startswith(ADMINISTRATION):
+        if endpoint in (OTHER, PAGE):
             return
         told = {"field": field_of(fault.param), "key_id": facts.get("key_id")}
         who = facts.get("tenant", NOBODY)
