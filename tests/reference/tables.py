@@ -11,7 +11,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from gateway import cli
-from gateway.api.mcp import endpoint as endpoint  # it has an error of its own
+from gateway.api.mcp import endpoint as endpoint  # these two have errors of their own
+from gateway.api.ui import login as login
 from gateway.core.config import model_list, setting_sections
 from gateway.core.config.litellm_table import RULES
 from gateway.core.config.loading import NAMES, environment_names

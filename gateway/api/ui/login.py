@@ -241,6 +241,7 @@ class TooManyTries(GatewayError):
     status = 429
     type = "rate_limit_error"
     code = "too_many_tries"
+    advice = "Wait a minute."
 
     def __init__(self, seconds: float) -> None:
         super().__init__("Too many logins with keys that are not known here. Wait a minute.")
