@@ -84,8 +84,8 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
         return measured  # old blocks leave before anything is reduced (guarantee §4 I5)
     if material.things:  # for which nothing else leaves (guarantee §11.14)
         bare = measured.having(things=())
-        made = _with_room(bare) if bare.unreduced.new_pass else None
-        return bare if made is None else measured if made is bare else made
+        roomier = _with_room(bare) if bare.unreduced.new_pass else None
+        return bare if roomier is None else measured if roomier is bare else roomier
     fitting = WindowFitter(material, limits, measured.counting, measured.tools)
     prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded))
     for read_within in (READ_WITHIN_PASS, 0):
