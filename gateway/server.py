@@ -36,9 +36,9 @@ CUT_SECONDS = 2.0
 """How long a request that is cut may take to let go of its upstream."""
 HURRIED_SECONDS = 2.0
 """How long the process may take to end after a second signal."""
-SERVER_COLLECT_AFTER = (10_000, 20, 10)
+GC_THRESHOLDS = (10_000, 20, 10)
 """Thresholds of the collector: a request brings thousands of objects, and hardly any cycles."""
-MAX_SERVER_FILES = 65_536
+MAX_OPEN_FILES = 65_536
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 Places = list[tuple[int, tuple[Any, ...]]]
 """Addresses as `socket.bind` takes them, each with its family."""
@@ -131,7 +131,7 @@ def _what_is_served(settings: Settings) -> dict[str, Any]:
 
 def _serve_on(settings: Settings, sockets: list[socket.socket], worker: WorkerFacts | None = None) -> int:
     """Serves on these sockets, alone or as one of several workers."""
-    gc.set_threshold(*SERVER_COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
     host, port = settings.server.host, sockets[0].getsockname()[1]
     files = _raise_file_limit()
     draining = ShutdownState()
@@ -309,8 +309,8 @@ def _raise_file_limit() -> int:
     running requests.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    raised = MAX_SERVER_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_SERVER_FILES)
+    raised = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < raised:
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
         return raised
-    return MAX_SERVER_FILES if soft == resource.RLIM_INFINITY else soft
+    return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft

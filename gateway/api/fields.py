@@ -13,7 +13,7 @@ from gateway.core.errors import missing as missing
 
 T = TypeVar("T")
 MAX_SESSION_CHARS = 256
-FIELDS_OF_A_MESSAGE = re.compile(r"messages\[\d+\](?:\.\w+|\[\d+\])*")
+MESSAGE_FIELD_PATH = re.compile(r"messages\[\d+\](?:\.\w+|\[\d+\])*")
 Naming = Callable[[str], str]
 """How an API calls a field of the inner form: from path to path."""
 RULES = {
@@ -121,8 +121,8 @@ def renamed(error: GatewayError, own_name: Naming) -> None:
     before, error.param = error.param, own_name(error.param)
     if isinstance(error, NotFound):
         return
-    error.message = FIELDS_OF_A_MESSAGE.sub(lambda found: own_name(found[0]), error.message)
-    if not FIELDS_OF_A_MESSAGE.match(before):
+    error.message = MESSAGE_FIELD_PATH.sub(lambda found: own_name(found[0]), error.message)
+    if not MESSAGE_FIELD_PATH.match(before):
         begins = r"\A" if before.isalpha() else r"(?<![\w.])"
         error.message = re.sub(rf"{begins}{re.escape(before)}(?!\w)", lambda _: own_name(before), error.message)
     error.args = (error.message,)

@@ -9,7 +9,7 @@ from gateway.api.fields import invalid, keeps_metadata_rules
 from gateway.core.names import has_nul
 
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
-MAX_PAGINATION_PAGE = 100
+MAX_PAGE_SIZE = 100
 MAX_METADATA_PAIRS = 16
 Query = Mapping[str, str]
 
@@ -43,8 +43,8 @@ def refuse_nul(name: str, *values: str | None) -> None:
 def limit_of(query: Query) -> int:
     """`limit`: how many members a page may have, 20 by default."""
     limit = query.get("limit", "20")
-    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGINATION_PAGE):
-        raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGINATION_PAGE}")
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE_SIZE):
+        raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
     return int(limit)
 
 

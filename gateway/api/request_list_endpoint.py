@@ -20,8 +20,8 @@ from gateway.storage.audit_events import AuditLog
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 PATH = "/v1/gateway/requests"
-REQUEST_PLACES = ("older", "newer")
-PARAMETERS = (*FILTERS, "tenant", "sort", "limit", *REQUEST_PLACES)
+REQUEST_LIST_CURSORS = ("older", "newer")
+PARAMETERS = (*FILTERS, "tenant", "sort", "limit", *REQUEST_LIST_CURSORS)
 
 
 class RequestListEndpoint:
@@ -60,7 +60,7 @@ class RequestListEndpoint:
             found = await self._search.find(query)
             body["data"] = [request_record(each) for each in found.found]
             body["has_more"] = found.older is not None
-            body |= {name: str(place) if (place := getattr(found, name)) else None for name in REQUEST_PLACES}
+            body |= {name: str(place) if (place := getattr(found, name)) else None for name in REQUEST_LIST_CURSORS}
         filters = sorted(name for name in given if name in FILTERS)
         await self._trail.saw(NewEvent(actor_of(caller), "requests.seen", None, own, {"parameters": filters}))
         await send_json(send, 200, body, {"cache-control": "no-store"})

@@ -37,7 +37,7 @@ KIND_OF_OUTPUT = {"images": "image_tokens", "audio/speech": "audio_tokens"}
 MAX_FIGURES, NAME_CHARS = 50, 64
 """What is kept of a usage at most: members of an object, and characters of a name."""
 Count = Callable[[str], int]
-RELAYED_USAGE_SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
+IMAGE_SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
 PICTURE_TOKENS = {"low": 272, "medium": 1056, "standard": 1056}
 MAX_PICTURE_TOKENS = 4160
 """Tokens of a picture of 2**20 pixels, by its quality, as OpenAI's models write them; and at most."""
@@ -116,7 +116,7 @@ def units_of(path: str, fields: Mapping[str, Any]) -> dict[str, int]:
         if number is not None and not is_figure(number):
             return {}
         images = 1 if number is None else number
-        size = RELAYED_USAGE_SIZE.fullmatch(str(fields.get("size")))
+        size = IMAGE_SIZE.fullmatch(str(fields.get("size")))
         return {"images": images, "pixels": images * int(size[1]) * int(size[2])} if size else {"images": images}
     return {}
 

@@ -61,7 +61,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 SMALL_SHARE = 0.25
 """Of the budget: where something has to leave, PDFs that take no more stay as long as no turn leaves for them."""
-BUILD_PLANNING = ("planner", "summarizer")
+PLANNING_PURPOSES = ("planner", "summarizer")
 SAVES_TOO_LITTLE = "plan_saves_too_little"
 CHANGES_NOTHING = "plan_changes_nothing"
 DOES_NOT_FIT = "plan_does_not_fit"
@@ -361,7 +361,7 @@ def _why_not(
 
 def _comparison(proposal: WindowProposal, fitted: PackedWindow, spent: Sequence[InternalCall]) -> PlanComparison:
     """Compares the proposal with a context fitted by a plan, over all requests that will forward it."""
-    costs = [price_internal(call).total for call in spent if call.purpose in BUILD_PLANNING]
+    costs = [price_internal(call).total for call in spent if call.purpose in PLANNING_PURPOSES]
     known = [cost for cost in costs if cost is not None]
     measured = proposal.measured
     return compare(

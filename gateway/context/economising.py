@@ -55,7 +55,7 @@ ARGUMENT_CHARS = 80
 """Characters of a call's arguments by which a reference names its result."""
 STANDING_CHARS = 4_000_000
 """Characters of results that a new one may refer to, the latest."""
-ECONOMISING_READS = re.compile(r"read|view|open|file", re.IGNORECASE)
+READ_TOOL_NAME = re.compile(r"read|view|open|file", re.IGNORECASE)
 """How tools are named that give a file as it is."""
 RUNS = re.compile(r"cat|search|grep|edit|write|patch|shell|bash|exec|command|terminal", re.IGNORECASE)
 """How others are named whose results may hold one."""
@@ -392,7 +392,7 @@ class _Arrival:
     def _shaped(self, artifact: Artifact, standing: list[StandingText]) -> ShapedText | None:
         text, tool = artifact.content, artifact.title or ""
         files = named_files(artifact.arguments)
-        is_file = bool(files) or ECONOMISING_READS.search(tool) is not None
+        is_file = bool(files) or READ_TOOL_NAME.search(tool) is not None
         shorter = text if is_file or RUNS.search(tool) is not None else compact(text)
         found = shaped(shorter, standing, is_plain=is_file)
         if found is None and shorter != text:
@@ -405,7 +405,7 @@ class _Arrival:
 
     def _cut(self, artifact: Artifact) -> ArtifactRendering | None:
         """A failed run that said far too much, as an extract, where that is shorter. What may hold a file is none."""
-        if ECONOMISING_READS.search(artifact.title or "") or named_files(artifact.arguments):
+        if READ_TOOL_NAME.search(artifact.title or "") or named_files(artifact.arguments):
             return None
         spans = of_failed_run(artifact.content)
         if not spans:

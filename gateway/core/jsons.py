@@ -17,7 +17,7 @@ Fragment = orjson.Fragment
 MAX_DEPTH = 200
 EXACT_BELOW = 1000
 SMALL = 4096
-JSONS_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 NINETEEN_DIGITS = b"0" * 19
 MIN_HUGE = 2.0**63
 WIDE_BYTES = 4
@@ -45,7 +45,7 @@ def checked(raw: bytes, value: Any, *, small: bool = True, most_deep: int = MAX_
     `small`: whether a short `raw` may be looked at instead of the value; `most_deep`: how deeply it may be nested.
     Raises JSONDecodeError: the value is nested too deeply."""
     shallow = len(raw) <= 2 * MAX_DEPTH or (len(raw) < SMALL and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH)
-    if small and shallow and NINETEEN_DIGITS not in raw.translate(JSONS_DIGITS):
+    if small and shallow and NINETEEN_DIGITS not in raw.translate(DIGITS_TO_ZERO):
         return value
     deep, huge = _survey(value, most_deep)
     if deep:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 MAX_NEAREST = 3
-NAMES_SHOWN_CHARS = 80
+MAX_SHOWN_NAME_CHARS = 80
 """Of a name that may be as long as its sender likes: what is compared, and what a message repeats."""
 LIKE = 0.6
 """Similarity from which a name may be a slip of another."""
@@ -31,7 +31,7 @@ def nearest(name: str, known: Iterable[str], most: int = MAX_NEAREST) -> list[st
     folded: dict[str, str] = {}
     for each in known:
         folded.setdefault(each.casefold(), each)
-    wanted = name[:NAMES_SHOWN_CHARS].strip().casefold()
+    wanted = name[:MAX_SHOWN_NAME_CHARS].strip().casefold()
     found = difflib.get_close_matches(wanted, folded, most, cutoff=LIKE)
     if not found and folded:
         likeness = difflib.SequenceMatcher(b=wanted)
@@ -73,7 +73,7 @@ VERY_LIKE, ALIKE = 0.82, 0.95
 @functools.lru_cache(maxsize=1024)
 def near_miss(name: str) -> str | None:
     """The own field that a client may have meant by a field that is none; None for any that looks like no such."""
-    said = name[:NAMES_SHOWN_CHARS].strip().casefold().replace("-", "_")
+    said = name[:MAX_SHOWN_NAME_CHARS].strip().casefold().replace("-", "_")
     if name in OWN_FIELDS or said in OTHERS:
         return None
     if said in ELSEWHERE:
@@ -87,7 +87,7 @@ def near_miss(name: str) -> str | None:
 
 def shown(name: str) -> str:
     """A name of a client's, quoted, as a message repeats it."""
-    return repr(name if len(name) <= NAMES_SHOWN_CHARS else f"{name[:NAMES_SHOWN_CHARS]}…")
+    return repr(name if len(name) <= MAX_SHOWN_NAME_CHARS else f"{name[:MAX_SHOWN_NAME_CHARS]}…")
 
 
 def is_credential(header: str) -> bool:

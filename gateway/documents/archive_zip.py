@@ -14,7 +14,7 @@ MAX_ENTRIES = 200_000
 DIRECTORY_ENTRY = b"PK\x01\x02"
 BOMB_BYTES, BOMB_RATIO = 16 * 2**20, 300
 """A member is a bomb if it says to unpack to so many bytes at least, and to so many times its size."""
-ARCHIVE_ZIP_ENCRYPTED = 1
+ZIP_ENCRYPTED_FLAG = 1
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
@@ -66,7 +66,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, nesting: NestedPl
 def _why_not(member: zipfile.ZipInfo) -> str | None:
     if stat.S_ISLNK(member.external_attr >> 16):
         return "links"
-    if member.flag_bits & ARCHIVE_ZIP_ENCRYPTED:
+    if member.flag_bits & ZIP_ENCRYPTED_FLAG:
         return "protected by a password"
     if member.file_size > BOMB_BYTES and member.file_size > BOMB_RATIO * max(1, member.compress_size):
         return "unpacking to far more than they are"

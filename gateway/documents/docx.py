@@ -12,12 +12,12 @@ from gateway.documents.pptx import chart_lines, shape_texts
 # What DOCX files keep beside their text: the headings that styles stand for, and the numbers of lists.
 
 HEADING = re.compile(r"(?:heading|überschrift|berschrift|titre|título|titolo|kop|rubrik)\s*([1-6])\Z", re.IGNORECASE)
-DOCX_TITLES = frozenset({"title", "titel"})
+DOCX_TITLE_STYLES = frozenset({"title", "titel"})
 MAX_PARENTS = 10
 """Styles that a style may be based on, one on another."""
 ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"))
 SMALL_ROMAN = ((9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
-DOCX_LEVELS = 9
+MAX_DOCX_LEVELS = 9
 
 
 class ParagraphStyles:
@@ -30,7 +30,7 @@ class ParagraphStyles:
         """Markdown's signs of a heading, if the style is one."""
         for name in (style, *(attribute(each, "val") for each in self._found(style, "name"))):
             level = HEADING.match(name)
-            if level or name.lower() in DOCX_TITLES:
+            if level or name.lower() in DOCX_TITLE_STYLES:
                 return "#" * (int(level[1]) if level else 1) + " "
         return ""
 
@@ -71,12 +71,12 @@ class ListNumbering:
             return ""
         number, depth = _value(properties, "numId"), _value(properties, "ilvl") or "0"
         levels = self._levels.get(number)
-        level = min(int(depth), DOCX_LEVELS - 1) if depth.isdigit() else 0
+        level = min(int(depth), MAX_DOCX_LEVELS - 1) if depth.isdigit() else 0
         if levels is None or level not in levels:
             return ""
-        counts = self._counts.setdefault(number, [0] * DOCX_LEVELS)
+        counts = self._counts.setdefault(number, [0] * MAX_DOCX_LEVELS)
         counts[level] = counts[level] + 1 if counts[level] else _start(levels[level])
-        counts[level + 1 :] = [0] * (DOCX_LEVELS - level - 1)
+        counts[level + 1 :] = [0] * (MAX_DOCX_LEVELS - level - 1)
         if _value(levels[level], "numFmt") == "bullet":
             return "  " * level + "- "
         shown = _value(levels[level], "lvlText")
@@ -117,7 +117,7 @@ def style_of(paragraph: ElementTree.Element) -> str:
 
 
 MAIN = "word/document.xml"
-DOCX_SPACES = {"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+DOCX_WHITESPACE = {"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pPr", "rPr", "tblPr", "sectPr"})
 """What is no text of the document as it stands: tracked deletions, a second form of the same, properties."""
 BREAK = "\f"
@@ -208,8 +208,8 @@ class _DocxDocument:
                 out.append(node.text or "")
             elif name == self._breaks and (name != "br" or attribute(node, "type") == "page"):
                 out.append(BREAK)
-            elif name in DOCX_SPACES:
-                out.append(DOCX_SPACES[name])
+            elif name in DOCX_WHITESPACE:
+                out.append(DOCX_WHITESPACE[name])
             elif name == "br":
                 out.append("\n" if attribute(node, "type") != "page" else "")
             elif name == "txbxContent" or name in DOCX_NOTES or name in DRAWN:

@@ -24,7 +24,7 @@ OF_LANGUAGES = {
 """The letters beyond ASCII of each language that is written in an encoding; the first is taken where several fit."""
 MIXED = 0.5
 """What a letter of another language counts in Western texts, where names of others are usual."""
-ENCODINGS_ODD = re.compile(
+ODD_CHARACTERS = re.compile(
     r"[\x80-\x9f\ufffd˙˛ˇ˘˝ÿ]|[A-Za-z][¡«»¿÷×°·](?=[a-z])|[ªº¹²³®©¥£¼½¾¬¦¯´¸¨¢¶±](?=[a-zß-ž])|(?<=[a-z])[±¶¬¦¥¼½¾](?![A-Z])"
     r"|(?<=[a-z])[À-ÞŸŽŠŒĄĆĘŁŃŚŹŻČĎĚŇŘŤŮĽĹŔŐŰĂĐŞŢ]|ľ(?=[eiéí])|(?<=ĺ)ľ"
 )
@@ -38,7 +38,7 @@ ODD_IN_WESTERN = re.compile(
 NOT_ESTONIAN, NO_PORTUGUESE_O = re.compile(r"[áéíóúû]"), re.compile(r"õ(?!e)")
 FINAL_A, PORTUGUESE_AO = re.compile(r"ã\b"), re.compile(r"ã[oe]")
 DOUBLE_BYTE = ["cp932", "euc_jp", "gb18030", "big5", "cp949"]
-ENCODINGS_OTHERS = ["cp1251", "koi8_r", *DOUBLE_BYTE, "cp1253", "cp1255", "cp1256"]
+OTHER_ENCODINGS = ["cp1251", "koi8_r", *DOUBLE_BYTE, "cp1253", "cp1255", "cp1256"]
 SAMPLE_BYTES = 2**16
 HIGH_RUN = re.compile(rb"[\x80-\xff]+")
 TURKISH, ICELANDIC = re.compile(rb"[A-Za-z][\xf0\xfe]|[\xdd\xde][a-z]"), re.compile(rb"[\xe1\xe6\xed]")
@@ -123,7 +123,7 @@ def _single_or_double_byte(raw: bytes) -> str:
         if odd and beyond < ENCODINGS_FEW_BYTES:
             return "utf-8"
         return (_guess(sample, DOUBLE_BYTE) if odd > MAX_ODD * beyond else "") or name
-    return _by_letters(sample) or _guess(sample, ENCODINGS_OTHERS) or WESTERN
+    return _by_letters(sample) or _guess(sample, OTHER_ENCODINGS) or WESTERN
 
 
 def _latin(sample: bytes) -> tuple[float, str]:
@@ -140,7 +140,7 @@ def _oddness(text: str, encoding: str) -> float:
     counts = Counter(letter for letter in small if letter.isalpha() and not letter.isascii() and letter not in "ªºµ")
     alphabets = OF_LANGUAGES[encoding].split()
     foreign = min(sum(n for letter, n in counts.items() if letter not in alphabet) for alphabet in alphabets)
-    odd = len(ENCODINGS_ODD.findall(text))
+    odd = len(ODD_CHARACTERS.findall(text))
     if encoding != WESTERN:
         return foreign + odd
     if NOT_ESTONIAN.search(small):

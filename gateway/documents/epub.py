@@ -18,7 +18,7 @@ DOCTYPE = re.compile(rb"<!DOCTYPE[^<>\[\]]{0,1000}+>")
 """One that only names a type, as older books have; one with entities is refused."""
 HEAD = re.compile(r"<head\b")
 PAGES = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml", "image/svg+xml"})
-EPUB_ABOUT = {"title": "Title", "creator": "By", "date": "Date", "publisher": "Publisher"}
+EPUB_METADATA = {"title": "Title", "creator": "By", "date": "Date", "publisher": "Publisher"}
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
@@ -62,8 +62,8 @@ def _about(book: ElementTree.Element) -> Iterator[str]:
     for metadata in children(book, "metadata"):
         for node in metadata:
             name, said = local(node.tag), " ".join((node.text or "").split())
-            if name in EPUB_ABOUT and said:
-                yield f"{EPUB_ABOUT[name]}: {said}"
+            if name in EPUB_METADATA and said:
+                yield f"{EPUB_METADATA[name]}: {said}"
 
 
 def _refuse_encrypted(package: ZipPackage, chapters: list[str]) -> None:

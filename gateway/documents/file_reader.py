@@ -48,9 +48,9 @@ HTML_START = re.compile(
     r"\ufeff?(?:\s|<!--(?:(?!-->).)*-->|<\?xml[^<>]*>)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
 TAG_START = re.compile(r"\s*<[A-Za-z!]")
-FILE_READER_CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+FILE_CONTROL_CHAR = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """What short data of programs has that looks like UTF-16."""
-FILE_READER_HEAD_CHARS = 1400
+FILE_HEAD_CHARS = 1400
 """Of encoded data, in which its start stands; a PDF may have something before it. Whole groups of four."""
 
 
@@ -174,7 +174,7 @@ def _by_content(kind: str | None, raw: bytes) -> str | None:
 
 def _is_worth_a_look(encoded: str) -> bool:
     try:
-        return may_be_known(base64.b64decode(encoded[:FILE_READER_HEAD_CHARS]))
+        return may_be_known(base64.b64decode(encoded[:FILE_HEAD_CHARS]))
     except (binascii.Error, ValueError):
         return False
 
@@ -184,9 +184,7 @@ def _reads_as_text(content: bytes, media_type: str) -> bool:
     if media_type.startswith(NOT_TEXT):
         return decodes(content, "utf-8")
     text = text_of(content)
-    return text is not None and (
-        b"\x00" not in content or FILE_READER_CONTROLS.search(text[:FILE_READER_HEAD_CHARS]) is None
-    )
+    return text is not None and (b"\x00" not in content or FILE_CONTROL_CHAR.search(text[:FILE_HEAD_CHARS]) is None)
 
 
 def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
@@ -194,7 +192,7 @@ def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
     if not media_type.strip().lower().startswith("text/"):
         return False
     try:
-        return start not in base64.b64decode(encoded[:FILE_READER_HEAD_CHARS])
+        return start not in base64.b64decode(encoded[:FILE_HEAD_CHARS])
     except (binascii.Error, ValueError):
         return False
 

@@ -15,15 +15,17 @@ from gateway.documents.sandbox_worker import tell_nothing
 from gateway.documents.sniff import sniffed
 
 MAX_MEMBER_BYTES = 128 * 2**20
-NESTED_PICTURES = "png svg jpg jpeg gif bmp ico webp tif tiff psd heic avif mp3 mp4 m4a wav ogg flac avi mov mkv webm"
+MEDIA_ENDINGS = "png svg jpg jpeg gif bmp ico webp tif tiff psd heic avif mp3 mp4 m4a wav ogg flac avi mov mkv webm"
 PROGRAMS = "exe dll so dylib a o obj lib class jar pyc pyo pyd whl wasm bin dat iso dmg img pack idx"
-NESTED_OTHERS = "woff woff2 ttf otf eot 7z rar zst br lz4 pkl npy npz pt onnx safetensors gguf h5 glb blend p7s p7m"
-NO_TEXT_ENDINGS = frozenset(f"{NESTED_PICTURES} {PROGRAMS} {NESTED_OTHERS}".split())
+OTHER_BINARY_ENDINGS = (
+    "woff woff2 ttf otf eot 7z rar zst br lz4 pkl npy npz pt onnx safetensors gguf h5 glb blend p7s p7m"
+)
+NO_TEXT_ENDINGS = frozenset(f"{MEDIA_ENDINGS} {PROGRAMS} {OTHER_BINARY_ENDINGS}".split())
 NAMES = """dockerfile makefile gnumakefile cmakelists.txt jenkinsfile vagrantfile procfile gemfile rakefile license
     licence copying readme changelog authors notice codeowners pipfile justfile build workspace"""
 TEXT_NAMES = frozenset(NAMES.split())
 HEAD_BYTES = 1024
-NESTED_LOOKED_AT = 65_536
+SNIFFED_BYTES = 65_536
 UNSAFE = re.compile(r"^(?:/|\\|[A-Za-z]:)|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00")
 """Absolute paths, and those that lead out of the archive."""
 FOLDERS = """.git .svn .hg node_modules __pycache__ .venv venv .tox .mypy_cache .pytest_cache .ruff_cache .idea __macosx
@@ -47,7 +49,7 @@ def kind_of(name: str, raw: bytes, media_type: str = "") -> str | None:
 
 
 def _by_bytes(raw: bytes) -> str | None:
-    return sniffed(raw) or ("text" if text_of(raw[:NESTED_LOOKED_AT]) is not None else None)
+    return sniffed(raw) or ("text" if text_of(raw[:SNIFFED_BYTES]) is not None else None)
 
 
 def why_not(path: str) -> str | None:

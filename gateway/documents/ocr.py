@@ -20,7 +20,7 @@ from gateway.documents.document import ReadOptions
 from gateway.documents.sandbox_worker import tell_progress
 
 PROGRAM = "tesseract"
-OCR_SHARE = 0.6
+OCR_TIME_SHARE = 0.6
 """Of the seconds that a document may take; the rest is for reading it."""
 PAGE_SECONDS = 20.0
 DPI = 200
@@ -44,7 +44,7 @@ def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> R
     if program is None:
         return RecognizedText({}, [])
     languages = _languages(program, options.ocr_languages)
-    until = time.monotonic() + OCR_SHARE * options.seconds
+    until = time.monotonic() + OCR_TIME_SHARE * options.seconds
     texts: dict[int, str] = {}
     missed: list[int] = []
     for done, number in enumerate(numbers):
@@ -76,7 +76,9 @@ def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
     program = shutil.which(PROGRAM)
     if program is None:
         return None
-    raw = _output(program, ["-l", _languages(program, options.ocr_languages)], picture, OCR_SHARE * options.seconds)
+    raw = _output(
+        program, ["-l", _languages(program, options.ocr_languages)], picture, OCR_TIME_SHARE * options.seconds
+    )
     if raw is None:
         return None
     return [text.strip() for text in raw.split("\f")]

@@ -11,12 +11,12 @@ from gateway.documents.packages import ZipPackage, attribute, child, children, l
 
 MAX_REPEATED = 200
 """Spaces, or cells of a table, that one element may stand for."""
-ODT_DEEPEST = 60
+MAX_ODT_DEPTH = 60
 """Lists, frames and tables one in another; what stands deeper is left out."""
 LEFT_OUT = frozenset(
     {"tracked-changes", "title", "desc", "notes", "sequence-decls", "forms", "page-number", "table-of-content-source"}
 )
-ODT_SPACES = {"tab": "\t", "line-break": "\n", "soft-page-break": BREAK}
+ODT_WHITESPACE = {"tab": "\t", "line-break": "\n", "soft-page-break": BREAK}
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
@@ -69,7 +69,7 @@ class _OdtBlocks:
         self._styles = styles
 
     def of(self, node: Iterable[ElementTree.Element], depth: int = 0) -> Iterator[str]:
-        if depth > ODT_DEEPEST:
+        if depth > MAX_ODT_DEPTH:
             return
         for each in node:
             name = local(each.tag)
@@ -109,7 +109,7 @@ class _OdtBlocks:
             yield f"(Picture: {' '.join((about.text or '').split())})"
 
     def _list(self, node: ElementTree.Element, outer: _OdtList, depth: int) -> Iterator[str]:
-        if depth > ODT_DEEPEST:
+        if depth > MAX_ODT_DEPTH:
             return
         own = _OdtList(attribute(node, "style-name") or outer.style, outer.level + 1)
         numbered = (own.style, own.level) in self._styles.numbered
@@ -153,8 +153,8 @@ class _OdtBlocks:
             if name == "s":
                 count = attribute(each, "c", "1")
                 out.append(" " * min(int(count) if count.isdigit() else 1, MAX_REPEATED))
-            elif name in ODT_SPACES:
-                out.append(ODT_SPACES[name])
+            elif name in ODT_WHITESPACE:
+                out.append(ODT_WHITESPACE[name])
             elif name in ("note", "annotation"):
                 out.append(self._note(each, depth + 1))
             elif name in ("frame", "custom-shape"):
@@ -166,7 +166,7 @@ class _OdtBlocks:
 
     def _note(self, node: ElementTree.Element, depth: int) -> str:
         """A footnote or comment, in its place."""
-        if depth > ODT_DEEPEST:
+        if depth > MAX_ODT_DEPTH:
             return ""
         if local(node.tag) == "annotation":
             author = child(node, "creator")

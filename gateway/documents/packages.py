@@ -22,7 +22,7 @@ MAX_XML_BYTES = 64 * 2**20
 """Bytes of one XML file once unpacked."""
 MANIFEST = "META-INF/manifest.xml"
 """Of ODF; it tells which files are under a password."""
-MAX_PACKAGES_FILES = 100_000
+MAX_PACKAGE_FILES = 100_000
 MAX_RELATIONS = 300
 """Files of relations that are looked through for what a package points to."""
 XML_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
@@ -62,7 +62,7 @@ class ZipPackage:
         refuse_ole(raw)
         self._zip = zipfile.ZipFile(io.BytesIO(raw))
         entries = self._zip.infolist()
-        if len(entries) > MAX_PACKAGES_FILES or sum(entry.file_size for entry in entries) > unpackable(
+        if len(entries) > MAX_PACKAGE_FILES or sum(entry.file_size for entry in entries) > unpackable(
             len(raw), MAX_UNPACKED
         ):
             raise UnreadableDocument("unpacked it would be too large")

@@ -23,11 +23,11 @@ SHOWN_OF_ANNOTATION = ("/Type", "/Subtype", "/Rect", "/AP", "/AS", "/F", "/C", "
 """Its looks. Its links, its parent and its page are left out: they lead to all other pages."""
 FIELD, STAMP = "/Widget", "/Stamp"
 """A form's field becomes a stamp: without its form not every program would draw it."""
-PDF_UNSEEN = ("/Link", "/Popup")
+PDF_HIDDEN_ANNOTATIONS = ("/Link", "/Popup")
 MAX_ANNOTATIONS = 500
 NAME = re.compile(rb"/([^\x00\t\n\x0c\r ()<>\[\]{}/%]+)")
 """A name in what draws a page."""
-PDF_CODE = re.compile(rb"#([0-9A-Fa-f]{2})")
+PDF_NAME_ESCAPE = re.compile(rb"#([0-9A-Fa-f]{2})")
 PDF_PAGES_BROKEN = "its pages cannot be cut out"
 FAULTS = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
 """Beside its own, what pypdf raises for broken files."""
@@ -65,7 +65,7 @@ def _leave_out_unused(page: Any) -> None:
     if contents is None or not isinstance(drawn, DictionaryObject):
         return
     try:
-        named = {PDF_CODE.sub(_decoded, name) for name in NAME.findall(contents.get_data())}
+        named = {PDF_NAME_ESCAPE.sub(_decoded, name) for name in NAME.findall(contents.get_data())}
     except (PyPdfError, *FAULTS):
         return
     used = {name: each for name, each in drawn.items() if name[1:].encode("utf-8", "surrogateescape") in named}
@@ -113,7 +113,7 @@ def _looks(annotation: Any) -> Any:
     """What is seen of an annotation; None if nothing is."""
     from pypdf.generic import DictionaryObject, NameObject
 
-    if annotation.get("/Subtype") in PDF_UNSEEN:
+    if annotation.get("/Subtype") in PDF_HIDDEN_ANNOTATIONS:
         return None
     looks = DictionaryObject({NameObject(key): annotation[key] for key in SHOWN_OF_ANNOTATION if key in annotation})
     if annotation.get("/Subtype") == FIELD:
@@ -226,7 +226,7 @@ POINTS = (612.0, 792.0)
 """The size of a page whose own is not known: US letter."""
 BROKEN_WORD = re.compile("[\x02\ufffe]\n?")
 """A hyphen at the end of a line, as PDFium writes it."""
-PDF_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+PDF_CONTROL_CHAR = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
@@ -302,7 +302,7 @@ def _reading(texts: Sequence[str], notes: Sequence[str], empty: Sequence[int], p
 
 def _text(document: Any, page: Any) -> str:
     text = page.get_textpage().get_text_range(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
-    text = PDF_CONTROLS.sub("", BROKEN_WORD.sub("", text)).strip()
+    text = PDF_CONTROL_CHAR.sub("", BROKEN_WORD.sub("", text)).strip()
     return "\n".join(each for each in (text, *_annotated(document, page)) if each)
 
 

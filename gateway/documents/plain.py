@@ -15,7 +15,7 @@ DECLARED = re.compile(
     re.IGNORECASE,
 )
 """In XML, HTML and programs."""
-PLAIN_NO_TEXT = "it is no text"
+NOT_PLAIN_TEXT = "it is no text"
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
@@ -27,7 +27,7 @@ def checked_text(raw: bytes) -> str:
     """The bytes as text. Raises UnreadableDocument: they are none."""
     text = text_of(raw)
     if text is None:
-        raise UnreadableDocument(PLAIN_NO_TEXT)
+        raise UnreadableDocument(NOT_PLAIN_TEXT)
     return text
 
 

@@ -37,7 +37,7 @@ OUTPUT_BYTES = 3 * TEXT_BYTES
 """As JSON, a text of words and lines is hardly longer."""
 WAITING_BYTES = 2**30
 """Of documents that are read or wait for it."""
-PROCESS_UNREADABLE = 3
+UNREADABLE_EXIT_CODE = 3
 """Exit code: the file is no document of its kind. The reason is on standard output."""
 TOO_MUCH = 4
 """Exit code: reading takes too much memory, or the text is too long."""
@@ -52,9 +52,9 @@ CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.S
 MAY_HOLD_PDF = frozenset({"pdf", "mail", "msg", "zip", "tar"})
 """Kinds that are read once more, carefully: PDFium may have crashed, which is not written in Python."""
 PIECE = 2**18
-PROCESS_END_SECONDS = 5.0
+PROCESS_EXIT_SECONDS = 5.0
 """Most that is waited for a process that was ended."""
-MAX_PROCESS_NOTES = 65_536
+MAX_PROCESS_NOTE_BYTES = 65_536
 
 MAX_AT_ONCE = 4
 """Documents that are read at once, however many processors there are: each may take `MEMORY_BYTES`."""
@@ -143,8 +143,8 @@ class DocumentReader:
             if code in CRASHES and file.kind in MAY_HOLD_PDF:
                 log.warning("document_crashed_reader", kind=file.kind, signal=-code)
                 code, output = await self._run(file, replace(options, careful=True), folder, progress, left)
-        if code == PROCESS_UNREADABLE:
-            raise UnreadableDocument(output[:MAX_PROCESS_NOTES].decode("utf-8", "replace"))
+        if code == UNREADABLE_EXIT_CODE:
+            raise UnreadableDocument(output[:MAX_PROCESS_NOTE_BYTES].decode("utf-8", "replace"))
         if code:
             ended = code == TOO_MUCH or code < 0
             raise UnreadableDocument(TOO_MUCH_TEXT if ended else f"it is no readable {file.kind.upper()}")
@@ -265,7 +265,7 @@ async def _end(process: Process) -> None:
             process.kill()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(
-            PROCESS_END_SECONDS
+            PROCESS_EXIT_SECONDS
         ):  # a pipe that is not read to its end would never let `wait` return
             while process.stdout is not None and await process.stdout.read(PIECE):
                 pass

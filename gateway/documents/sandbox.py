@@ -22,7 +22,7 @@ NEW_USER, NEW_PID, NEW_NET, NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x0800
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 CAPABILITIES_3 = 0x20080522
 """Version of the structure that names capabilities (capset(2))."""
-SANDBOX_SPACES = {
+SANDBOX_NAMESPACES = {
     "network": NEW_USER | NEW_PID | NEW_NET | NEW_IPC,
     "network alone": NEW_NET,
     "processes": NEW_USER | NEW_PID,
@@ -73,7 +73,7 @@ def _anyone_reads(path: Path) -> bool:
 
 def _own_spaces() -> frozenset[str]:
     """Names of the namespaces that the kernel gave: without a network in them, and with processes of their own."""
-    for flags in SANDBOX_SPACES.values():
+    for flags in SANDBOX_NAMESPACES.values():
         if _call("unshare", flags):
             names = {"NEW_PID": NEW_PID, "NEW_NET": NEW_NET}
             return frozenset(name for name, flag in names.items() if flags & flag)

@@ -39,7 +39,7 @@ ZIP_TYPES: tuple[tuple[str, bytes], ...] = (
 )
 """Kind, and what the first file of such a ZIP, named `mimetype` and not packed, begins with."""
 OTHER_ZIP = "zip"
-MAX_SNIFF_NAMES = 2000
+MAX_SNIFFED_NAMES = 2000
 """Names of a ZIP's directory that are looked at."""
 
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -101,7 +101,7 @@ def _zip_names(raw: bytes) -> Iterator[bytes]:
     if end < 0 or end + 20 > len(raw):
         return
     at = struct.unpack_from("<I", raw, end + 16)[0]
-    for _ in range(MAX_SNIFF_NAMES):
+    for _ in range(MAX_SNIFFED_NAMES):
         if raw[at : at + 4] != b"PK\x01\x02" or at + 46 > len(raw):
             return
         name, extra, comment = struct.unpack_from("<HHH", raw, at + 28)

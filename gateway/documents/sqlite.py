@@ -21,7 +21,7 @@ MAX_VALUE = 500
 """Characters of one value that are read."""
 TABLE_SECONDS = 2.0
 ALL_SECONDS = 30.0
-SQLITE_STEPS = 20_000
+SQLITE_PROGRESS_STEPS = 20_000
 """Of SQLite's machine, between two looks at the clock."""
 ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 PURE = """count substr typeof length upper lower trim ltrim rtrim replace instr round abs coalesce ifnull nullif iif min
@@ -59,7 +59,7 @@ def _parts(connection: sqlite3.Connection, notes: list[str], left: int) -> Itera
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
     connection.set_authorizer(_authorize)
     clock = _StatementClock()
-    connection.set_progress_handler(clock.is_over, SQLITE_STEPS)
+    connection.set_progress_handler(clock.is_over, SQLITE_PROGRESS_STEPS)
     clock.begin(TABLE_SECONDS)
     found = connection.execute(
         "SELECT type, name, sql FROM sqlite_master WHERE substr(name, 1, 7) != 'sqlite_' ORDER BY type != 'table', name"

@@ -13,7 +13,7 @@ MAX_INDENT = 20
 MAX_XML_DEPTH = 10_000
 MAX_RECORD = 400
 """Characters of an element that stands in one line with all that it holds, so that no passage parts them."""
-MAX_XML_VALUE = 2000
+MAX_XML_VALUE_CHARS = 2000
 """Characters of one attribute that are read."""
 
 
@@ -62,7 +62,7 @@ class _XmlLines:
             raise _NotTold
         self._flush()
         pairs = zip(attributes[::2], attributes[1::2], strict=True)
-        told = ", ".join(f'{_plain(key)}="{_one_line(value)[:MAX_XML_VALUE]}"' for key, value in pairs)
+        told = ", ".join(f'{_plain(key)}="{_one_line(value)[:MAX_XML_VALUE_CHARS]}"' for key, value in pairs)
         self._names.append(_plain(name))
         self._label = f"{_plain(name)} ({told})" if told else _plain(name)
 

@@ -19,7 +19,7 @@ from gateway.inspection.window_bar import WindowBar, window_bar
 
 FIRST_SAID, LAST_SAID = 10, 40
 """Messages of one turn that are told: of those of a long tool loop, the first and the last."""
-MAX_EXPLAINED_FAILED = 20
+MAX_EXPLAINED_FAILURES = 20
 """Failed requests that a page of turns tells."""
 MAX_RUNS = 500
 """Pieces of branches that a tree shows."""
@@ -226,7 +226,7 @@ def failed_behind(
         if each.status != "failed" or each.parent_id not in shown or each.request_id in seen:
             continue
         seen.add(each.request_id)
-        if len(seen) > MAX_EXPLAINED_FAILED + sum(len(turn.requests) for turn in turns):
+        if len(seen) > MAX_EXPLAINED_FAILURES + sum(len(turn.requests) for turn in turns):
             break
         found.setdefault(each.parent_id, []).insert(0, each)
     return found

@@ -11,14 +11,14 @@ from gateway.core.types.large import IndexClaim
 from gateway.storage.large_documents import LargeDocuments
 
 log = get_logger("gateway.pipeline.indexing")
-INDEXING_LOOK_SECONDS = 30.0
+INDEXING_POLL_SECONDS = 30.0
 """How often to look for documents whose process has died, or that another version has left."""
 
 
 class DocumentIndexing:
     """Runs until it is cancelled; `wake` tells that there is something to do."""
 
-    def __init__(self, texts: LargeDocuments, seconds: float = INDEXING_LOOK_SECONDS) -> None:
+    def __init__(self, texts: LargeDocuments, seconds: float = INDEXING_POLL_SECONDS) -> None:
         self._texts = texts
         self._seconds = seconds
         self._woken = asyncio.Event()

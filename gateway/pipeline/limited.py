@@ -23,7 +23,7 @@ from gateway.storage.store import ConversationStore
 from gateway.storage.stored_keys import USER_CHARS
 
 T = TypeVar("T")
-LIMITED_MODEL_CHARS = 512
+MAX_LIMITED_MODEL_CHARS = 512
 """Of the model that a relayed call names: as many as a chat may."""
 CACHE_TIMES = 5
 """How many times as long as a cache's answer that of a limiter is waited for: it cannot be missed as easily."""
@@ -95,7 +95,7 @@ class LimitedPipeline:
         """Lets in a call that is relayed, of which no more is known than whose it is and which model and user it names;
         None where nothing limits it.
         Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left."""
-        model, user = named[0][:LIMITED_MODEL_CHARS], _cut(named[1])
+        model, user = named[0][:MAX_LIMITED_MODEL_CHARS], _cut(named[1])
         ask = AdmissionRequest(request_id, caller.tenant, caller.key_id, caller.project, user, model, at)
         return await self._quota.admit(ask, caller.key)
 

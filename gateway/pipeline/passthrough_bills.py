@@ -51,7 +51,7 @@ from gateway.upstream.openai.passthrough import (
 )
 
 log = get_logger("gateway.pipeline.passthrough_bills")
-PASSTHROUGH_LARGE_BODY = 2**15
+PASSTHROUGH_LARGE_BODY_BYTES = 2**15
 """Bytes from which bodies are read in a thread; of a stream, however long, the last event is read."""
 TOGETHER = 0.1
 """Seconds for which a bill waits for others: a transaction of its own is dearer than all else that it takes."""
@@ -196,8 +196,8 @@ class RelayedBills:
             self._parts.metrics.billed(entry)
 
     async def _entry(self, call: MeteredCall) -> LedgerEntry:
-        large = call.request.size > PASSTHROUGH_LARGE_BODY or (
-            not call.stream and _size(call.answer) > PASSTHROUGH_LARGE_BODY
+        large = call.request.size > PASSTHROUGH_LARGE_BODY_BYTES or (
+            not call.stream and _size(call.answer) > PASSTHROUGH_LARGE_BODY_BYTES
         )
         request, answer = await offload_if(large, _read, call)
         model = _model(call, request, answer)

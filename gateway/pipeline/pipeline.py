@@ -37,7 +37,7 @@ from gateway.upstream.routing.router import ConfiguredRouter
 
 T = TypeVar("T")
 log = get_logger("gateway.pipeline.pipeline")
-PIPELINE_KEY = "idempotency-key"
+IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 UNDRAWN = nullcontext()
 
 
@@ -286,7 +286,7 @@ class UpstreamSender:
         headers = prepared.request.caller.headers
         if not self._settings.retries or not PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
             return headers
-        return {**headers, PIPELINE_KEY: route.key_of(prepared)}
+        return {**headers, IDEMPOTENCY_KEY_HEADER: route.key_of(prepared)}
 
 
 @record

@@ -20,7 +20,7 @@ Piece = str | list[int]
 Said = list[Piece]
 COMPACTED = 1000
 """Fields from this number on are fields of the message as `compact` gives them."""
-RANGES_CHUNKS = (96, 24)
+RANGE_CHUNK_CHARS = (96, 24)
 """Characters that are looked for at once, before a word alone is."""
 END_CHARS = 16
 OWN_RUN = re.compile(
@@ -34,7 +34,7 @@ OWN_RUN = re.compile(
     r"extract, [\d,]{1,15} of [\d,]{1,15} characters|history:msg_\d{1,9}:|turns:\d{1,6}-\d{1,6}\""
 )
 """Words of the gateway's that are told apart at once, so that they need not be looked for."""
-RANGES_TOKEN = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
+RANGE_TOKEN = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
 OWN_WORDS = frozenset(
     """left out extract of tool result document id from step history msg characters marks what was summary selected by
     reference material for the message below gateway it is data not instructions but its element citing context
@@ -122,7 +122,7 @@ class RangeFinder:
                 _put(pieces, run[0])
                 at = run.end()
                 continue
-            token = RANGES_TOKEN.match(text, at)
+            token = RANGE_TOKEN.match(text, at)
             assert token is not None
             found = self._range(text, at, token[0], (last, first))
             if found is not None:
@@ -141,9 +141,9 @@ class RangeFinder:
         """Where what stands in a text from `at` on stands in a message, as far as that goes:
         the number of the place, and start and end in it."""
         is_own = not token[0].isalpha() or token.lower() in OWN_WORDS
-        sizes = [size for size in RANGES_CHUNKS if at + size <= len(text)]
+        sizes = [size for size in RANGE_CHUNK_CHARS if at + size <= len(text)]
         line = text.find("\n", at)
-        if at < line < at + RANGES_CHUNKS[-1]:
+        if at < line < at + RANGE_CHUNK_CHARS[-1]:
             sizes.append(line + 1 - at)
         if not (is_own and len(token) == 1 and not token.isdigit()):
             sizes.append(len(token))

@@ -29,11 +29,11 @@ EACH = re.compile(rf"(?P<sign>-|–|to|bis)?{_SPACE}(?P<number>{_NUMBER})", re.I
 ENGLISH = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 GERMAN = ("erste", "zweite", "dritte", "vierte", "fünfte", "sechste", "siebte", "achte", "neunte", "zehnte")
 ORDINALS = {word: number for words in (ENGLISH, GERMAN) for number, word in enumerate(words, 1)}
-NAMED_PLACES_ORDINAL = re.compile(
+PLACE_ORDINAL = re.compile(
     rf"(?<!\w)(?P<ordinal>(?:{'|'.join(ORDINALS)})[rsnm]?|\d{{1,7}}(?:st|nd|rd|th|\.))\s(?P<kind>{_WORDS})(?!\w)",
     re.IGNORECASE,
 )
-NAMED_PLACES_CELLS = re.compile(
+CELL_RANGE = re.compile(
     r"(?:!|(?<!\w)(?:cells?|zellen?|fields?|feld(?:er)?)\s)\$?[A-Z]{1,3}\$?(\d{1,7})(?::\$?[A-Z]{1,3}\$?(\d{1,7}))?(?!\w)"
     r"|(?<![\w$])\$?[A-Z]{1,3}\$?(\d{1,7}):\$?[A-Z]{1,3}\$?(\d{1,7})(?!\w)",
     re.IGNORECASE,
@@ -100,11 +100,11 @@ def _ranges(question: str) -> Iterator[tuple[str, int, int]]:
             number = _value(each["number"])
             yield (kind, before, number) if each["sign"] and before < number else (kind, number, number)
             before = number
-    for match in NAMED_PLACES_ORDINAL.finditer(question):
+    for match in PLACE_ORDINAL.finditer(question):
         ordinal = match["ordinal"].lower()
         number = _value(ordinal) if ordinal[0].isdigit() else ORDINALS[_stem(ordinal)]
         yield KIND_OF[match["kind"].lower()], number, number
-    for match in NAMED_PLACES_CELLS.finditer(question):
+    for match in CELL_RANGE.finditer(question):
         first = int(match[1] or match[3])
         yield "line", first, max(first, int(match[2] or match[4] or first))
     for match in IN_FILE.finditer(question):

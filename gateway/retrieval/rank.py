@@ -396,9 +396,9 @@ zeile zeilen reihe eintrag einträge datensatz datensätze treffer absatz satz
 """
 _CALLS, _TEXTS, *_RECORDS = _NOUNS.strip().splitlines()
 CALLS, TEXTS, RECORDS = frozenset(_CALLS.split()), frozenset(_TEXTS.split()), frozenset(" ".join(_RECORDS).split())
-RANK_LINES = frozenset(["line", "lines", "zeile", "zeilen"])
+LINE_NOUNS = frozenset(["line", "lines", "zeile", "zeilen"])
 BEGIN = re.compile(r"\b(?:begins?|beginning|starts?\s+with|start|opens?\s+with|at the top|top of)\b", re.IGNORECASE)
-RANK_END = re.compile(r"\b(?:ends?\s+with|ends?|at the bottom|bottom of|at the end|tail)\b", re.IGNORECASE)
+END_WORDS = re.compile(r"\b(?:ends?\s+with|ends?|at the bottom|bottom of|at the end|tail)\b", re.IGNORECASE)
 _TOOL_WORDS = """
 read open opened view viewed cat see saw show showed look looked load loaded
 search searched grep find found query queried look looked
@@ -457,7 +457,7 @@ def position(question: str, tools: frozenset[str]) -> NamedPosition | None:
     `tools`: words in the names of the tools: `the second grep` is the second text of that tool."""
     text: tuple[int, str] | None = None
     record: tuple[int, str] | None = None
-    edge = 0 if BEGIN.search(question) else LAST if RANK_END.search(question) else None
+    edge = 0 if BEGIN.search(question) else LAST if END_WORDS.search(question) else None
     for match in (*ORDINAL_NOUN.finditer(question), *NOUN_NUMBER.finditer(question)):
         number, nouns = _number(match["ordinal"].lower()), match["nouns"].lower().split()
         if number is None:
@@ -471,7 +471,7 @@ def position(question: str, tools: frozenset[str]) -> NamedPosition | None:
         return None
     at, noun = record or (edge, "")
     is_edge = record is None and edge is not None
-    return NamedPosition(text[0] if text else None, at, text[1] if text else "", noun in RANK_LINES, is_edge)
+    return NamedPosition(text[0] if text else None, at, text[1] if text else "", noun in LINE_NOUNS, is_edge)
 
 
 def _number(ordinal: str) -> int | None:

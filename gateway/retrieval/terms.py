@@ -38,8 +38,8 @@ PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 JOINING = "_./@\\-"
 APART = bytes(byte if chr(byte).isalnum() or chr(byte) in JOINING else 0x20 for byte in range(128)) + bytes(128)
 """Translates ASCII characters that are no part of a word into spaces."""
-TERMS_SEGMENT = re.compile(r"[/@\\]")
-TERMS_RUN = re.compile(r"[^\W_]+")
+SEGMENT_SEPARATOR = re.compile(r"[/@\\]")
+WORD_RUN = re.compile(r"[^\W_]+")
 COMPOUND = re.compile(r"[^\W_][_.-]+[^\W_]")
 LETTER, TELLING = re.compile(r"[^\W\d_]"), re.compile(r"[\d_@/]")
 CJK = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -93,8 +93,8 @@ class TermLexicon:
     def _not_ascii(self, word: str) -> Terms:
         folded = _folded(word)
         if CJK.search(folded):
-            return [term for run in TERMS_RUN.findall(folded) for term in _pairs(run)]
-        parts = TERMS_RUN.findall(folded)
+            return [term for run in WORD_RUN.findall(folded) for term in _pairs(run)]
+        parts = WORD_RUN.findall(folded)
         if len(parts) == 1:
             return [] if folded in STOPWORDS else [(self._stem(folded), _kind(word))]
         return [(folded, _kind(word)), *((self._stem(p), PIECE_OF) for p in parts if p not in STOPWORDS)]
@@ -118,8 +118,8 @@ def _compound(word: str, pieces: list[str]) -> Terms:
 def segments(word: str) -> list[str]:
     """The parts of a path or an address that are compounds themselves."""
     return (
-        [segment for segment in TERMS_SEGMENT.split(word) if COMPOUND.search(segment)]
-        if TERMS_SEGMENT.search(word)
+        [segment for segment in SEGMENT_SEPARATOR.split(word) if COMPOUND.search(segment)]
+        if SEGMENT_SEPARATOR.search(word)
         else []
     )
 
@@ -182,8 +182,8 @@ def _kind_of(character: str) -> int:
 
 CHARACTERS = bytes(map(_kind_of, map(chr, range(128)))) + bytes(128)
 """The kind of each byte: a letter, a digit, or a sign that makes a word an identifier or a path."""
-TERMS_ALONE = bytes(b if chr(b).isalnum() else 0x20 for b in range(128)) + bytes(128)
-TERMS_PARTED = str.maketrans("@\\", "//")
+ALPHANUMERIC_BYTES = bytes(b if chr(b).isalnum() else 0x20 for b in range(128)) + bytes(128)
+PATH_SEPARATORS = str.maketrans("@\\", "//")
 NEW_LINE, SPACE = 10, 32
 NOTHING = np.zeros(1, np.uint8)
 
@@ -295,7 +295,9 @@ def _begins_piece(characters: Kinds) -> Mask:
 def _cut(text: str, begins: Mask) -> list[str]:
     """The pieces of a text that begin there: with a space before each, and instead of what joins them."""
     apart = np.full(len(begins) + int(np.count_nonzero(begins)), SPACE, np.uint8)
-    apart[np.arange(len(begins)) + np.cumsum(begins)] = np.frombuffer(text.encode().translate(TERMS_ALONE), np.uint8)
+    apart[np.arange(len(begins)) + np.cumsum(begins)] = np.frombuffer(
+        text.encode().translate(ALPHANUMERIC_BYTES), np.uint8
+    )
     return apart.tobytes().decode().split()
 
 
@@ -314,7 +316,7 @@ def _pieces(
 
 def _segments(paths: list[str], lexicon: TermLexicon) -> tuple[Numbers, Numbers]:
     """The numbers of what `terms.segments` finds in these words, and how many there are in each."""
-    which, different = _different("\n/".join(paths).translate(TERMS_PARTED).split("/"))
+    which, different = _different("\n/".join(paths).translate(PATH_SEPARATORS).split("/"))
     is_one = np.fromiter((COMPOUND.search(part) is not None for part in different), np.bool_, len(different))
     ended = np.fromiter((part[-1:] == "\n" for part in different), np.bool_, len(different))[which]
     numbers = _hashes(lexicon.stems([part.rstrip("\n") for part in different]))

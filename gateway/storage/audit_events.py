@@ -29,9 +29,9 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_keys import make_secret, read_secret, storable
 
 EVENTS = schema.admin_events
-AUDIT_EVENTS_LOCK = 0x7472_6169_6C67_7779  # "trailgwy": any number that no other application on the database uses
+AUDIT_LOCK_ID = 0x7472_6169_6C67_7779  # "trailgwy": any number that no other application on the database uses
 NAME_CHARS, TENANT_CHARS = 256, 128
-AUDIT_EVENTS_PURPOSE = b"admin-trail\0"
+AUDIT_DIGEST_PURPOSE = b"admin-trail\0"
 Record = Callable[[sa.Connection, str, str | None, str | None, dict[str, Any]], None]
 """Records an action on an object of a tenant, with details, in the transaction of the change. It is called last in it:
 who adds to the trail is alone from then on, until the transaction ends."""
@@ -69,7 +69,7 @@ def digest_of(secret: bytes, event: TrailEvent) -> bytes:
     """The digest that an event must have: over all of it and the digest before."""
     told = (event.number, event.time, event.actor, event.actor_name, event.tenant, event.action)
     text = json.dumps([*told, event.object_id, event.ok, event.details], separators=(",", ":"))
-    return hmac.digest(secret, AUDIT_EVENTS_PURPOSE + event.previous_digest + text.encode(), "sha256")
+    return hmac.digest(secret, AUDIT_DIGEST_PURPOSE + event.previous_digest + text.encode(), "sha256")
 
 
 def recorded(
@@ -126,7 +126,7 @@ def _cut(text: str | None, most: int) -> str | None:
     return None if text is None else storable(text[:most])
 
 
-_ALONE = sa.text(f"SELECT pg_advisory_xact_lock({AUDIT_EVENTS_LOCK})")
+_ALONE = sa.text(f"SELECT pg_advisory_xact_lock({AUDIT_LOCK_ID})")
 _LAST = sa.select(EVENTS.c.number, EVENTS.c.digest).order_by(EVENTS.c.number.desc()).limit(1)
 
 

@@ -26,7 +26,7 @@ from gateway.storage.database.transactions import DatabaseTransactions, RowInser
 
 DOCUMENTS = schema.large_documents
 REGIONS = schema.document_regions
-LARGE_HOLDERS = schema.attachments
+DOCUMENT_HOLDERS = schema.attachments
 INSERT_REGIONS = RowInsert(REGIONS, "ON CONFLICT DO NOTHING")
 INSERTED = 200
 """Regions that one statement inserts: a megabyte and a half."""
@@ -76,8 +76,8 @@ def region_row(key: dict[str, str], region: TextRegion) -> dict[str, Any]:
 
 def held_by(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[str]:
     """The large documents that attachments hold which are about to be deleted."""
-    query = sa.select(LARGE_HOLDERS.c.document).where(*where, LARGE_HOLDERS.c.document.is_not(None)).distinct()
-    return list(connection.execute(query.order_by(LARGE_HOLDERS.c.document)).scalars())
+    query = sa.select(DOCUMENT_HOLDERS.c.document).where(*where, DOCUMENT_HOLDERS.c.document.is_not(None)).distinct()
+    return list(connection.execute(query.order_by(DOCUMENT_HOLDERS.c.document)).scalars())
 
 
 def delete_unheld(connection: sa.Connection, tenant: str, digests: Collection[str]) -> None:
@@ -87,8 +87,8 @@ def delete_unheld(connection: sa.Connection, tenant: str, digests: Collection[st
         if connection.execute(locked).first() is None:
             continue
         owners = schema.conversations
-        holders = sa.select(LARGE_HOLDERS.c.number).join(owners, owners.c.id == LARGE_HOLDERS.c.conversation_id)
-        holders = holders.where(LARGE_HOLDERS.c.document == digest, owners.c.tenant == tenant).limit(1)
+        holders = sa.select(DOCUMENT_HOLDERS.c.number).join(owners, owners.c.id == DOCUMENT_HOLDERS.c.conversation_id)
+        holders = holders.where(DOCUMENT_HOLDERS.c.document == digest, owners.c.tenant == tenant).limit(1)
         if connection.execute(holders).first() is None:
             connection.execute(DOCUMENTS.delete().where(*own(DOCUMENTS, tenant, digest)))
 

@@ -20,7 +20,7 @@ from gateway.storage.lookup.path_cache import PathCache
 
 BATCH = 20
 """Conversations that one transaction deletes: writers wait for no more than that."""
-RETENTION_THINGS = 500
+MAX_EXPIRED_ENTITIES = 500
 """Things that one transaction deletes."""
 PROCESS_KEPT = timedelta(days=1)
 """How long a process that is no longer alive is remembered, longer than any clock of another is wrong."""
@@ -115,7 +115,7 @@ class Retention:
         Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
         now, deleted = self._clock.now(), 0
         while count := await self._transactions.run(
-            lambda connection: expire(connection, now, RETENTION_THINGS), write=True
+            lambda connection: expire(connection, now, MAX_EXPIRED_ENTITIES), write=True
         ):
             deleted += count
         if deleted:

@@ -65,7 +65,7 @@ from gateway.storage.turns.write_turn import left_behind, write_turns
 
 MAX_SHARED = 200
 """Commits that share one transaction."""
-STORE_ATTEMPTS = 3
+MAX_STORE_ATTEMPTS = 3
 """Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
 Item = TurnCommit | OpenCallRow
 Write = Callable[[list[Item]], Awaitable[None]]
@@ -93,7 +93,7 @@ async def record(
                 raise
             text = "This request was billed by another process, which had not heard of this one for too long."
             raise StorageUnavailable(text) from None
-    for _ in range(STORE_ATTEMPTS):
+    for _ in range(MAX_STORE_ATTEMPTS):
         try:
             return await transactions.run(lambda c: _write_rest(c, commits, now, opened), write=True)
         except (CommitUnknown, IntegrityError) as error:  # the earlier COMMIT went through while this one was tried
@@ -188,7 +188,7 @@ PROBE_SECONDS = 1.0
 """Between two tries to write to a storage that refused it."""
 PROBE_BYTES = 2**16
 """What is written then: a disk that has room for a bill alone would refuse the next turn again."""
-MAX_STORE_BILLS = 200
+MAX_ORPHANED_BILLS = 200
 USED_FOR = timedelta(hours=1)
 """How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
 
@@ -360,11 +360,11 @@ class ConversationStore:
         await self._transactions.run(lambda connection: beat(connection, process, alive_until), write=True)
 
     async def bill_open(self, dead: Sequence[str], bill: Callable[[str, dict[str, Any]], LedgerEntry]) -> int:
-        """Writes bills of processes that died, `MAX_STORE_BILLS` at most in one transaction. Returns how many."""
+        """Writes bills of processes that died, `MAX_ORPHANED_BILLS` at most in one transaction. Returns how many."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> int:
-            taken = take_open(connection, dead, MAX_STORE_BILLS, bill)
+            taken = take_open(connection, dead, MAX_ORPHANED_BILLS, bill)
             write_turns(connection, taken, now)
             return len(taken)
 

@@ -98,9 +98,9 @@ def _is_other(current: str | None) -> sa.ColumnElement[bool]:
 
 
 FILE = files.c
-STORED_FILES_UNREAD = 500
+MAX_UNREAD_FILES = 500
 """Files that one look at what is unread finds at most."""
-STORED_FILES_EXPIRED = 100
+MAX_EXPIRED_FILES = 100
 """Files that one look at what has expired deletes at most."""
 
 
@@ -203,7 +203,7 @@ class FileRows:
     async def unread(self) -> list[tuple[str, str]]:
         """Tenants and ids of files that are still to be read, those that have waited longest, some at a time."""
         query = sa.select(FILE.tenant, FILE.id).where(FILE.status == UPLOADED, living(self.clock.now()))
-        query = query.order_by(FILE.created_at, FILE.id).limit(STORED_FILES_UNREAD)
+        query = query.order_by(FILE.created_at, FILE.id).limit(MAX_UNREAD_FILES)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
         return [(row.tenant, row.id) for row in found]
 
@@ -214,7 +214,7 @@ class FileRows:
     async def expired(self) -> list[tuple[str, str]]:
         """Tenants and ids of files whose time is over, some at a time."""
         ended = sa.select(FILE.tenant, FILE.id).where(FILE.expires_at <= self.clock.now())
-        query = ended.order_by(FILE.expires_at).limit(STORED_FILES_EXPIRED)
+        query = ended.order_by(FILE.expires_at).limit(MAX_EXPIRED_FILES)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
         return [(row.tenant, row.id) for row in found]
 
@@ -381,7 +381,7 @@ def _holders(connection: sa.Connection, tenant: str, record: FileRecord) -> tupl
 
 PIECE = 2**20
 CHUNKS_LISTED = 1000
-STORED_FILES_CHUNKS = file_chunks.c
+FILE_CHUNK_COLUMNS = file_chunks.c
 
 
 class DatabaseContents:
@@ -415,17 +415,17 @@ class DatabaseContents:
             raise StorageUnavailable("The content of the file is not in the storage.")
 
     async def delete(self, *names: str) -> None:
-        statement = file_chunks.delete().where(STORED_FILES_CHUNKS.object.in_(names))
+        statement = file_chunks.delete().where(FILE_CHUNK_COLUMNS.object.in_(names))
         await self._transactions.run(lambda connection: connection.execute(statement).rowcount, write=True)
         await self._transactions.wipe()
 
     async def names(self) -> AsyncIterator[list[str]]:
         after = ""
         while True:
-            query = sa.select(STORED_FILES_CHUNKS.object).where(
-                STORED_FILES_CHUNKS.number == 0, STORED_FILES_CHUNKS.object > after
+            query = sa.select(FILE_CHUNK_COLUMNS.object).where(
+                FILE_CHUNK_COLUMNS.number == 0, FILE_CHUNK_COLUMNS.object > after
             )
-            query = query.order_by(STORED_FILES_CHUNKS.object).limit(CHUNKS_LISTED)
+            query = query.order_by(FILE_CHUNK_COLUMNS.object).limit(CHUNKS_LISTED)
             found = await self._transactions.run(partial(_names, query))
             if not found:
                 return
@@ -438,8 +438,8 @@ class DatabaseContents:
 
 
 def _chunk(name: str, number: int, connection: sa.Connection) -> bytes | None:
-    query = sa.select(STORED_FILES_CHUNKS.data).where(
-        STORED_FILES_CHUNKS.object == name, STORED_FILES_CHUNKS.number == number
+    query = sa.select(FILE_CHUNK_COLUMNS.data).where(
+        FILE_CHUNK_COLUMNS.object == name, FILE_CHUNK_COLUMNS.number == number
     )
     found = connection.execute(query).scalar()
     return bytes(found) if found is not None else None

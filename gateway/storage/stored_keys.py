@@ -29,10 +29,10 @@ from gateway.storage.reports.key_use import KeyUse, read_key_use, read_spent_bef
 from gateway.storage.rows import utc
 
 T = TypeVar("T")
-STORED_KEYS_RANDOM_BYTES = 32
+KEY_RANDOM_BYTES = 32
 WELL_FORMED = re.compile(KEY_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 HINT_CHARS = 4
-STORED_KEYS_PURPOSE = b"api-key\0"
+KEY_DIGEST_PURPOSE = b"api-key\0"
 KEYS_AT_ONCE = 100
 """Whose use one transaction reads."""
 KEPT_SECONDS, MAX_KEPT = 3600.0, 10_000
@@ -84,7 +84,7 @@ class KeyStore:
 
     async def digest(self, key: str) -> bytes:
         """What stands for a key: keyed, of all of it."""
-        return hmac.digest(await self._secret.secret(), STORED_KEYS_PURPOSE + key.encode("utf-8", "replace"), "sha256")
+        return hmac.digest(await self._secret.secret(), KEY_DIGEST_PURPOSE + key.encode("utf-8", "replace"), "sha256")
 
     async def find(self, digest: bytes) -> StoredKey | None:
         """The key with that digest, or that had it before its last rotation; revoked ones, too."""
@@ -253,7 +253,7 @@ def count_keys(connection: sa.Connection, now: datetime) -> int:
 
 
 def _new() -> str:
-    return KEY_PREFIX + secrets.token_urlsafe(STORED_KEYS_RANDOM_BYTES)
+    return KEY_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
 
 
 def _row(connection: sa.Connection, key_id: str, *, locked: bool = False) -> Any:

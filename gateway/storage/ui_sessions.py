@@ -14,9 +14,9 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 
 TOKEN_BYTES = 32
-MAX_UI_SESSIONS_FORGOTTEN = 1000
+MAX_EXPIRED_UI_SESSIONS = 1000
 """Expired sessions that one login deletes."""
-UI_SESSIONS_SESSIONS = schema.ui_sessions
+UI_SESSION_TABLE = schema.ui_sessions
 
 
 class UiSessions:
@@ -37,11 +37,11 @@ class UiSessions:
         digest = await self._digest(token)
 
         def work(connection: sa.Connection) -> None:
-            columns = UI_SESSIONS_SESSIONS.c
-            old = sa.select(columns.digest).where(columns.expires_at <= now).limit(MAX_UI_SESSIONS_FORGOTTEN)
-            connection.execute(UI_SESSIONS_SESSIONS.delete().where(columns.digest.in_(old.scalar_subquery())))
+            columns = UI_SESSION_TABLE.c
+            old = sa.select(columns.digest).where(columns.expires_at <= now).limit(MAX_EXPIRED_UI_SESSIONS)
+            connection.execute(UI_SESSION_TABLE.delete().where(columns.digest.in_(old.scalar_subquery())))
             values = {"digest": digest, "key_id": key_id, "created_at": now, "expires_at": now + timedelta(hours=hours)}
-            connection.execute(UI_SESSIONS_SESSIONS.insert().values(**values))
+            connection.execute(UI_SESSION_TABLE.insert().values(**values))
             recorded(connection, by, now, "ui.login", key_id, **details)
 
         await self._transactions.run(work, write=True)
@@ -49,26 +49,22 @@ class UiSessions:
 
     async def key_of(self, token: str) -> str | None:
         """The id of the key whose session it is; None if there is none, or not any more."""
-        columns, now, digest = UI_SESSIONS_SESSIONS.c, self._clock.now(), await self._digest(token)
+        columns, now, digest = UI_SESSION_TABLE.c, self._clock.now(), await self._digest(token)
         lasts = (columns.digest == digest, columns.expires_at > now, columns.revoked_at.is_(None))
         query = sa.select(columns.key_id).where(*lasts)
         return await self._transactions.run(lambda connection: connection.execute(query).scalar())
 
     async def revoke(self, token: str, by: AuditActor | None = None) -> None:
         """Ends that session. `by` is who logs out, as the trail tells it."""
-        await self._revoke(UI_SESSIONS_SESSIONS.c.digest == await self._digest(token), by)
+        await self._revoke(UI_SESSION_TABLE.c.digest == await self._digest(token), by)
 
     async def revoke_all(self, key_id: str, by: AuditActor | None = None) -> None:
         """Ends all sessions of that key."""
-        await self._revoke(UI_SESSIONS_SESSIONS.c.key_id == key_id, by, everywhere=True)
+        await self._revoke(UI_SESSION_TABLE.c.key_id == key_id, by, everywhere=True)
 
     async def _revoke(self, those: sa.ColumnElement[bool], by: AuditActor | None, *, everywhere: bool = False) -> None:
         now = self._clock.now()
-        update = (
-            UI_SESSIONS_SESSIONS.update()
-            .where(those, UI_SESSIONS_SESSIONS.c.revoked_at.is_(None))
-            .values(revoked_at=now)
-        )
+        update = UI_SESSION_TABLE.update().where(those, UI_SESSION_TABLE.c.revoked_at.is_(None)).values(revoked_at=now)
 
         def work(connection: sa.Connection) -> None:
             connection.execute(update)

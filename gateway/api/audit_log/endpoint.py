@@ -20,7 +20,7 @@ from gateway.storage.audit_events import AuditLog, all_events, event_json, event
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 PATH = "/v1/gateway/trail"
-AUDIT_LOG_LINES = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
+AUDIT_LOG_HEADERS = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 LATEST = 253_402_300_799
 """Latest Unix time of a query: databases hold no time after the year 9999."""
@@ -41,7 +41,7 @@ class TrailExport:
         query = trail_query({name: value for name, value in given.items() if name not in ("limit", "order")})
         details = {"after": query.after} if query.after is not None else {}
         await self._trail.saw(NewEvent(actor_of(caller), "trail.exported", details=details))
-        await send_start(send, 200, AUDIT_LOG_LINES)
+        await send_start(send, 200, AUDIT_LOG_HEADERS)
         async for page in all_events(self._transactions, query):
             await send({"type": "http.response.body", "body": event_lines(page), "more_body": True})
         await send({"type": "http.response.body", "body": b""})

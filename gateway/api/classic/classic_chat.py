@@ -24,7 +24,7 @@ from gateway.core.types.artifacts import WORKFLOW_SPEC
 from gateway.core.types.tool_steps import calls_of, text_of
 
 Json = dict[str, Any]
-CLASSIC_CHAT_NOT_HERE = ("messages", "conversation", "stream", "stream_options", "n")
+CLASSIC_CHAT_EXCLUDED_FIELDS = ("messages", "conversation", "stream", "stream_options", "n")
 """Fields of a chat that this API says in other words, or not at all."""
 NAMED_HERE = {"conversation": "conversation_id"}
 """What errors of a chat name, by what they are called here."""
@@ -72,11 +72,13 @@ def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     body = json_body(raw)
     said = read(SAID, body)
-    for name in CLASSIC_CHAT_NOT_HERE:
+    for name in CLASSIC_CHAT_EXCLUDED_FIELDS:
         if body.get(name) is not None:
             raise invalid(name, "is not taken here: this API has message, conversation_id and /chat/stream")
     chat = {
-        key: value for key, value in body.items() if key not in (*ClassicMessage.model_fields, *CLASSIC_CHAT_NOT_HERE)
+        key: value
+        for key, value in body.items()
+        if key not in (*ClassicMessage.model_fields, *CLASSIC_CHAT_EXCLUDED_FIELDS)
     }
     model = default if said.model is None else said.model
     if model is None:

@@ -27,7 +27,7 @@ from gateway.pipeline.stages import not_paused
 Json = dict[str, Any]
 ANTHROPIC_PARTS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
 """Types of parts that only Anthropic's messages have. Without any, its messages are a chat's."""
-COMPRESS_UNCHANGED = "passthrough"
+UNCHANGED_STRATEGY = "passthrough"
 
 
 class CompressEndpoint:
@@ -99,7 +99,7 @@ class CompressEndpoint:
             before = await self._pipeline.count(request)
         system = body.get("system")
         if request.api == "messages":
-            if used["strategy"] == COMPRESS_UNCHANGED and not used.get("profile"):
+            if used["strategy"] == UNCHANGED_STRATEGY and not used.get("profile"):
                 messages = body["messages"]
             else:
                 system, messages = _in_blocks(request, fitted, body["messages"])

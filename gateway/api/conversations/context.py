@@ -12,7 +12,7 @@ from gateway.core.types.records import WindowRecord
 from gateway.storage.conversations.conversation_records import ConversationRecords
 
 PARTS = ("system", "tools", "history", "artifacts", "current")
-CONTEXT_EXCLUDED = ProcessingStrategy.EXCLUDE.value
+EXCLUDED_STRATEGY = ProcessingStrategy.EXCLUDE.value
 FULL = ProcessingStrategy.INCLUDE_FULL.value
 REFERENCE = ("artifact_id", "source", "artifact_type", "strategy", "original_size_chars", "processed_size_chars")
 """Fields of a bill's record that say which artifact it is and how much of it is left."""
@@ -77,8 +77,8 @@ def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> dic
         "left": {
             "messages": used.get("messages_excluded", 0),
             "turns": turns_excluded,
-            "artifacts_reduced": [_reference(each) for each in records if each["strategy"] != CONTEXT_EXCLUDED],
-            "artifacts_excluded": [_reference(each) for each in records if each["strategy"] == CONTEXT_EXCLUDED],
+            "artifacts_reduced": [_reference(each) for each in records if each["strategy"] != EXCLUDED_STRATEGY],
+            "artifacts_excluded": [_reference(each) for each in records if each["strategy"] == EXCLUDED_STRATEGY],
         },
         "warnings": list(used.get("warnings") or ()),
     }

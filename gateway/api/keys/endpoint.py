@@ -23,7 +23,7 @@ PATH = "/v1/gateway/keys"
 MAX_BYTES = 2**16
 NO_STORE = {"cache-control": "no-store"}
 LISTED_BY = ("limit", "after", "tenant", "owner", "include_revoked")
-KEYS_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+KEY_QUERY_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 RecordOf = Callable[[RequestCaller, Scope], Record | None]
 """Who is told of what this caller changes, in the transaction of the change."""
 
@@ -182,9 +182,9 @@ def _query(query: Query) -> KeyQuery:
             raise invalid(name, f"is not known; known are {', '.join(LISTED_BY)}")
     check_named(query, "after", "tenant", "owner")
     flag = query.get("include_revoked", "false")
-    if flag not in KEYS_FLAGS:
+    if flag not in KEY_QUERY_FLAGS:
         raise invalid("include_revoked", "must be true or false")
-    return KeyQuery(query.get("tenant"), query.get("owner"), KEYS_FLAGS[flag], query.get("after"), limit_of(query))
+    return KeyQuery(query.get("tenant"), query.get("owner"), KEY_QUERY_FLAGS[flag], query.get("after"), limit_of(query))
 
 
 def key_routes(answers: KeyEndpoints, auth: KeyAuthenticator, record_of: RecordOf | None = None) -> list[Route]:

@@ -17,7 +17,7 @@ FIELDS = TypeAdapter(KeyFields)
 OBJECT = "gateway.key"
 PERIODS: tuple[Period, ...] = get_args(Period)
 TOTAL: Period = "total"
-KEYS_UNUSED = KeyUse({})
+UNUSED_KEY = KeyUse({})
 KnownKey = tuple[KeyPolicy, StoredKey | None]
 """A key, and what is stored of it; None for one of the configuration, and for a signed token."""
 
@@ -36,7 +36,7 @@ async def as_keys(
     uses: dict[str, KeyUse] = {}
     for is_bounded, some in ids.items():
         uses |= await store.use(some, starts, in_all=not is_bounded) if some else {}
-    return [_as_key(policy, stored, uses.get(policy.key_id or "", KEYS_UNUSED), now) for policy, stored in keys]
+    return [_as_key(policy, stored, uses.get(policy.key_id or "", UNUSED_KEY), now) for policy, stored in keys]
 
 
 def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datetime) -> dict[str, Any]:

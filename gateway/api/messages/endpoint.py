@@ -49,7 +49,7 @@ from gateway.storage.store import ConversationStore
 # Compaction blocks of `/v1/messages`: what one stands for, and an answer that is one and nothing else.
 
 Json = dict[str, Any]
-MESSAGES_MARKS = (b"compact_20260112", b'"compaction"')
+COMPACTION_MARKERS = (b"compact_20260112", b'"compaction"')
 """One of these stands in every body that has a block, or asks for one."""
 UNUSED: Json = {
     **dict.fromkeys(("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), 0)
@@ -147,7 +147,7 @@ class MessagesDialect:
         """The request in the inner form; one with a compaction block is read with what that stands for."""
         if self._resolved is None:
             self._body = json_body(raw)
-            if any(mark in raw for mark in MESSAGES_MARKS):
+            if any(mark in raw for mark in COMPACTION_MARKERS):
                 return None
         body, ref = self._body, ConversationRef()
         if self._resolved is not None:

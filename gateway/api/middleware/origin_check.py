@@ -16,7 +16,7 @@ FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-h
 PRIVATE = (".localhost", ".internal", ".local", ".lan", ".home.arpa")
 """Endings of names that nobody on the internet can let lead to this machine."""
 ANY_ORIGIN = "*"
-ORIGIN_READS = ("GET", "HEAD")
+ORIGIN_SAFE_METHODS = ("GET", "HEAD")
 """Methods with which browsers send no `Origin` to the page's own host."""
 STRICTER = ("/ui", "/mcp", "/health/")
 """Paths that look themselves where a request comes from, or spend nothing and tell nobody anything."""
@@ -63,7 +63,7 @@ def check_near(headers: Headers, origins: AbstractSet[str], method: str) -> None
         text = f"A page of {origin[:100]} may not ask: server.cors_origins does not name it."
         raise Forbidden(text, param="origin")
     is_configured = any(each.partition("://")[2] == host for each in origins)
-    by_proxy = method not in ORIGIN_READS and not FORWARDED.isdisjoint(named)
+    by_proxy = method not in ORIGIN_SAFE_METHODS and not FORWARDED.isdisjoint(named)
     if not (is_configured or by_proxy or _is_private(host_of(f"//{host}"))):
         ways = "set auth.keys, or name its origin in server.cors_origins"
         text = f"The host {host[:100]} is not this machine's: ask by a loopback address, {ways}."

@@ -11,15 +11,15 @@ from gateway.inspection.request_search import AMOUNTS, FILTERS, SORTS, STATUSES
 ID = "{completion_id}"
 CHATS = "/v1/chat/completions"
 CONVERSATIONS = "/v1/conversations"
-PATHS_OPEN: list[Any] = []
+NO_SECURITY: list[Any] = []
 """The security of what needs no key."""
 
 
 def paths() -> dict[str, Any]:
     return {
-        "/": {"get": _get("What this is, and where to look", "About", security=PATHS_OPEN)},
-        "/openapi.json": {"get": _get("This description", None, security=PATHS_OPEN)},
-        "/health/live": {"get": _get("Whether the process answers", "Health", security=PATHS_OPEN)},
+        "/": {"get": _get("What this is, and where to look", "About", security=NO_SECURITY)},
+        "/openapi.json": {"get": _get("This description", None, security=NO_SECURITY)},
+        "/health/live": {"get": _get("Whether the process answers", "Health", security=NO_SECURITY)},
         "/health/ready": {"get": _ready()},
         "/metrics": {"get": _metrics()},
         "/mcp": {"post": _mcp()},

@@ -69,7 +69,7 @@ NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 UNIX: Schema = {"type": "integer", "description": "Unix seconds."}
 USD: Schema = {"description": "USD; null where a price is not known.", "anyOf": [NUMBER, {"type": "null"}]}
-SCHEMAS_TYPES = {"": TEXT, "whole": WHOLE, "number": NUMBER, "flag": FLAG, "unix": UNIX, "usd": USD}
+SCHEMA_BY_KIND = {"": TEXT, "whole": WHOLE, "number": NUMBER, "flag": FLAG, "unix": UNIX, "usd": USD}
 ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
 METADATA: Schema = {
     "type": "object",
@@ -82,7 +82,7 @@ METADATA: Schema = {
 def obj(description: str, required: str = "", optional: str = "", /, **properties: Schema) -> Schema:
     """An object.
     `required`: names of properties, with spaces between; each of which nothing else is said may have its type behind a
-    colon (`SCHEMAS_TYPES`: a text without one), and a `?` where it may be null; `optional`: more of them."""
+    colon (`SCHEMA_BY_KIND`: a text without one), and a `?` where it may be null; `optional`: more of them."""
     known = {**_named(required), **_named(optional), **properties}
     found: Schema = {"type": "object", "description": description, "properties": known}
     return {**found, "required": [*_named(required)]} if required else found
@@ -92,7 +92,7 @@ def _named(fields: str) -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for each in fields.split():
         name, _, kind = each.rstrip("?").partition(":")
-        found[name] = or_null(SCHEMAS_TYPES[kind]) if each.endswith("?") else SCHEMAS_TYPES[kind]
+        found[name] = or_null(SCHEMA_BY_KIND[kind]) if each.endswith("?") else SCHEMA_BY_KIND[kind]
     return found
 
 

@@ -101,7 +101,7 @@ LATEST = 253_402_300_799
 MAX_NAMED = 1000
 """Values that a filter may name."""
 LISTS = ("include", "group_by", "models", "api_key_ids", "user_ids", "project_ids")
-PARAMETERS_COMMON = (
+COMMON_PARAMETERS = (
     "start_time",
     "end_time",
     "bucket_width",
@@ -124,7 +124,7 @@ class ReportParameters:
 
     @property
     def known(self) -> tuple[str, ...]:
-        return (*PARAMETERS_COMMON, *self.more)
+        return (*COMMON_PARAMETERS, *self.more)
 
 
 _BY_WIDTH = {

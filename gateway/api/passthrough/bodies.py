@@ -25,9 +25,9 @@ from gateway.core.types.chat import Headers
 MODEL = "model"
 JSON_TYPE = b"application/json"
 FORM = "multipart/form-data"
-MAX_BODIES_PARTS = 1000
+MAX_MULTIPART_PARTS = 1000
 MAX_MODEL_BYTES = 2048
-BODIES_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+MULTIPART_CONTROL_CHAR = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
 Written = tuple[bytes, bytes]
 """A body and its content type."""
@@ -137,7 +137,7 @@ def _form(raw: bytes, boundary: str) -> FormBody | None:
     segment: MultipartSegment | None = None
     content: list[bytes] = []
     try:
-        with PushMultipartParser(boundary, max_segment_count=MAX_BODIES_PARTS, strict=True) as parser:
+        with PushMultipartParser(boundary, max_segment_count=MAX_MULTIPART_PARTS, strict=True) as parser:
             for piece in parser.parse(raw):
                 if isinstance(piece, MultipartSegment):
                     segment, content = piece, []
@@ -155,7 +155,7 @@ def _part(segment: MultipartSegment, content: bytes) -> FormPart:
     encoding = segment.header("Content-Transfer-Encoding")
     if encoding and encoding.strip().lower() not in PLAIN_ENCODINGS:
         raise ValueError("an encoded part")
-    if any(BODIES_CONTROL.search(value) for _, value in segment.headerlist):
+    if any(MULTIPART_CONTROL_CHAR.search(value) for _, value in segment.headerlist):
         raise ValueError("a control character in a header")
     filename = segment.filename
     disposition = segment.header("Content-Disposition") or ""

@@ -142,7 +142,7 @@ class RelayedUpload:
 
 BEFORE_A_MODEL = ("engines", "deployments")
 """Segments of a path behind which some upstreams look for the name of a model."""
-PASSTHROUGH_MODELS = "models"
+MODELS_SEGMENT = "models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class RelayTarget:
         for at, segment in enumerate(map(unquote, segments[:-1])):
             if segment.lower() in BEFORE_A_MODEL:
                 found.append(unquote(segments[at + 1]))
-            elif segment.lower() == PASSTHROUGH_MODELS:
+            elif segment.lower() == MODELS_SEGMENT:
                 found.append(unquote("/".join(segments[at + 1 :])))
         return found
 
@@ -318,7 +318,7 @@ LARGE_PIECE = 2**15
 """Packed bytes that are unpacked in a thread."""
 MANAGED = (b"x-gateway-managed", b"false")
 """Stands on every relayed answer."""
-PASSTHROUGH_FORM = "multipart/"
+MULTIPART_PREFIX = "multipart/"
 LEFT, OURS = "client_disconnected", "internal_error"
 Take = Callable[[bytes], Awaitable[None] | None]
 """Reads a piece along; what takes long is to be awaited."""
@@ -389,7 +389,7 @@ class CallMeter:
             arrived_at=self._at[0],
             started=self._at[1],
             request=self._upload.seen or BodySample(),
-            is_form=kind.lower().startswith(PASSTHROUGH_FORM.encode()),
+            is_form=kind.lower().startswith(MULTIPART_PREFIX.encode()),
             sent_at=self._bills.clock.monotonic(),
             admission=admission,
         )

@@ -16,14 +16,14 @@ ODD = re.compile(r"[%;\\]|\.\.|//|/\Z")
 """What some server may read another path out of: such a path is none that an operator's key is used for."""
 PATH = re.compile(r"/v1/(?:[\w\-.~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+", re.ASCII)
 QUERY = re.compile(r"[!-~]*", re.ASCII)
-RELAY_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-RELAY_HOP_BY_HOP = frozenset(
+RELAY_CONTROL_CHAR = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+HOP_BY_HOP_HEADERS = frozenset(
     {
         *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"),
         *(b"te", b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings"),
     }
 )
-KEPT_HERE = RELAY_HOP_BY_HOP | {
+DROPPED_REQUEST_HEADERS = HOP_BY_HOP_HEADERS | {
     *(b"host", b"authorization", b"cookie", b"expect", b"content-length", b"forwarded", b"x-real-ip", b"via"),
     *(b"x-conversation-id", b"x-context-session", b"x-context-mode", b"x-context-planning"),
     *(b"x-context-max-input-tokens", b"x-gateway-fallbacks"),
@@ -38,10 +38,10 @@ UP = frozenset(
 """The headers that go up with an operator's key, and those of `UP_BY_START`. Any other could make some server take a
 request for another than the one that was looked at, or act for somebody else."""
 UP_BY_START = b"x-stainless-"
-RELAY_FORWARDED = b"x-forwarded-"
+FORWARDED_PREFIX = b"x-forwarded-"
 CREDENTIAL_PARAMETERS = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token"))
 """Parameters of a query that carry a credential, as some providers take it."""
-KEPT_THERE = RELAY_HOP_BY_HOP | {
+DROPPED_RESPONSE_HEADERS = HOP_BY_HOP_HEADERS | {
     *(b"set-cookie", b"set-cookie2", b"date", b"server", b"via", b"alt-svc", b"strict-transport-security"),
     *(b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers"),
     *(b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age"),
@@ -49,7 +49,7 @@ KEPT_THERE = RELAY_HOP_BY_HOP | {
 }
 """Headers of an answer that speak of the upstream's own connection, cookies or host, of who may read it there, or
 that are the gateway's to say."""
-RELAY_PLACES = frozenset((b"location", b"content-location", b"refresh", b"link"))
+LOCATION_HEADERS = frozenset((b"location", b"content-location", b"refresh", b"link"))
 """Headers of an answer that name a place in the account of whoever asked."""
 
 
@@ -117,12 +117,12 @@ def headers_up(headers: Headers, *, operator: bool) -> Headers:
     """The client's headers that go to the upstream, without `Authorization` and whatever else carries a credential: it
     was given for another place.
     `operator`: an operator's key is used: only headers of a list go up, and none that holds the client's key."""
-    dropped = KEPT_HERE | _named_by_connection(headers)
+    dropped = DROPPED_REQUEST_HEADERS | _named_by_connection(headers)
     kept = [
         (name, value)
         for name, value in headers
         if (dashed := name.replace(b"_", b"-")) not in dropped  # some servers know no difference
-        and not dashed.startswith(RELAY_FORWARDED)
+        and not dashed.startswith(FORWARDED_PREFIX)
         and not is_credential(name.decode("latin-1"))
         and (not operator or name in UP or name.startswith(UP_BY_START))
     ]
@@ -144,8 +144,8 @@ def query_up(query: str) -> str:
 def headers_down(headers: Headers, *, operator: bool) -> Headers:
     """Upstream's headers that go to the client: all but those about its own connection, and with an operator's key none
     that leads into the operator's account."""
-    dropped = KEPT_THERE | _named_by_connection(headers) | (RELAY_PLACES if operator else frozenset())
-    return [(name, value) for name, value in headers if name not in dropped and not RELAY_CONTROL.search(value)]
+    dropped = DROPPED_RESPONSE_HEADERS | _named_by_connection(headers) | (LOCATION_HEADERS if operator else frozenset())
+    return [(name, value) for name, value in headers if name not in dropped and not RELAY_CONTROL_CHAR.search(value)]
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:

@@ -28,7 +28,7 @@ MAX_BYTES = 2**23
 """A larger body is not kept: an answer may take minutes, and its request would wait for it in memory."""
 MESSAGE_BYTES = 1000
 """Memory of a parsed message and its digests beside its texts."""
-BODY_CACHE_STEP = 1.25
+BODY_CACHE_GROWTH = 1.25
 """Bodies are told apart by a few bytes at lengths that grow by this."""
 SAMPLE = 48
 """How many bytes there."""
@@ -238,7 +238,7 @@ def _samples(tenant: str, raw: bytes) -> Iterator[int]:
         at = int(length)
         digest = hash((digest, raw[at - SAMPLE : at]))
         yield digest
-        length *= BODY_CACHE_STEP
+        length *= BODY_CACHE_GROWTH
 
 
 def _parsed(kept: _CachedBody, raw: bytes) -> RecognizedBody | None:

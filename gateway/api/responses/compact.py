@@ -77,7 +77,7 @@ async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Js
 
 TRIGGER = "compaction_trigger"
 BESIDE_ITEMS = ("system", "developer")
-COMPACT_FEW_BYTES = 2000
+COMPACT_LOOKUP_BYTES = 2000
 """Of a stored path, where only its end is wanted."""
 
 
@@ -198,7 +198,7 @@ class CompactionEndpoint:
         previous, named = body.get("previous_response_id"), body.get("conversation")
         named = named.get("id") if isinstance(named, dict) else named
         ref = ConversationRef(str(named)) if previous is None else ConversationRef(behind=str(previous))
-        found = await self._store.find_conversation(tenant, ref, max_bytes=COMPACT_FEW_BYTES)
+        found = await self._store.find_conversation(tenant, ref, max_bytes=COMPACT_LOOKUP_BYTES)
         if found is not None:
             return found.resume_point.message_id
         if previous is None:
@@ -234,14 +234,14 @@ class CompactionEndpoint:
             return None
         lookup = HistoryLookup(sent.bodies, sent.digests, maybe_delta=ref.at is not None)
         if ref.at is not None:
-            return await self._store.find_conversation(tenant, ref, max_bytes=COMPACT_FEW_BYTES, lookup=lookup)
+            return await self._store.find_conversation(tenant, ref, max_bytes=COMPACT_LOOKUP_BYTES, lookup=lookup)
         people = users_of(request.forward, request.caller)
         if match == "user" and not people:
             return None
         keys = recognition_keys(sent, ChainKeys(await self._store.secret(), tenant, people))
         lookup = HistoryLookup(lookup.bodies, lookup.digests, keys=keys, instructed=True)
         found = await self._store.find_conversation(
-            tenant, ConversationRef(), max_bytes=COMPACT_FEW_BYTES, lookup=lookup
+            tenant, ConversationRef(), max_bytes=COMPACT_LOOKUP_BYTES, lookup=lookup
         )
         if found is None or not has_evidence(lookup.bodies, found.resume_point.kept, found.path):
             return None

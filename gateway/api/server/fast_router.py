@@ -49,7 +49,7 @@ NEARBY: dict[frozenset[str], str] = {
     ),
 }
 """What somebody was probably looking for, by the first segment of a path that is not served."""
-ROUTER_ANTHROPIC_VERSION = b"anthropic-version"
+ANTHROPIC_VERSION_HEADER = b"anthropic-version"
 """The header that every client of Anthropic's API sends."""
 CLIENT = "gateway.client"
 """The key of the scope under which a request finds its `ClientConnection`, if the server has one."""
@@ -203,7 +203,7 @@ def came_by_messages(scope: Scope) -> bool:
     """Whether a request is one of Anthropic's API: by its path, or at a path that both have by its header."""
     path = scope.get("path", "")
     if path.startswith(MODELS_PATH):
-        return any(name == ROUTER_ANTHROPIC_VERSION for name, _ in scope["headers"])
+        return any(name == ANTHROPIC_VERSION_HEADER for name, _ in scope["headers"])
     return bool(path == MESSAGES_PATH or path.startswith(MESSAGES_PATH + "/"))
 
 

@@ -30,8 +30,8 @@ MIN_RATE = 10_000
 """Bytes a second that an upload must have sent of each `receive_timeout`."""
 GATHERED_BYTES = 2**20
 """Bytes of such a body from which pieces are handed on all the same."""
-PROTOCOL_STATUS = b"HTTP/1.1 "
-PROTOCOL_JOINED_BYTES = 2**16
+STATUS_LINE_PREFIX = b"HTTP/1.1 "
+MAX_JOINED_BYTES = 2**16
 """A larger body is not copied to stand behind its head."""
 OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
 """Headers in which a client offers another protocol: Java's HTTP client offers HTTP/2 with each request."""
@@ -311,11 +311,11 @@ class _PoliteTransport:
         """Sends this behind all that was written before."""
         if self._head:
             head, self._head = self._head, b""
-            if len(data) > PROTOCOL_JOINED_BYTES:
+            if len(data) > MAX_JOINED_BYTES:
                 self._raw.writelines((head, data))
             else:
                 self._raw.write(head + data)
-        elif data.startswith(PROTOCOL_STATUS):
+        elif data.startswith(STATUS_LINE_PREFIX):
             self._head = data
             self._protocol.loop.call_soon(self._flush)
         else:

@@ -22,7 +22,7 @@ GROUPS = ("day", "model", "key", "user", "conversation", "agent", "project", "en
 DEFAULT_BY, DEFAULT_PERIOD = "day", "30d"
 LEDGER_DAYS = 7
 """Days that are added up by conversation for the page; roll-ups do not tell these apart."""
-MAX_COST_PAGES_ROWS = 200
+MAX_COST_ROWS = 200
 """Groups that a table shows one by one: the dearest. The rest stands in one line, and in the CSV."""
 MAX_BARS = 366
 MONTH_ON = len("2026-")
@@ -172,10 +172,10 @@ class CostPages:
     async def show(self, page: PageRequest) -> PageAnswer:
         chosen = self._chosen(page)
         report = await self._report(replace(chosen, by="day") if chosen.is_whole else chosen)
-        shown, others, left = report.at_most(MAX_COST_PAGES_ROWS)
+        shown, others, left = report.at_most(MAX_COST_ROWS)
         names = await self._names(chosen.by, shown)
         if chosen.is_whole:
-            shown = await self._reports.dearest_conversations(chosen.tenant, chosen.since, MAX_COST_PAGES_ROWS)
+            shown = await self._reports.dearest_conversations(chosen.tenant, chosen.since, MAX_COST_ROWS)
             others, left = CostSums(), 0
         if chosen.by == "day":
             shown = tuple(reversed(shown))

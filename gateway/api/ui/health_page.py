@@ -20,7 +20,7 @@ from gateway.upstream.routing.health import HealthWatch as DeploymentHealth
 
 PROBE = "ui:health"
 """A key that the cache does not have: asking for it shows whether it answers."""
-HEALTH_PAGE_REASONS = {
+HEALTH_REASONS = {
     "storage_schema_not_current": "the storage has the schema of another version: run gateway migrate",
     "storage_cannot_be_written": "the storage is read-only",
     "storage_unavailable": "the storage cannot be reached",
@@ -130,7 +130,7 @@ def trouble_text(model: str, trouble: UpstreamTrouble, *, sees_all: bool) -> tup
 
 def unready_text(said: Mapping[str, Any]) -> str:
     reason = str(said.get("reason"))
-    return HEALTH_PAGE_REASONS.get(reason, reason.replace("_", " "))
+    return HEALTH_REASONS.get(reason, reason.replace("_", " "))
 
 
 def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | None) -> list[UpstreamState]:

@@ -25,7 +25,7 @@ from markupsafe import Markup
 from gateway import __version__
 
 HERE = Path(__file__).parent
-RENDERING_SERVED = (".css", ".js", ".svg")
+ASSET_SUFFIXES = (".css", ".js", ".svg")
 UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters: browsers draw nothing for them, or something of their own."""
 MIN_SHOWN = Decimal("0.000001")
@@ -108,7 +108,7 @@ def files() -> Mapping[str, tuple[str, bytes]]:
     """Media type and content of each static file, by a name that holds a digest of it: it may be kept for good."""
     found = {}
     for path in sorted((HERE / "static").iterdir()):
-        if path.suffix in RENDERING_SERVED:
+        if path.suffix in ASSET_SUFFIXES:
             content = path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()[:16]
             kind = mimetypes.types_map.get(path.suffix, "application/octet-stream")

@@ -149,7 +149,7 @@ def _sums(found: Sequence[ConversationLine]) -> PageSums:
 
 MESSAGE_ID = re.compile(r"msg_[0-9A-Za-z_-]{1,60}\Z")
 NUMBER = re.compile(r"[1-9][0-9]{0,5}\Z")
-UI_TURNS = 20
+UI_TURNS_PER_PAGE = 20
 """Of one page, with what is said in them."""
 DEEPEST = 12
 """Forks above a branch for which its line in the tree is moved to the right."""
@@ -176,7 +176,9 @@ class OneConversation:
                 raise NotFound(f"No such {'branch' if param == 'branch' else 'turn'}.", param=param)
         if number is not None and not NUMBER.match(number):
             raise NotFound("No such turn.", param="turn")
-        choice = TurnChoice(before, after, int(number) if number is not None else None, UI_TURNS, with_words=True)
+        choice = TurnChoice(
+            before, after, int(number) if number is not None else None, UI_TURNS_PER_PAGE, with_words=True
+        )
         found = await self._explained.conversation(page.tenant, name, branch=branch, choice=choice)
         if branch is not None and not found.turns:
             raise NotFound("No such branch.", param="branch")

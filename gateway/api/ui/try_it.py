@@ -50,24 +50,24 @@ CHOICES = {
 }
 """Fields of `context` with a few values; what is not chosen is not sent, and the configured default holds."""
 TRUTH = {"true": True, "false": False}
-TRY_IT_INTERNAL = ("context_planner", "summarizer")
+TRY_IT_INTERNAL_MODELS = ("context_planner", "summarizer")
 APIS = {"chat": "Chat completions", "responses": "Responses", "messages": "Messages (Anthropic)"}
 TRY_IT_PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 NUMBERS = ("temperature", "max_tokens")
-TRY_IT_LONG = ("message", "system", "parameters", "tools")
-TRY_IT_KEPT = (
+TRY_IT_LONG_FIELDS = ("message", "system", "parameters", "tools")
+TRY_IT_KEPT_FIELDS = (
     "api",
     "model",
     "conversation",
     "max_input_tokens",
     *NUMBERS,
-    *TRY_IT_LONG[1:],
+    *TRY_IT_LONG_FIELDS[1:],
     *CHOICES,
-    *TRY_IT_INTERNAL,
+    *TRY_IT_INTERNAL_MODELS,
 )
 """What stays in the form for the next message; a key does not, and neither do files."""
 MAX_FIELD_CHARS = 1000
-"""Of every field that is none of `TRY_IT_LONG`."""
+"""Of every field that is none of `TRY_IT_LONG_FIELDS`."""
 MAX_LONG_CHARS = 1_000_000
 DIGITS = 10
 ANSWER_TOKENS = 4096
@@ -105,14 +105,14 @@ class EnteredForm:
     @property
     def kept(self) -> dict[str, str]:
         """What the form shows again."""
-        return {name: self.fields[name] for name in TRY_IT_KEPT if self.fields.get(name)}
+        return {name: self.fields[name] for name in TRY_IT_KEPT_FIELDS if self.fields.get(name)}
 
 
 def entered(page: PageRequest) -> EnteredForm:
     """Raises InvalidRequest: a field is too long."""
     fields = dict(page.form)
     for name, text in fields.items():
-        most = MAX_LONG_CHARS if name in TRY_IT_LONG[1:] else MAX_FIELD_CHARS
+        most = MAX_LONG_CHARS if name in TRY_IT_LONG_FIELDS[1:] else MAX_FIELD_CHARS
         if name != "message" and len(text) > most:
             raise invalid(name, f"must have at most {most} characters")
     # A browser sends an empty file where none was chosen.
@@ -193,7 +193,7 @@ def _finite(text: str) -> float:
 
 def _context(fields: Mapping[str, str]) -> Json:
     context: Json = {name: TRUTH.get(fields[name], fields[name]) for name in CHOICES if fields.get(name)}
-    if models := {name: fields[name] for name in TRY_IT_INTERNAL if fields.get(name)}:
+    if models := {name: fields[name] for name in TRY_IT_INTERNAL_MODELS if fields.get(name)}:
         context["models"] = models
     if limit := fields.get("max_input_tokens", "").strip():
         if not (limit.isascii() and limit.isdigit() and len(limit) <= DIGITS):
@@ -558,14 +558,14 @@ class TryIt:
         return await page.render(
             "try.html",
             status,
-            kept={name: kept.get(name, "") for name in TRY_IT_KEPT},
-            is_set=any(kept.get(name) for name in (*CHOICES, *TRY_IT_INTERNAL, "max_input_tokens")),
+            kept={name: kept.get(name, "") for name in TRY_IT_KEPT_FIELDS},
+            is_set=any(kept.get(name) for name in (*CHOICES, *TRY_IT_INTERNAL_MODELS, "max_input_tokens")),
             models=models,
             any_model=has_patterns or settings.serves_unlisted,
             apis=APIS,
             is_advanced=any(kept.get(name) for name in (*NUMBERS, "parameters", "tools")),
             choices=CHOICES,
-            internal=TRY_IT_INTERNAL,
+            internal=TRY_IT_INTERNAL_MODELS,
             may_ask=not has_keys or (viewer is not None and USER in viewer.roles),
             takes_key=not has_keys,
             needs_key=not has_keys and not settings.has_operator_key(),

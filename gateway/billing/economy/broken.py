@@ -15,7 +15,7 @@ from gateway.core.types.items import BREAKPOINT
 
 MAX_MESSAGES = 256
 """Messages, the latest, that have a digest of their own."""
-BROKEN_DIGEST = 6
+BREAK_DIGEST_BYTES = 6
 """Bytes of the digests of tools and of system messages."""
 BLOCK = 256
 SLACK_DIVISOR = 50
@@ -27,7 +27,7 @@ TOOLS, SYSTEM, MODEL, TTL, PROVIDER = "tools", "system", "model", "ttl", "provid
 
 def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> SentPrompt:
     """The digests of a prompt. Marks of prompt caches, which move on, are no part of it."""
-    running = hashlib.blake2b(digest_size=BROKEN_DIGEST)
+    running = hashlib.blake2b(digest_size=BREAK_DIGEST_BYTES)
     system, digests = running.hexdigest(), []
     is_head = True
     for message in messages:
@@ -38,7 +38,7 @@ def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str
             system = running.hexdigest()
     latest = digests[-MAX_MESSAGES:]
     plain = jsons.canonical([_unmarked(tool) for tool in tools])
-    told = hashlib.blake2b(plain, digest_size=BROKEN_DIGEST).hexdigest()
+    told = hashlib.blake2b(plain, digest_size=BREAK_DIGEST_BYTES).hexdigest()
     return SentPrompt(route, told, system, len(digests) - len(latest), b"".join(latest))
 
 

@@ -26,12 +26,12 @@ PATH = re.compile(
     r")(?![\w./\\-]))"
 )
 """A file with its folders, by its extension, the dot before its name, or a name that files without either have."""
-KEPT_EDITS = re.compile(r"edit|write|patch|replace|insert|update", re.IGNORECASE)
+EDIT_TOOL_NAME = re.compile(r"edit|write|patch|replace|insert|update", re.IGNORECASE)
 """How tools are named that change files."""
 PATCH = re.compile(r"^\*\*\* (?:Update|Add) File: (\S+)", re.MULTILINE)
 IN_SHELL = re.compile(r"\bsed\s+-i\S*|\btee\s+(?:-a\s+)?|(?<![0-9&<>-])>{1,2}(?![&>])")
 """How shells change files; the names stand behind."""
-KEPT_BEHIND = 400
+KEPT_LOOKAHEAD_CHARS = 400
 """Characters behind such a word in which they are looked for."""
 MAX_NAME_CHARS, MAX_CALL_CHARS = 300, 4000
 """A longer argument is no name; a call whose arguments are longer names none of what it reads."""
@@ -141,10 +141,10 @@ def _edited(tool: str, texts: Sequence[str]) -> Iterator[str]:
     """The files that a call changes, by their names without folders."""
     for text in texts:
         yield from map(_name, PATCH.findall(text))
-        if len(text) <= MAX_NAME_CHARS and "\n" not in text and KEPT_EDITS.search(tool):
+        if len(text) <= MAX_NAME_CHARS and "\n" not in text and EDIT_TOOL_NAME.search(tool):
             yield from map(_name, PATH.findall(text))
         for found in islice(IN_SHELL.finditer(text), MAX_NAMES):
-            line = text[found.end() : found.end() + KEPT_BEHIND].partition("\n")[0]
+            line = text[found.end() : found.end() + KEPT_LOOKAHEAD_CHARS].partition("\n")[0]
             yield from map(_name, PATH.findall(line)[:1] if found[0].startswith((">", "tee")) else PATH.findall(line))
 
 

@@ -20,7 +20,7 @@ RENEW_SECONDS = 30.0
 """So long before a lease is trusted no more it is renewed, while requests hold something of it."""
 IDLE_SECONDS = 5.0
 """After which a process gives back what no request holds."""
-BUDGETS_FRESH_SECONDS = 10.0
+BUDGET_FRESH_SECONDS = 10.0
 """For how long a soft budget goes by what was read."""
 NEVER = float("-inf")
 
@@ -60,7 +60,7 @@ class AccountSpending:
 
     def is_fresh(self, now: float) -> bool:
         """Whether what was read is good enough for a soft budget."""
-        return now - self.read_at < BUDGETS_FRESH_SECONDS
+        return now - self.read_at < BUDGET_FRESH_SECONDS
 
     @property
     def left(self) -> int:

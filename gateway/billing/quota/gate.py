@@ -40,7 +40,7 @@ NAMES: dict[What, tuple[str, ...]] = {
 MINUTE = 60.0
 HELD_SECONDS = 5
 """When to try again where running requests hold what is left."""
-GATE_SLOT_SECONDS = 1
+SLOT_RETRY_SECONDS = 1
 NEVER_SECONDS = 86400
 """When to try again where a budget never begins anew: somebody may have raised it."""
 NO_RETRY = {"x-should-retry": "false"}
@@ -103,7 +103,7 @@ def rate_exceeded(allowed: HolderLimits, what: What, limit: int, asked: int, win
 def too_many_at_once(allowed: HolderLimits, limit: int) -> RateLimitExceeded:
     """The 429 of a limit of requests at once."""
     error = RateLimitExceeded(f"Too many requests of {allowed.holder.title} are running at once: Limit {limit}.")
-    error.headers = {"retry-after": str(GATE_SLOT_SECONDS)}
+    error.headers = {"retry-after": str(SLOT_RETRY_SECONDS)}
     return error
 
 

@@ -31,11 +31,11 @@ from gateway.documents.process import DocumentReader
 
 DOCUMENT_CHARS = 1000
 """A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""
-MESSAGE_DOCUMENTS_MARKED_CHARS = 200
+MIN_MARKED_DOCUMENT_CHARS = 200
 """The same for a content part of its own that is fenced or tagged."""
 MEMBERS_SHARE = 0.8
 """A tagged block is a mere wrapper if the blocks inside it are this share of it."""
-MAX_MESSAGE_DOCUMENTS_LEVELS = 3
+MAX_DOCUMENT_LEVELS = 3
 """Wrappers inside wrappers that are looked into."""
 EDGE_CHARS = 1000
 """In a text without paragraphs, the longest stretch that counts as its first or last paragraph."""
@@ -52,9 +52,7 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
     first and last paragraph are the user's own words and stay (guarantee §4 I4).
     `min_chars`: texts longer than this are over-long. `beside`: the text is a content part of its own beside the
     question. All of it is a document, unless it is short and neither fenced nor tagged."""
-    if beside and (
-        len(text) > DOCUMENT_CHARS or (len(text) > MESSAGE_DOCUMENTS_MARKED_CHARS and _is_marked(text.strip()))
-    ):
+    if beside and (len(text) > DOCUMENT_CHARS or (len(text) > MIN_MARKED_DOCUMENT_CHARS and _is_marked(text.strip()))):
         return [(0, len(text))]
     if len(text) <= min_chars:
         return []
@@ -128,7 +126,7 @@ def marked_spans(text: str, min_chars: int) -> list[Span]:
     for start, end in _tagged(text):
         after = bisect_left(starts, end)
         if end - start > min_chars and (after == 0 or fenced[after - 1][1] <= start):
-            tagged += _members(text, (start, end), min_chars, MAX_MESSAGE_DOCUMENTS_LEVELS)
+            tagged += _members(text, (start, end), min_chars, MAX_DOCUMENT_LEVELS)
     return sorted(fenced + tagged)
 
 
@@ -214,8 +212,8 @@ def _tagged(text: str) -> Iterator[Span]:
 
 
 PARAGRAPH = re.compile(r"\n[ \t]*\n")
-MESSAGE_DOCUMENTS_LINE_END = re.compile(r"\n")
-MESSAGE_DOCUMENTS_SENTENCE = re.compile(r"[.!?…]++[\"'”’»)\]]*+\s++|[。！？؟।]++|\n")
+DOCUMENT_LINE_END = re.compile(r"\n")
+DOCUMENT_SENTENCE_END = re.compile(r"[.!?…]++[\"'”’»)\]]*+\s++|[。！？؟।]++|\n")
 WORD = re.compile(r"\s++")
 ASKING = re.compile(r"[?？؟][\"'”’»)\]]*\s*\Z")
 
@@ -223,9 +221,7 @@ ASKING = re.compile(r"[?？؟][\"'”’»)\]]*\s*\Z")
 def middle(text: str, most_chars: int) -> Span:
     """The document in an over-long text that nothing marks: all between its first and last paragraph, or line if it has
     no paragraphs. If one of these is longer than `most_chars`, only its outer edge is the user's own words."""
-    breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [
-        m.span() for m in MESSAGE_DOCUMENTS_LINE_END.finditer(text)
-    ]
+    breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in DOCUMENT_LINE_END.finditer(text)]
     if breaks:
         (first, start), (end, last) = breaks[0], breaks[-1]
         start = start if first <= most_chars else _first_edge(text, first)
@@ -255,7 +251,7 @@ def _first_edge(text: str, until: int) -> int:
     line = text.find("\n", 0, min(until, most))
     if line > 0:
         return line + 1
-    for pattern in (MESSAGE_DOCUMENTS_SENTENCE, WORD):
+    for pattern in (DOCUMENT_SENTENCE_END, WORD):
         found = [m.end() for m in pattern.finditer(text, 0, most)]
         if found:
             return found[-1]
@@ -268,7 +264,7 @@ def _last_edge(text: str, since: int) -> int:
     line = text.rfind("\n", max(since, least), len(text.rstrip()))
     if line >= 0:
         return line
-    for pattern in (MESSAGE_DOCUMENTS_SENTENCE, WORD):
+    for pattern in (DOCUMENT_SENTENCE_END, WORD):
         found = pattern.search(text, least)
         if found and found.end() < len(text):
             return found.end()
@@ -276,7 +272,7 @@ def _last_edge(text: str, since: int) -> int:
 
 
 def _question(piece: str, *, first: bool) -> str:
-    ends = [*(m.end() for m in MESSAGE_DOCUMENTS_SENTENCE.finditer(piece)), len(piece)]
+    ends = [*(m.end() for m in DOCUMENT_SENTENCE_END.finditer(piece)), len(piece)]
     sentences = [piece[start:end] for start, end in zip([0, *ends], ends, strict=False) if piece[start:end].strip()]
     outer = sentences if first else sentences[::-1]
     taken, chars = set(), 0

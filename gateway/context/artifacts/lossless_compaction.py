@@ -19,7 +19,7 @@ MAX_CHARS = 16_000_000
 
 WHITE = str.maketrans("", "", " \t\r\n")
 WHITE_IN_LINE = str.maketrans("", "", " \t\r")
-LOSSLESS_ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+UNICODE_ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
 BACKSLASH, QUOTE = "\x00", "\x01"
 """Stand for an escaped backslash and an escaped quote: JSON strings contain no control characters."""
 
@@ -66,7 +66,7 @@ def _without(white: dict[int, int | None], text: str) -> str:
     pieces[::2] = '"'.join(pieces[::2]).translate(white).split('"')
     text = '"'.join(pieces)
     if escaped:
-        text = LOSSLESS_ESCAPES.sub(_unescaped, text).replace("\\/", "/")
+        text = UNICODE_ESCAPES.sub(_unescaped, text).replace("\\/", "/")
         text = text.replace(QUOTE, '\\"').replace(BACKSLASH, "\\\\")
     return text
 

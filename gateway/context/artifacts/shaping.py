@@ -33,20 +33,20 @@ BESIDE_FAULT = 400
 TERMINAL = (
     r"(?:{escape}(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\\]{{0,500}}(?:{bell}|{escape}{slash})|[()][0-9A-B]|[=>78MDEc]))+"
 )
-SHAPING_ESCAPES = re.compile(TERMINAL.format(escape=r"\x1b", bell=r"\x07", slash=r"\\"), re.ASCII)
+TERMINAL_ESCAPES = re.compile(TERMINAL.format(escape=r"\x1b", bell=r"\x07", slash=r"\\"), re.ASCII)
 """What a terminal reads as colours, titles and movements (ECMA-48, xterm)."""
 ESCAPES_IN_JSON = re.compile(TERMINAL.format(escape=r"\\u001[bB]", bell=r"\\u0007", slash="\x00"), re.ASCII)
-SHAPING_STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*:)?', re.DOTALL)
+JSON_STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*:)?', re.DOTALL)
 """A text in JSON, and whether it names a member."""
-SHAPING_CODE = r"(?:exit|return)[ _-]?(?:code|status)"
+EXIT_CODE_WORDS = r"(?:exit|return)[ _-]?(?:code|status)"
 EXIT = re.compile(
-    rf"^[ \t\[(<*#>-]*(?:[a-z]+ ){{0,5}}(?:{SHAPING_CODE}|exit(?:ed|s)?(?: with)?(?: (?:code|status)|(?=[:=])))"
-    rf"(?: of)?[ \t]*[:=>]?[ \t]*(-?\d+)\b[^\w\n]*(?:</?{SHAPING_CODE}>)?[ \t\r]*$|"
-    rf"\"{SHAPING_CODE}\"\s*:\s*(-?\d+)",
+    rf"^[ \t\[(<*#>-]*(?:[a-z]+ ){{0,5}}(?:{EXIT_CODE_WORDS}|exit(?:ed|s)?(?: with)?(?: (?:code|status)|(?=[:=])))"
+    rf"(?: of)?[ \t]*[:=>]?[ \t]*(-?\d+)\b[^\w\n]*(?:</?{EXIT_CODE_WORDS}>)?[ \t\r]*$|"
+    rf"\"{EXIT_CODE_WORDS}\"\s*:\s*(-?\d+)",
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that says how a run ended and nothing else, or a key that does."""
-SHAPING_FAULT = re.compile(
+ERROR_WORDS = re.compile(
     r"\b(?:\w*(?:error|exception)|traceback|fail(?:ed|ure|ures|ing)?|fatal|panic(?:ked)?|undefined|segfault)\b",
     re.IGNORECASE,
 )
@@ -127,7 +127,7 @@ def _lines_of(text: str, *, is_plain: bool = True) -> _Lines:
     place = _enveloped(text)
     if place is None:
         lines = text.split("\n")
-        return _Lines(lines if is_plain else _as_shown(text, lines, "\x1b", SHAPING_ESCAPES, "\r"))
+        return _Lines(lines if is_plain else _as_shown(text, lines, "\x1b", TERMINAL_ESCAPES, "\r"))
     start, end = place
     held = text[start:end].replace("\\\\", "\x00")
     lines = held.split("\\n")
@@ -140,7 +140,7 @@ def _enveloped(text: str) -> tuple[int, int] | None:
     """Where the long text of a JSON object is written that holds one of several lines; None if it is no such object."""
     if not text.startswith("{") or "\\n" not in text or "\x00" in text or not jsons.is_json(text):
         return None
-    values = (found for found in SHAPING_STRING.finditer(text) if found[2] is None)
+    values = (found for found in JSON_STRING.finditer(text) if found[2] is None)
     longest = max(values, key=lambda found: found.end() - found.start(), default=None)
     if longest is None or 2 * len(longest[1]) < len(text):
         return None
@@ -249,7 +249,7 @@ def of_failed_run(text: str) -> tuple[tuple[int, int], ...]:
         return ()
     seen, tail = _line_end(text, FAILED_HEAD), _line_start(text, len(text) - FAILED_TAIL)
     spans, room = [(0, seen)], FAILED_FAULTS
-    for found in SHAPING_FAULT.finditer(text, seen, tail):
+    for found in ERROR_WORDS.finditer(text, seen, tail):
         end = found.end() + BESIDE_FAULT
         if end <= seen:
             continue

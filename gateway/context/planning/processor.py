@@ -36,7 +36,7 @@ MAX_PRIORITY = 1000
 MAX_OBJECTS_TRIED = 8
 """At so many braces of an answer a plan is looked for: each costs one reading of the rest."""
 THOUGHTS_END = "</think>"
-PROCESSOR_DECODER = json.JSONDecoder()
+PLAN_DECODER = json.JSONDecoder()
 STRATEGIES = {  # the schema's names, and those that models without a schema use
     "full": ProcessingStrategy.INCLUDE_FULL,
     "include": ProcessingStrategy.INCLUDE_FULL,
@@ -106,7 +106,7 @@ def _values(text: str) -> Iterator[Any]:
             return
         end = at + 1
         try:
-            _, end = PROCESSOR_DECODER.raw_decode(text, at)
+            _, end = PLAN_DECODER.raw_decode(text, at)
             yield jsons.loads(text[at:end])
         except (ValueError, RecursionError):
             end = at + 1
@@ -202,7 +202,7 @@ QUERIES_TOKENS = 400
 """What search queries and reasoning take beside the decisions."""
 MAX_PLAN_TOKENS = 16_000
 """The longest plan of a planner whose output limit is unknown."""
-MIN_PROCESSOR_SHOWN = 4
+MIN_SHOWN_ARTIFACTS = 4
 """Artifacts that are shown however small the planner's window is."""
 PROMPT_CHARS_PER_TOKEN = 2.5
 """Of a prompt of many short previews; fewer than in most text."""
@@ -260,7 +260,7 @@ class ArtifactProcessor:
         most = most_tokens(planner)
         room = prompt_chars(planner, self._settings.planner_prompt_chars)
         messages, ids = planner_messages(
-            task, room, max(MIN_PROCESSOR_SHOWN, (most - QUERIES_TOKENS) // DECISION_TOKENS)
+            task, room, max(MIN_SHOWN_ARTIFACTS, (most - QUERIES_TOKENS) // DECISION_TOKENS)
         )
         ask = InternalRequest(
             purpose="planner",

@@ -548,7 +548,7 @@ MAX_QUOTED = 2000
 not exceeded. Of longer ones that would be far more than any model reads."""
 SEALED_CHARS = 6
 """Characters of a sealed thought that hold about one token: four and a bit, in base64."""
-COUNTER_UNREAD = ("encrypted_content", "result", "id", "status", "summary")
+UNCOUNTED_FIELDS = ("encrypted_content", "result", "id", "status", "summary")
 """Fields of items that no model reads as text: what is sealed, pictures, a summary of what is sealed."""
 
 
@@ -586,7 +586,7 @@ def _parts_of(
                 sealed = item.get("encrypted_content")
                 frame += len(sealed) // SEALED_CHARS if isinstance(sealed, str) else 0
                 if item.get("type") != "reasoning" or not message.get("reasoning_content"):  # which is its text
-                    texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in COUNTER_UNREAD}))
+                    texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in UNCOUNTED_FIELDS}))
     if ANTHROPIC_BLOCKS in message and (told := told_blocks(message[ANTHROPIC_BLOCKS])):
         texts.append(told)
     return frame, texts, media

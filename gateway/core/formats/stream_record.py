@@ -15,7 +15,7 @@ END_SECONDS = 1.0
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
 MAX_ANSWER_CHARS = 64 * 2**20
 """Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
-STREAM_RECORD_NUMBERED = ("annotations", "reasoning_items", "output_items", ITEM_ORDER)
+STREAM_INDEXED_LISTS = ("annotations", "reasoning_items", "output_items", ITEM_ORDER)
 """Lists of a delta whose entries may be numbered, as OpenAI's SDK demands to put a stream together."""
 
 
@@ -174,7 +174,7 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
             continue
         if key == "thinking_blocks" and isinstance(value, list):
             message[key] = _merge_thoughts(message.get(key) or [], value)
-        elif key in STREAM_RECORD_NUMBERED and isinstance(value, list):
+        elif key in STREAM_INDEXED_LISTS and isinstance(value, list):
             message[key] = [*(message.get(key) or ()), *map(_without_number, value)]
         elif isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
             message[key] += value

@@ -263,10 +263,10 @@ UNTOLD = frozenset({"reasoning", "mcp_list_tools", "tool_search_call", "tool_sea
 """Items and blocks that say nothing of the task: thoughts, which are told otherwise, and which tools there were."""
 IN_OTHER_FIELDS = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 """Blocks of an answer that its chat message says in its other fields."""
-TOOL_CALLS_ENDINGS = ("_call", "_call_output", "_tool_result")
+TOOL_CALL_SUFFIXES = ("_call", "_call_output", "_tool_result")
 NAMES = ("server_label", "server_name", "name")
 """Fields that tell whose tool it was, and which."""
-TOOL_CALLS_UNREAD = frozenset(
+TOOL_CALL_SKIPPED_FIELDS = frozenset(
     {
         *("type", "id", "status", "call_id", "tool_use_id", "caller", *NAMES),
         *("encrypted_content", "encrypted_index", "encrypted_stdout", "file_id", "vector_store_id", "score"),
@@ -318,14 +318,14 @@ def _told(items: Any) -> str:
 
 
 def _title(item: Mapping[str, Any], kind: str) -> str:
-    for ending in TOOL_CALLS_ENDINGS:
+    for ending in TOOL_CALL_SUFFIXES:
         kind = kind.removesuffix(ending) if kind != ending else kind
     return " ".join([kind, *(item[name] for name in NAMES if isinstance(item.get(name), str) and item[name])])
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:
     """A field as lines, each with the name of what it is of."""
-    if name in TOOL_CALLS_UNREAD or value is None or value == "":
+    if name in TOOL_CALL_SKIPPED_FIELDS or value is None or value == "":
         return
     if isinstance(value, dict):
         if value.get("type") == "base64":
@@ -345,9 +345,9 @@ def _lines(name: str, value: Any) -> Iterator[str]:
 
 INPUT = "input"
 """The one argument of such a function."""
-TOOL_CALLS_BEGINS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-TOOL_CALLS_CHARACTERS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
-TOOL_CALLS_HALF = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
+TOOL_INPUT_START = re.compile(r'\s*\{\s*"input"\s*:\s*"')
+TOOL_INPUT_TEXT = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+HIGH_SURROGATE_END = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
 """The first half of a character at the end of a text: what it is, the second half tells."""
 
 
@@ -581,13 +581,13 @@ class _FreeformInput:
         """More of the arguments; returns what can be told by now."""
         self._said += _text(piece)
         if not self._has_begun:
-            begins = TOOL_CALLS_BEGINS.match(self._said)
+            begins = TOOL_INPUT_START.match(self._said)
             if begins is None:
                 return ""
             self._said, self._has_begun = self._said[begins.end() :], True
-        found = TOOL_CALLS_CHARACTERS.match(self._said)
+        found = TOOL_INPUT_TEXT.match(self._said)
         whole = found[0] if found is not None else ""
-        half = TOOL_CALLS_HALF.search(whole)
+        half = HIGH_SURROGATE_END.search(whole)
         end = half.start(1) if half else len(whole)
         told, self._said = self._said[:end], self._said[end:]
         return str(json.loads(f'"{told}"', strict=False))
@@ -596,5 +596,5 @@ class _FreeformInput:
         """What has not been told when the call is over."""
         if not self._has_begun:
             return input_of(self._said)
-        half = TOOL_CALLS_HALF.match(self._said[:6])
+        half = HIGH_SURROGATE_END.match(self._said[:6])
         return str(json.loads(f'"{half[1]}"')) if half else ""

@@ -50,7 +50,7 @@ ENDPOINTS = (
 )
 PAGE = "/ui"
 """With all that is below it."""
-FIRST_SEGMENTS = frozenset(
+RELAYED_PATH_LABELS = frozenset(
     (
         "audio",
         "batches",
@@ -423,7 +423,7 @@ def endpoint_of(path: str) -> str:
         if path.startswith(endpoint + "/"):
             return endpoint + "/{id}"
     first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""
-    return f"/v1/{first}" if first in FIRST_SEGMENTS else OTHER
+    return f"/v1/{first}" if first in RELAYED_PATH_LABELS else OTHER
 
 
 def _is_trouble(error: UpstreamError) -> bool:

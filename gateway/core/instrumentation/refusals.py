@@ -11,8 +11,8 @@ MAX_TENANTS, KEPT_EACH = 200, 50
 """Of so many tenants the latest: whoever floods the gateway pushes out nothing of others."""
 MAX_KINDS = 100
 """Statuses and codes that are counted apart."""
-MAX_REFUSALS_CODE_CHARS = 64
-REFUSALS_FIELD = re.compile(r"[a-z_][a-z0-9_.\[\]]{0,63}", re.ASCII)
+MAX_REFUSAL_CODE_CHARS = 64
+REFUSED_FIELD_NAME = re.compile(r"[a-z_][a-z0-9_.\[\]]{0,63}", re.ASCII)
 NOBODY = ""
 """In the place of a tenant, where a request had no key that counts."""
 Kind = tuple[int, str]
@@ -52,7 +52,7 @@ class RefusedRequests:
 
     def note(self, refused: RefusedRequest) -> None:
         """Keeps it in the place of its tenant's oldest."""
-        kind = (refused.status, refused.code[:MAX_REFUSALS_CODE_CHARS])
+        kind = (refused.status, refused.code[:MAX_REFUSAL_CODE_CHARS])
         tenant = self._tenants.get(refused.tenant) or self._tenants.put(refused.tenant, _OfOneTenant())
         tenant.latest.append(refused)
         for each in (tenant, self._all):
@@ -74,4 +74,4 @@ class RefusedRequests:
 
 def field_of(param: str | None) -> str | None:
     """The name of a field as an error tells it; None of what no field of ours can be."""
-    return param if param is not None and REFUSALS_FIELD.fullmatch(param) else None
+    return param if param is not None and REFUSED_FIELD_NAME.fullmatch(param) else None

@@ -20,7 +20,7 @@ from gateway.core.types.turn import TurnCommit
 
 log = get_logger("gateway.core.instrumentation.telemetry_hooks")
 GROUP = "context_gateway.hooks"
-MAX_TELEMETRY_WAITING = 1000
+MAX_TELEMETRY_QUEUE = 1000
 """Events that wait for their hooks; further ones are lost, with one line in the log."""
 Event = Literal["message_added", "team_task_changed", "request_settled", "budget_exceeded"]
 TELEMETRY_EVENTS: tuple[Event, ...] = ("message_added", "team_task_changed", "request_settled", "budget_exceeded")
@@ -31,7 +31,7 @@ class TelemetryHooks:
     """The hooks of this process. Until `start` nobody is told anything."""
 
     def __init__(self) -> None:
-        self._waiting: Queue[tuple[Event, dict[str, Any]] | None] = Queue(MAX_TELEMETRY_WAITING)
+        self._waiting: Queue[tuple[Event, dict[str, Any]] | None] = Queue(MAX_TELEMETRY_QUEUE)
         self._hooks: dict[Event, list[tuple[str, Hook]]] = {}
         self._thread: threading.Thread | None = None
         self.lost = 0
@@ -123,7 +123,7 @@ class TelemetryHooks:
             self._waiting.put_nowait((event, {"event": event, **facts}))
         except Full:
             if not self.lost:
-                log.warning("hook_events_lost", waiting=MAX_TELEMETRY_WAITING)
+                log.warning("hook_events_lost", waiting=MAX_TELEMETRY_QUEUE)
             self.lost += 1
 
     def _run(self) -> None:

@@ -34,8 +34,8 @@ WRITTEN = frozenset(
     }
 )
 """The same for tokens written to one."""
-BILL_CACHED = READ | WRITTEN
-OF_PROMPT = BILL_CACHED | {"promptcachemisstokens"}
+CACHED_USAGE_FIELDS = READ | WRITTEN
+OF_PROMPT = CACHED_USAGE_FIELDS | {"promptcachemisstokens"}
 SPLIT_BY_HOUR = ("cache_creation_token_details", "cache_creation")
 """Objects that tell how much was written for five minutes, and how much for an hour; in new-api's words, one name."""
 HOUR, HOUR_ALONE = "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"
@@ -94,7 +94,7 @@ def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
     read = written = 0
     for holder in _with_counts_of_prompt(usage):
-        for name in _among(tuple(holder), BILL_CACHED):
+        for name in _among(tuple(holder), CACHED_USAGE_FIELDS):
             count = figure(holder, name)
             read, written = (read or count, written) if _plain(name) in READ else (read, written or count)
     return read, written

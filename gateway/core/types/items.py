@@ -249,7 +249,7 @@ OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER
 """Fields of an assistant's message that only an upstream that speaks Responses takes back."""
 PROVIDER_FIELDS = THOUGHTS | OF_RESPONSES | {"extra_content"}
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
-ITEMS_WORDS = frozenset({"content", "refusal", "annotations", "audio"})
+ITEM_CONTENT_FIELDS = frozenset({"content", "refusal", "annotations", "audio"})
 OWN_CALLS = tuple(PREFIXES)
 """Calls that the client answers, but for shells in a container."""
 BETWEEN = "\n\n"
@@ -474,7 +474,7 @@ def _spoken(messages: Sequence[Item]) -> tuple[list[str], str]:
 
 def _without_words(body: Item, number: int) -> Item:
     """An answer without one of its messages."""
-    found = {name: value for name, value in body.items() if name not in ITEMS_WORDS} | {"content": None}
+    found = {name: value for name, value in body.items() if name not in ITEM_CONTENT_FIELDS} | {"content": None}
     order = _order_of(body)
     messages = [entry for entry in order if _kind(entry) == "message"]
     found.pop(ITEM_ORDER, None)

@@ -408,7 +408,7 @@ def no_text_note(numbers: Sequence[int], why: str = "") -> str:
 
 REGION_CHARS = 8_000
 """Characters of a region: several chunks, so that words that belong together are seldom in two."""
-PLACES_LOOK_BACK = REGION_CHARS // 4
+PLACE_LOOKBACK_CHARS = REGION_CHARS // 4
 """Characters before a region's end within which the end of a paragraph or line is looked for."""
 STORED_LINE = re.compile(r"(?:^|\n)line (\d{1,9})\Z")
 ENDS = ("\n\n", "\n", " ")
@@ -452,8 +452,8 @@ def region_spans(text: str) -> Iterator[Span]:
     while start < len(text):
         end = min(len(text), start + REGION_CHARS)
         if end < len(text):
-            ends = (text.rfind(sign, end - PLACES_LOOK_BACK, end) + len(sign) for sign in ENDS)
-            end = next((at for at in ends if at > end - PLACES_LOOK_BACK), end)
+            ends = (text.rfind(sign, end - PLACE_LOOKBACK_CHARS, end) + len(sign) for sign in ENDS)
+            end = next((at for at in ends if at > end - PLACE_LOOKBACK_CHARS), end)
         yield start, end
         start = end
 

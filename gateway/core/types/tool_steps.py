@@ -11,7 +11,7 @@ from gateway.core.types.chat import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, ReasoningStepRecord
 
 RESULT_ROLES = ("tool", "function")
-TOOL_STEPS_CALL_FIELDS = ("tool_calls", "function_call")
+TOOL_CALL_FIELDS = ("tool_calls", "function_call")
 
 
 def calls_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str
 
 def without_calls(body: Mapping[str, Any]) -> dict[str, Any]:
     """What an assistant said beside its calls."""
-    return {name: value for name, value in body.items() if name not in TOOL_STEPS_CALL_FIELDS}
+    return {name: value for name, value in body.items() if name not in TOOL_CALL_FIELDS}
 
 
 def take_call(calls: list[dict[str, Any]], result: Mapping[str, Any]) -> dict[str, Any]:

@@ -202,7 +202,7 @@ class ModelFamily:
 
 
 CLAUDE = ModelFamily(re.compile("claude"), ScaledPictures(750, 1568, 1640), signs_thoughts=True, wants_breakpoints=True)
-UPSTREAMS_OTHERS = ModelFamily(re.compile(""))
+OTHER_FAMILY = ModelFamily(re.compile(""))
 FAMILIES = (
     CLAUDE,
     ModelFamily(re.compile(r"^gemini-0*[0-2](?!\d)"), page=258),  # "Document understanding"
@@ -212,7 +212,7 @@ FAMILIES = (
     ModelFamily(re.compile("^o4-mini"), PatchedPictures(1.72)),
     ModelFamily(re.compile("^gpt-5"), TiledPictures(70, 140)),
     ModelFamily(re.compile("^o[13]"), TiledPictures(75, 150)),
-    UPSTREAMS_OTHERS,
+    OTHER_FAMILY,
 )
 """The first whose names fit counts."""
 

@@ -20,7 +20,7 @@ from gateway.upstream.routing.router import ConfiguredRouter
 # Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.
 
 PIECE = 2**20
-FILES_LISTED = 1000
+FILES_PER_BATCH = 1000
 OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
 
@@ -71,8 +71,8 @@ class DiskContents:
     async def names(self) -> AsyncIterator[list[str]]:
         """What is kept, in batches (`core.ports.ContentStore`); what was never finished, too."""
         found = await asyncio.to_thread(self._list)
-        for start in range(0, len(found), FILES_LISTED):
-            yield found[start : start + FILES_LISTED]
+        for start in range(0, len(found), FILES_PER_BATCH):
+            yield found[start : start + FILES_PER_BATCH]
 
     def _list(self) -> list[str]:
         return sorted(f"{path.parent.name}/{path.name}" for path in self._folder.glob("*/obj_*"))

@@ -19,8 +19,8 @@ from gateway.pipeline.guards.api import GROUP, PASS, GuardedCall, Said, Verdict
 log = get_logger("gateway.pipeline.guards")
 FAILURES = 3
 """In a row, after which a guard rests."""
-GUARD_CHAIN_REST_SECONDS = 30.0
-MAX_GUARD_CHAIN_USD = Decimal(1000)
+GUARD_COOLDOWN_SECONDS = 30.0
+MAX_GUARD_COST_USD = Decimal(1000)
 """A guard that says that it cost more is mistaken."""
 Ask = Callable[..., Awaitable[Verdict]]
 
@@ -33,7 +33,7 @@ class RunningGuard:
         self.before: Ask | None = getattr(guard, "before", None)
         self.after: Ask | None = getattr(guard, "after", None)
         self._clock = clock
-        self._cooldown = Cooldown(FAILURES, GUARD_CHAIN_REST_SECONDS)
+        self._cooldown = Cooldown(FAILURES, GUARD_COOLDOWN_SECONDS)
 
     async def asked(self, scope: CallScope, ask: Ask, *about: Any) -> Verdict:
         """What it decides; of one that fails, is late or rests, that all may pass where it is `open`.
@@ -105,7 +105,7 @@ def _checked(verdict: Any) -> Verdict:
     body, cost = verdict.body, verdict.cost
     if body is not None and not isinstance(body, Mapping):
         raise TypeError("the body of a Verdict is a dict")
-    if cost is not None and not (isinstance(cost, Decimal) and cost.is_finite() and 0 <= cost <= MAX_GUARD_CHAIN_USD):
+    if cost is not None and not (isinstance(cost, Decimal) and cost.is_finite() and 0 <= cost <= MAX_GUARD_COST_USD):
         raise TypeError("the cost of a Verdict is a Decimal of USD")
     return verdict
 

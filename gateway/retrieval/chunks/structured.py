@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from gateway.retrieval.chunks.chunk import MAX_CHARS, TARGET_CHARS, Kind, Span, TextChunk, bounded
 
 DECODER = json.JSONDecoder(strict=False)
-STRUCTURED_WHITE = re.compile(r"[ \t\r\n]*")
-STRUCTURED_NEXT = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
-STRUCTURED_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
+JSON_WHITESPACE = re.compile(r"[ \t\r\n]*")
+JSON_COMMA = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
+JSON_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 
 
 class RecordItem(NamedTuple):
@@ -34,7 +34,7 @@ def items_of(text: str, item: RecordItem) -> tuple[list[RecordItem], int | None]
     is_object = text[item.value] == "{"
     if not is_object and text[item.value] != "[":
         return found, None
-    at = STRUCTURED_WHITE.match(text, item.value + 1).end()  # type: ignore[union-attr]
+    at = JSON_WHITESPACE.match(text, item.value + 1).end()  # type: ignore[union-attr]
     while at < item.end and text[at] not in "]}":
         value = value_of_member(text, at) if is_object else at
         if value is None:
@@ -44,10 +44,10 @@ def items_of(text: str, item: RecordItem) -> tuple[list[RecordItem], int | None]
         except (ValueError, RecursionError):
             return found, None
         found.append(RecordItem(at, value, until, not isinstance(decoded, dict | list)))
-        at = STRUCTURED_WHITE.match(text, until).end()  # type: ignore[union-attr]
+        at = JSON_WHITESPACE.match(text, until).end()  # type: ignore[union-attr]
         if at < item.end and text[at] not in ",]}":
             return found, None
-        at = STRUCTURED_NEXT.match(text, at).end()  # type: ignore[union-attr]
+        at = JSON_COMMA.match(text, at).end()  # type: ignore[union-attr]
     return found, at + 1 if at < item.end else None
 
 
@@ -56,7 +56,7 @@ def values_of(text: str, at: int, end: int) -> tuple[list[RecordItem], int]:
     found: list[RecordItem] = []
     after = at
     while True:
-        at = STRUCTURED_NEXT.match(text, at, end).end()  # type: ignore[union-attr]  # it matches anywhere
+        at = JSON_COMMA.match(text, at, end).end()  # type: ignore[union-attr]  # it matches anywhere
         if at >= end or text[at] not in "{[":
             return found, after
         try:
@@ -75,7 +75,7 @@ def value_of_member(text: str, at: int) -> int | None:
         _, end = scanstring(text, at + 1, False)
     except ValueError:
         return None
-    colon = STRUCTURED_COLON.match(text, end)
+    colon = JSON_COLON.match(text, end)
     return colon.end() if colon else None
 
 
@@ -161,7 +161,7 @@ def _broken(text: str, opening: RecordItem, items: list[RecordItem]) -> tuple[li
     for _ in range(MAX_LEVELS):
         if len(items) >= 2 and text[at] == "[":
             break
-        after = STRUCTURED_NEXT.match(text, items[-1].end if items else at + 1).end()  # type: ignore[union-attr]
+        after = JSON_COMMA.match(text, items[-1].end if items else at + 1).end()  # type: ignore[union-attr]
         inner = value_of_member(text, after) if text[at] == "{" else after
         if inner is None or text[inner : inner + 1] not in ("[", "{"):
             break

@@ -86,10 +86,10 @@ SAMPLE_ROWS = 30
 MIN_ROWS = 3
 MIN_EVEN = 0.9
 """Fraction of a table's rows that must have as many cells as the first."""
-TABLES_NUMBERED = re.compile(r"[\s\"|]*[\d.,-]+[\s\"]*(?:[,;|\t→:]|$)")
+NUMBERED_ROW = re.compile(r"[\s\"|]*[\d.,-]+[\s\"]*(?:[,;|\t→:]|$)")
 """A row that begins with a number, as data and listings do: it names no columns."""
-TABLES_QUOTED = re.compile(r'"[^"]*"')
-TABLES_RULE = re.compile(r"[\s|:+=-]+\Z")
+QUOTED_CELL = re.compile(r'"[^"]*"')
+TABLE_RULE = re.compile(r"[\s|:+=-]+\Z")
 """The line between header and rows of a table that is drawn with signs."""
 
 
@@ -99,13 +99,13 @@ def separator_of(text: str, start: int, end: int) -> str | None:
     sample = [m.group().rstrip("\r") for m in islice(LINE.finditer(text, start, end), SAMPLE_ROWS)]
     if len(sample) < MIN_ROWS or len(sample[0]) > HEADER_CHARS:
         return None
-    if TABLES_NUMBERED.match(sample[0]) or STAMP.match(sample[0]) or not any(c.isalpha() for c in sample[0]):
+    if NUMBERED_ROW.match(sample[0]) or STAMP.match(sample[0]) or not any(c.isalpha() for c in sample[0]):
         return None
     for separator in SEPARATORS:
         columns = sample[0].count(separator)
         if columns == 0:
             continue
-        if separator == "|" and sample[0].lstrip().startswith("|") and TABLES_RULE.match(sample[1]):
+        if separator == "|" and sample[0].lstrip().startswith("|") and TABLE_RULE.match(sample[1]):
             return separator if all(row.count("|") >= columns for row in sample[2:5]) else None
         if _is_even(sample, separator):
             return separator
@@ -128,7 +128,7 @@ def rows(text: str, start: int, end: int, separator: str) -> Iterator[TextChunk]
     spans = list(_quoted(text, start, end, separator)) if text.find('"', start, end) >= 0 else []
     spans = spans or [m.span() for m in LINE.finditer(text, start, end)]
     header = text[slice(*spans[0])].strip("\r\n")
-    first = 2 if len(spans) > 1 and TABLES_RULE.match(text[slice(*spans[1])]) else 1
+    first = 2 if len(spans) > 1 and TABLE_RULE.match(text[slice(*spans[1])]) else 1
     yield TextChunk(spans[0][0], spans[first - 1][1])
     for number, (begin, until) in enumerate(spans[first:]):
         if until - begin <= MAX_CHARS:
@@ -174,7 +174,7 @@ def _is_even(sample: Sequence[str], separator: str) -> bool:
     names = _cells(sample[0], separator)
     if separator == ",":
         named = sum(bool(name) and len(name) <= 40 and not name.endswith((":", "{", "(", ".")) for name in names)
-        spaced = sum(", " in TABLES_QUOTED.sub("", row) for row in sample)
+        spaced = sum(", " in QUOTED_CELL.sub("", row) for row in sample)
         return named == len(names) and (spaced < len(sample) / 2 or len(names) > 3)
     return sum(bool(name) for name in names) >= 2
 

@@ -23,7 +23,7 @@ MAX_MINILM_TOKENS = 256
 """Longest input in the model's training; the rest of a longer text is ignored."""
 MAX_CHARS = 8 * MAX_MINILM_TOKENS
 TOKENS_AT_ONCE = 512
-MINILM_CHARS_AT_ONCE = 1600
+MINILM_BATCH_CHARS = 1600
 """Work that a deadline cannot interrupt: about a tenth of a second on one core."""
 MAX_THREADS = 4
 
@@ -38,7 +38,7 @@ class MiniLM:
     """The model in a thread of its own."""
 
     name = NAME
-    at_once = MINILM_CHARS_AT_ONCE
+    at_once = MINILM_BATCH_CHARS
 
     def __init__(self) -> None:
         """Raises EmbeddingFault: a package is not installed."""

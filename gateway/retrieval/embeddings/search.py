@@ -34,7 +34,7 @@ MAX_WANTED = 256
 """Vectors that one request asks of the model at most: each costs time or money."""
 MAX_LATER = 2000
 """Further passages whose vectors are used if they are cached; missing ones may be made in the background."""
-SEARCH_BEST = 64
+MAX_SEARCH_RESULTS = 64
 """Passages with the best lexical scores whose vectors are asked for first, with their neighbours."""
 LONGEST, QUERY_CHARS = 2000, 1000
 """Characters of a passage and of a query that are embedded; models read 256 to 8,192 tokens."""
@@ -66,7 +66,7 @@ def wanted(sources: Sequence[SearchedSource], found: Sequence[Sequence[RankedPas
     """Passages of prose and chat: the lexically best with their neighbours, then the others, latest first."""
     places = list(_prose(sources, found))
     at = {(s, n): i for i, (s, n) in enumerate(places)}
-    best = sorted(range(len(places)), key=lambda i: (-found[places[i][0]][places[i][1]].score, i))[:SEARCH_BEST]
+    best = sorted(range(len(places)), key=lambda i: (-found[places[i][0]][places[i][1]].score, i))[:MAX_SEARCH_RESULTS]
     order: dict[int, None] = {}
     for i in best:
         if found[places[i][0]][places[i][1]].score > 0:
@@ -168,9 +168,9 @@ def ranks(scores: Sequence[float]) -> list[int]:
 
 
 log = get_logger("gateway.retrieval.embeddings")
-MAX_SEARCH_AT_ONCE = 128
+MAX_EMBEDDING_BATCH = 128
 """Texts in one call of the model."""
-MAX_SEARCH_TOKENS = 10**9
+MAX_EMBEDDING_TOKENS = 10**9
 """Tokens above which a reported usage is taken for an error."""
 FAULT = "embedder_failed"
 LATE = "embedder_late"
@@ -188,7 +188,7 @@ def portions(texts: Sequence[WantedVector], chars: int) -> Iterator[list[WantedV
     portion: list[WantedVector] = []
     size = 0
     for each in texts:
-        if portion and (size + len(each.text) > chars or len(portion) >= MAX_SEARCH_AT_ONCE):
+        if portion and (size + len(each.text) > chars or len(portion) >= MAX_EMBEDDING_BATCH):
             yield portion
             portion, size = [], 0
         portion.append(each)
@@ -274,7 +274,7 @@ class VectorSearch:
             return
         usage = found.usage if found else None
         prompt = usage.get("prompt_tokens") if usage else None
-        if usage is not None and type(prompt) is int and 0 <= prompt <= MAX_SEARCH_TOKENS:
+        if usage is not None and type(prompt) is int and 0 <= prompt <= MAX_EMBEDDING_TOKENS:
             self.scope.calls.append(_call(tariff, {**usage, "completion_tokens": 0}, False))
             return
         counted = await asyncio.to_thread(tariff.count, texts) if texts else 0

@@ -27,7 +27,7 @@ from gateway.retrieval.terms import TermLexicon
 
 LINE = "line"
 """The kind of lines and of rows (`retrieval.named_places`)."""
-MAX_READ_PLACED = 12
+MAX_PLACED_REGIONS = 12
 """Regions of one document that are read since the question names their places."""
 MAX_OF_NAME = 2
 """Regions of a sheet or file that is named without a line or page: its first ones."""
@@ -68,7 +68,7 @@ def unpacked_places(data: bytes) -> list[RegionPlace]:
 
 
 def regions_named(named: NamedPlaces, places: Sequence[RegionPlace]) -> list[int]:
-    """The numbers of these regions, `MAX_READ_PLACED` at most. `places`: of all regions of a document, in order."""
+    """The numbers of these regions, `MAX_PLACED_REGIONS` at most. `places`: of all regions of a document, in order."""
     known = {place: _at(place) for place in {each.place for each in places}}
     files = {name for name in {each.file for each in known.values()} if name and is_named("file", name, named)}
     sheets = {name for name in {each.sheet for each in known.values()} if name and is_named("sheet", name, named)}
@@ -88,7 +88,7 @@ def regions_named(named: NamedPlaces, places: Sequence[RegionPlace]) -> list[int
         ):
             first_ones[last.file, last.sheet] += 1
             found.append(region.number)
-            if len(found) == MAX_READ_PLACED:
+            if len(found) == MAX_PLACED_REGIONS:
                 break
     return found
 

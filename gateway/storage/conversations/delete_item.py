@@ -34,7 +34,7 @@ from gateway.storage.turns.steps import NO_CALL, text_of_step
 BATCH = 500
 CONVERSATIONS, MESSAGES, STEPS = schema.conversations, schema.messages, schema.reasoning_events
 WITHOUT_DERIVED = dict.fromkeys(("path_digest", "said_digest", "plain", "rendered", "standing", "tokens"))
-DELETE_ITEM_ENVELOPE = (
+ITEM_ENVELOPE_FIELDS = (
     "id",
     "object",
     "created",
@@ -197,7 +197,7 @@ def _delete_from_completion(connection: sa.Connection, stored: Any, *, removed: 
     body = connection.execute(query).scalar() if stored.choice is not None else None
     if body is None:
         return
-    envelope = {name: value for name, value in jsons.loads_stored(body).items() if name in DELETE_ITEM_ENVELOPE}
+    envelope = {name: value for name, value in jsons.loads_stored(body).items() if name in ITEM_ENVELOPE_FIELDS}
     choices = []
     for choice in envelope.get("choices", ()):
         if choice.get("index") != stored.choice:

@@ -231,7 +231,7 @@ def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> 
 
 
 PAGE = 500
-TRANSFERS_PIECES = 50
+TRANSFER_BATCH_PIECES = 50
 """Of a large document's text, that are sent at once: 400,000 characters."""
 Json = dict[str, Any]
 
@@ -473,8 +473,8 @@ def _attachments(found: Sequence[Any]) -> Iterator[bytes]:
         del about["document"]
         document = {name: value for name, value in jsons.loads(row.body).items() if name != "content"}
         yield before + jsons.dumps(about)[:-1] + b',"document":' + jsons.dumps(document)[:-1] + b',"content":"'
-        for start in range(0, len(row.text), TRANSFERS_PIECES):
-            yield jsons.dumps("".join(row.text[start : start + TRANSFERS_PIECES]))[1:-1]
+        for start in range(0, len(row.text), TRANSFER_BATCH_PIECES):
+            yield jsons.dumps("".join(row.text[start : start + TRANSFER_BATCH_PIECES]))[1:-1]
         yield b'"}}'
     yield b"]"
 

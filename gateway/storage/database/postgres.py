@@ -35,7 +35,7 @@ OUTAGES = ("08", "25006", "28", "3D", "53", "55", "57", "42P01", "42703")
 """Connection; a standby that only reads; no access; no such database; resources; lock; shutdown or time over; and a
 schema that this version's tables or columns are not in yet."""
 READS_ONLY = "25006"
-POSTGRES_REFUSES_WRITES = (READS_ONLY, "42501", "53100", "58030")
+WRITE_REFUSED_STATES = (READS_ONLY, "42501", "53100", "58030")
 """Of a transaction that writes: a server or a role that only reads; no right to write; its disk is full, or fails."""
 LOST = ("08", "57P")
 """The connection is gone, and with it all that was not committed."""
@@ -233,7 +233,7 @@ def judge(error: Exception, phase: TransactionPhase, *, write: bool) -> tuple[bo
     uncertain = write and phase.committing and not (state and not lost and not state.startswith("57"))
     if uncertain:
         return False, CommitUnknown("The storage was lost while a turn was being committed.")
-    if write and state.startswith(POSTGRES_REFUSES_WRITES):
+    if write and state.startswith(WRITE_REFUSED_STATES):
         return False, StorageReadOnly()
     again = phase.connected and (lost or state.startswith(ROLLED_BACK) or state == STALE_PLAN)
     if isinstance(error, DBAPIError) and state and not lost and not state.startswith((*ROLLED_BACK, *OUTAGES)):

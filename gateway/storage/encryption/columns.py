@@ -31,8 +31,8 @@ OF_ROW, OF_COLUMN = "r", "c"
 NONCE, TAG = 12, 16
 SEALED_MORE = HEAD + NONCE + TAG
 """Bytes that a sealed value of the cache's has more than the value."""
-COLUMNS_DIGEST_CHARS = 40
-COLUMNS_CACHED = "cache"
+COLUMN_DIGEST_CHARS = 40
+CACHE_PURPOSE = "cache"
 
 
 class KeyVault:
@@ -85,7 +85,7 @@ class KeyVault:
         if self.current is None:
             return value
         nonce = os.urandom(NONCE)
-        sealed: bytes = self._cipher(self.current, COLUMNS_CACHED).encrypt(nonce, value, name.encode("utf-8"))
+        sealed: bytes = self._cipher(self.current, CACHE_PURPOSE).encrypt(nonce, value, name.encode("utf-8"))
         return self.head.encode("ascii") + nonce + sealed
 
     def open_bytes(self, value: bytes, name: str) -> bytes | None:
@@ -97,7 +97,7 @@ class KeyVault:
             return None
         try:
             nonce, sealed = value[HEAD : HEAD + NONCE], value[HEAD + NONCE :]
-            opened: bytes = self._cipher(key, COLUMNS_CACHED).decrypt(nonce, sealed, name.encode("utf-8"))
+            opened: bytes = self._cipher(key, CACHE_PURPOSE).decrypt(nonce, sealed, name.encode("utf-8"))
         except Exception:  # noqa: BLE001 - whatever is wrong with it, it is made anew
             return None
         return opened
@@ -114,7 +114,7 @@ class KeyVault:
     def _digest(self, name: str, text: str, tenant: str) -> str:
         key = derived(self._keys[name], "words")
         found = hmac.digest(key, f"{tenant}\0{text}".encode("utf-8", "surrogatepass"), "sha256").hex()
-        return f"{PREFIX}{name}{found[:COLUMNS_DIGEST_CHARS]}{' ' * text.count(' ')}"
+        return f"{PREFIX}{name}{found[:COLUMN_DIGEST_CHARS]}{' ' * text.count(' ')}"
 
     def _cipher(self, name: str, column: str) -> Any:
         cipher = self._ciphers.get((name, column))

@@ -30,7 +30,7 @@ from gateway.storage.rows import utc
 
 THINGS = schema.things
 ALIASES = schema.thing_aliases
-ENTITY_ROWS_USER = "user_"
+USER_SCOPE_PREFIX = "user_"
 """How places of users begin; all others are conversations."""
 BATCH = 500
 INSERT_THINGS = RowInsert(THINGS, "ON CONFLICT DO NOTHING")
@@ -96,7 +96,7 @@ def thing_row(tenant: str, place: str, thing: MemoryEntity) -> dict[str, Any]:
         "id": thing.memory_id,
         "tenant": tenant,
         "place": place,
-        "conversation_id": None if place.startswith(ENTITY_ROWS_USER) else place,
+        "conversation_id": None if place.startswith(USER_SCOPE_PREFIX) else place,
         "type": thing.type,
         "thing_id": thing.thing_id,
         "name": thing.name,

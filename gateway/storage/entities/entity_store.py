@@ -36,7 +36,7 @@ THINGS, ALIASES = schema.things, schema.thing_aliases
 OF_EACH = MAX_RECALLED + 1
 """Things that one run of words leads to in each place at most: one more than are shown, so that what many things are
 called is told from what few are."""
-MAX_ENTITY_STORE_FOUND = 4 * MAX_RECALLED
+MAX_FOUND_ENTITIES = 4 * MAX_RECALLED
 """Things that are read for one question: those that the longest of its runs lead to."""
 
 
@@ -47,7 +47,7 @@ def find_things(
     phrases: SearchPhrases,
     now: datetime,
     of_each: int = OF_EACH,
-    most: int = MAX_ENTITY_STORE_FOUND,
+    most: int = MAX_FOUND_ENTITIES,
 ) -> tuple[MemoryEntity, ...]:
     """The things that the phrases lead to: of each the latest `of_each`; `most` in all, those first that a whole alias
     leads to, by its words, then those of which most words were sought.

@@ -30,7 +30,7 @@ from gateway.storage.rows import body_of
 MESSAGES = schema.messages
 STEPS = schema.reasoning_events
 Condition = sa.ColumnElement[bool]
-LOCATE_BODY = SealedText("messages.body", source=MESSAGES.c.id)
+MESSAGE_BODY = SealedText("messages.body", source=MESSAGES.c.id)
 """Of a message, wherever it stands."""
 
 
@@ -64,7 +64,7 @@ def body_of_message() -> sa.Label[str]:
     of_it = (STEPS.c.conversation_id == MESSAGES.c.conversation_id, STEPS.c.message_id == MESSAGES.c.id)
     result = sa.select(STEPS.c.result).where(*of_it).scalar_subquery()
     found = sa.case((MESSAGES.c.body != "", MESSAGES.c.body), else_=result)
-    return sa.type_coerce(found, LOCATE_BODY).label("body")
+    return sa.type_coerce(found, MESSAGE_BODY).label("body")
 
 
 def whole_messages() -> sa.Select[Any]:
@@ -190,7 +190,7 @@ CHAIN_COLUMNS = (
 )
 AT_ONCE = 200
 """Digests that one query looks up."""
-LOCATE_LIKELY = 8
+LOCATE_RECENT_MESSAGES = 8
 """Messages from the end that are tried first: a resend mostly differs near its end."""
 CHUNK = 200
 """Rows that one query reads upwards."""
@@ -242,9 +242,9 @@ class _PathSearch:
         """By what was said in it; then as far as the chain goes on from there."""
         lookup = self._lookup
         said = [i for i in range(len(lookup.digests)) if lookup.said(i) and not is_continued(lookup.bodies, i)]
-        found = self._deepest([(lookup.digests[i].said, i) for i in said[-LOCATE_LIKELY:]])
+        found = self._deepest([(lookup.digests[i].said, i) for i in said[-LOCATE_RECENT_MESSAGES:]])
         if found is None:
-            found = self._halving(said[:-LOCATE_LIKELY])
+            found = self._halving(said[:-LOCATE_RECENT_MESSAGES])
         if found is None:
             return self._onwards(NOWHERE)
         return self._onwards(self._verified(found))
@@ -262,7 +262,7 @@ class _PathSearch:
         if head_id is None:
             return None
         for end in self._choices(head_id):
-            for last in reversed(answers[-LOCATE_LIKELY:]):
+            for last in reversed(answers[-LOCATE_RECENT_MESSAGES:]):
                 if _is_run(self._upwards(end), bodies, last):
                     return self._onwards(self._point(end, last + 1))
         return None

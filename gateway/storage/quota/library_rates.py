@@ -223,7 +223,7 @@ class ValkeySlots:
 
 T = TypeVar("T")
 MINUTE = 60
-LIBRARY_RATES_ANY = 2**52
+UNBOUNDED_RATE = 2**52
 """More than any limit, and exact as a number of Lua's."""
 PAUSE_SECONDS = 2.0
 """For which nobody waits for a server that has not answered."""
@@ -251,7 +251,7 @@ class LibraryRates:
             began = time.time() + window.current_seconds - 2 * MINUTE
             if since < began - 1 or window.current + amount < 0:
                 return
-        await self._asked(self._windows.acquire_sliding_window_entry(key, LIBRARY_RATES_ANY, MINUTE, amount))
+        await self._asked(self._windows.acquire_sliding_window_entry(key, UNBOUNDED_RATE, MINUTE, amount))
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
         """Whether the request is one of at most `limit` (`ports.RateStore`)."""

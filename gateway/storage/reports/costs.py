@@ -25,7 +25,7 @@ from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, WHO, add_sums
 
 LEDGER = schema.ledger
 DAYS = schema.usage_days
-COSTS_COUNTS = frozenset(
+COUNT_COLUMNS = frozenset(
     (
         *("requests", "partial", "failed", "priced", "unpriced", "planning_unpriced", "estimated"),
         *("metered", "held_out_requests", "economised_requests"),
@@ -33,7 +33,7 @@ COSTS_COUNTS = frozenset(
 )
 """Figures that grow by one or a few a request: their sums stay within 64 bits."""
 HALF = 32
-COSTS_LOW = (1 << HALF) - 1
+LOW_HALF_MASK = (1 << HALF) - 1
 Expression = sa.ColumnElement[Any]
 
 
@@ -74,9 +74,9 @@ def summed(dialect: sa.Dialect, figures: Mapping[str, Expression]) -> list[sa.La
     found = []
     for name in (name for name in SUM_NAMES if name in figures):
         figure = figures[name]
-        if dialect.name == "sqlite" and name not in COSTS_COUNTS:
+        if dialect.name == "sqlite" and name not in COUNT_COLUMNS:
             found.append(sa.func.sum(figure.op(">>")(sa.literal_column(str(HALF)))).label(f"{name}_high"))
-            found.append(sa.func.sum(figure.op("&")(sa.literal_column(str(COSTS_LOW)))).label(f"{name}_low"))
+            found.append(sa.func.sum(figure.op("&")(sa.literal_column(str(LOW_HALF_MASK)))).label(f"{name}_low"))
         else:
             found.append(sa.func.sum(figure).label(name))
     return found
@@ -142,7 +142,7 @@ CONVERSATIONS = schema.conversations
 IN_LEDGER_ALONE = frozenset(("hour", "minute", "conversation"))
 STRETCH = timedelta(days=31)
 """Of the ledger that one transaction adds up: no statement takes endless."""
-COSTS_MANY = 2000
+LARGE_REPORT_ROWS = 2000
 """Rows that are put in order in a thread: streams run meanwhile."""
 Period = tuple[datetime | None, datetime | None]
 Found = tuple[tuple[str | None, ...], dict[str, int]]
@@ -162,7 +162,7 @@ class CostReports:
             found = await self._transactions.run(partial(_by_days, query))
         else:
             found = await self._by_stretches(query)
-        rows_in_order = await offload_if(len(found) > COSTS_MANY, lambda: in_order(joined(found), query.by))
+        rows_in_order = await offload_if(len(found) > LARGE_REPORT_ROWS, lambda: in_order(joined(found), query.by))
         return CostReport(rows_in_order, missing, query.by)
 
     async def dearest_conversations(

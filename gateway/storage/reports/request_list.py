@@ -55,7 +55,7 @@ PLACE = (TABLE.c.created_at, TABLE.c.request_id)
 KEPT_OUT = ("response_metadata", "failure")
 COLUMNS = [column for column in TABLE.columns if column.name not in KEPT_OUT]
 COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
-MAX_REQUEST_LIST_AT_ONCE = 500
+REQUEST_IDS_PER_QUERY = 500
 """Requests that are asked for by their ids in one query."""
 
 
@@ -86,8 +86,8 @@ def read_arrivals(connection: sa.Connection, part: ListPart[RequestChoice]) -> l
 def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[RequestLine]:
     """These requests, in the order in which they arrived."""
     found: list[RequestLine] = []
-    for first in range(0, len(request_ids), MAX_REQUEST_LIST_AT_ONCE):
-        named = TABLE.c.request_id.in_(request_ids[first : first + MAX_REQUEST_LIST_AT_ONCE])
+    for first in range(0, len(request_ids), REQUEST_IDS_PER_QUERY):
+        named = TABLE.c.request_id.in_(request_ids[first : first + REQUEST_IDS_PER_QUERY])
         found += [line_of(row) for row in connection.execute(sa.select(*COLUMNS).where(named))]
     return sorted(found, key=lambda line: (line.created_at, line.id))
 
@@ -96,8 +96,8 @@ def read_metadata(connection: sa.Connection, request_ids: Sequence[str]) -> list
     """The `response_metadata` of these requests, in their order; {} where there is none that can be read."""
     found: dict[str, dict[str, Any]] = {}
     columns = (TABLE.c.request_id, TABLE.c.response_metadata)
-    for first in range(0, len(request_ids), MAX_REQUEST_LIST_AT_ONCE):
-        named = TABLE.c.request_id.in_(request_ids[first : first + MAX_REQUEST_LIST_AT_ONCE])
+    for first in range(0, len(request_ids), REQUEST_IDS_PER_QUERY):
+        named = TABLE.c.request_id.in_(request_ids[first : first + REQUEST_IDS_PER_QUERY])
         for row in connection.execute(sa.select(*columns).where(named)):
             found[row.request_id] = rows.figures_of(row.response_metadata)
     return [found.get(each, {}) for each in request_ids]
@@ -178,15 +178,24 @@ def line_of(row: Any) -> RequestLine:
 
 
 SESSIONS = schema.sessions
-REQUEST_LIST_SHOWN = ("id", "tenant", "question", "end_user", "model", "created_at", "updated_at", *OF_A_CONVERSATION)
-REQUEST_LIST_WHOLE_ID = len(new_id("conv_"))
+CONVERSATION_LIST_COLUMNS = (
+    "id",
+    "tenant",
+    "question",
+    "end_user",
+    "model",
+    "created_at",
+    "updated_at",
+    *OF_A_CONVERSATION,
+)
+CONVERSATION_ID_CHARS = len(new_id("conv_"))
 
 
 def list_conversations(connection: sa.Connection, part: ListPart[ConversationChoice]) -> ListPage[ConversationLine]:
     """A part of the list, in the order of the latest activity; `since` and `until` are of that."""
     place = (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
     where = [*_conversations_chosen(connection, part.having), *in_part(place, part)]
-    query = sa.select(*(CONVERSATIONS.c[name] for name in REQUEST_LIST_SHOWN)).where(*where)
+    query = sa.select(*(CONVERSATIONS.c[name] for name in CONVERSATION_LIST_COLUMNS)).where(*where)
     found = connection.execute(query.order_by(*read_order(place, part)).limit(part.limit + 1)).all()
     sessions = _sessions(connection, [row.id for row in found])
     lines = [_line(row, tuple(sessions.get(row.id, ()))) for row in found]
@@ -196,7 +205,7 @@ def list_conversations(connection: sa.Connection, part: ListPart[ConversationCho
 def read_conversation(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationLine | None:
     """One conversation as the list has it; None if there is none of that id, or it is not this tenant's (None: of any
     tenant)."""
-    query = sa.select(*(CONVERSATIONS.c[name] for name in REQUEST_LIST_SHOWN)).where(
+    query = sa.select(*(CONVERSATIONS.c[name] for name in CONVERSATION_LIST_COLUMNS)).where(
         CONVERSATIONS.c.id == conversation_id
     )
     row = connection.execute(query).first()
@@ -208,7 +217,7 @@ def read_conversation(connection: sa.Connection, tenant: str | None, conversatio
 def _conversations_chosen(connection: sa.Connection, choice: ConversationChoice) -> Iterable[sa.ColumnElement[bool]]:
     named = (("tenant", choice.tenant), ("end_user", choice.user), ("model", choice.model))
     yield from (CONVERSATIONS.c[name] == storable(value) for name, value in named if value is not None)
-    if choice.id and len(choice.id) >= REQUEST_LIST_WHOLE_ID:
+    if choice.id and len(choice.id) >= CONVERSATION_ID_CHARS:
         yield CONVERSATIONS.c.id == storable(choice.id)
     elif choice.id:
         yield sa.func.substr(CONVERSATIONS.c.id, 1, len(choice.id)) == storable(choice.id)

@@ -8,7 +8,7 @@ from gateway.storage.stored_keys import storable
 
 LENGTH = 200
 """Characters that are kept of it."""
-QUESTIONS_NONE: dict[str, str | None] = {"question": None, "question_folded": None}
+NO_QUESTION: dict[str, str | None] = {"question": None, "question_folded": None}
 FORGOTTEN: dict[str, str | None] = {"question": "", "question_folded": ""}
 """Of a conversation whose question was deleted: nothing takes its place."""
 
@@ -19,7 +19,7 @@ def question_columns(bodies: Iterable[Mapping[str, Any]]) -> dict[str, str | Non
     for body in bodies:
         if body.get("role") == "user" and (text := _begins(body.get("content"))):
             return {"question": text, "question_folded": folded(text)[:LENGTH]}
-    return QUESTIONS_NONE
+    return NO_QUESTION
 
 
 def folded(text: str) -> str:

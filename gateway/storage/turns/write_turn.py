@@ -53,7 +53,7 @@ NOTHING_MORE = {
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)
 UPDATE_CONVERSATION = RowUpdate(schema.conversations)
-WRITE_TURN_LOCKED = RowRead(
+CONVERSATION_FOR_UPDATE = RowRead(
     schema.conversations,
     "head_id",
     "attachments",
@@ -91,14 +91,14 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
 
 def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tuple[str, ...]:
     """What `write_turns` returns of a turn that is recorded already: no cache groups while its conversation exists."""
-    if WRITE_TURN_LOCKED(connection, turn.conversation_id) is not None:
+    if CONVERSATION_FOR_UPDATE(connection, turn.conversation_id) is not None:
         return ()
     return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
 
 
 def _without_turn(connection: sa.Connection, entry: LedgerEntry, bill: Row) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
-    row = WRITE_TURN_LOCKED(connection, bill["conversation_id"])
+    row = CONVERSATION_FOR_UPDATE(connection, bill["conversation_id"])
     if row is None:
         anonymise_bills(connection, schema.ledger.c.request_id == bill["request_id"])
         return
@@ -110,7 +110,7 @@ def _without_turn(connection: sa.Connection, entry: LedgerEntry, bill: Row) -> N
 def _write_turn(
     connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, bill: Row, now: datetime
 ) -> tuple[str, ...]:
-    row = WRITE_TURN_LOCKED(connection, turn.conversation_id)
+    row = CONVERSATION_FOR_UPDATE(connection, turn.conversation_id)
     if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
         delete_unheld(connection, entry.tenant, [each.metadata[LARGE] for each in turn.attachments if each.is_excerpt])

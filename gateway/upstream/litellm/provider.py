@@ -44,7 +44,7 @@ ASIDE = re.compile(
 NAMED = re.compile(r"parameters: \['(\w+)'")
 SECRET = re.compile(r"key|secret|token|credential|password")
 MAX_MESSAGE_CHARS = 1000
-PROVIDER_TYPES = {
+ERROR_TYPES_BY_STATUS = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
@@ -80,7 +80,7 @@ def said(
     kind = (
         "rate_limit_error"
         if status == 429
-        else PROVIDER_TYPES.get(status, "server_error" if status >= 500 else PROVIDER_TYPES[400])
+        else ERROR_TYPES_BY_STATUS.get(status, "server_error" if status >= 500 else ERROR_TYPES_BY_STATUS[400])
     )
     body = {"error": {"message": text, "type": kind, "param": None, "code": code}}
     return refusal(status, jsons.dumps(body), headers, deployment)
@@ -107,7 +107,7 @@ def _kept(fault: GatewayError, wire: GatewayTransport, deployment: ModelDeployme
         return fault
     code = next((error[k] for k in ("status", "type", "code") if isinstance(error.get(k), str)), None)
     message = str(error.get("message") or fault.message)
-    kind = "rate_limit_error" if fault.status == 429 else PROVIDER_TYPES.get(fault.status, "upstream_error")
+    kind = "rate_limit_error" if fault.status == 429 else ERROR_TYPES_BY_STATUS.get(fault.status, "upstream_error")
     wrapped = {"message": message, "type": kind, "param": None, "code": code, "upstream": original}
     return UpstreamRefused(fault.status, {"error": wrapped}, fault.headers, message)
 
@@ -187,7 +187,7 @@ NOT_A_CLIENTS = re.compile(
     r"gcs|s3|oci|sap|watsonx|ssl|session|router|logger|guardrails?|hf|prompt|cost|retries|timeout|version|id)(_|$)|^_"
 )
 """Words in the names of litellm's settings, which are the operator's alone."""
-PROVIDER_NO_KEY = "no-key"
+PLACEHOLDER_API_KEY = "no-key"
 """Given where there is no key: litellm would take one out of the environment."""
 MARKED_ENDS = ("gemini", "vertex_ai_beta")
 """Providers whose streams litellm ends cleanly even if they broke off: `GatewayTransport` looks for their end."""
@@ -262,7 +262,9 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     if extra and deployment.route.startswith(BODY_IS_MERGED):
         extra = {"extra_body": extra}
     keyed = (
-        {"api_key": deployment.api_key or PROVIDER_NO_KEY} if deployment.api_key or not deployment.operator_key else {}
+        {"api_key": deployment.api_key or PLACEHOLDER_API_KEY}
+        if deployment.api_key or not deployment.operator_key
+        else {}
     )
     addressed = {"api_base": deployment.api_base} if deployment.api_base else {}
     headed = {"extra_headers": dict(deployment.headers)} if deployment.headers else {}

@@ -64,8 +64,8 @@ RELAYED_STARTS = (b"x-", b"op", b"re", b"an")
 """How the names of headers begin that may go back to the client; most answers have many others."""
 DONE = b"[DONE]"
 CLOSED = "The upstream closed the stream before the answer was finished."
-ANSWERS_BLANKS = BYTE_ORDER_MARK + b" \t\r\n"
-ANSWERS_EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+LEADING_BLANKS = BYTE_ORDER_MARK + b" \t\r\n"
+SSE_FIELD_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
 """How the first line of a stream begins."""
 DELIVERED = ("delta", "logprobs")
 """What a record of a stream has of a choice beside its end."""
@@ -141,7 +141,7 @@ async def read_all(
         if size > most:
             raise UpstreamAnswerTooLong(f"The upstream's answer exceeds {most} bytes.")
         if within is None and not piece.isspace():
-            if due is not None and until_events and piece.lstrip(ANSWERS_BLANKS).startswith(ANSWERS_EVENTS):
+            if due is not None and until_events and piece.lstrip(LEADING_BLANKS).startswith(SSE_FIELD_PREFIXES):
                 break
             due = None
     return pieces[1] if len(pieces) == 2 and not begun else b"".join(pieces)
@@ -315,7 +315,7 @@ class HttpChunkStream:
             with translated(begun=True, origin=self._origin):
                 while not self.done and (piece := await self._source.read(self._patience.seconds)) is not END:
                     if not self._is_stream:
-                        said = piece.lstrip(ANSWERS_BLANKS)
+                        said = piece.lstrip(LEADING_BLANKS)
                         self._is_stream = bool(said)
                         if said.startswith(b"{"):
                             seconds, most = whole_within(self._deployment), self._deployment.max_answer_bytes
@@ -507,7 +507,7 @@ class HttpUpstream:
                 raw = await read_body(connection, deployment, source=source)
                 value = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError as error:
-            if not raw.lstrip(ANSWERS_BLANKS).startswith(ANSWERS_EVENTS):
+            if not raw.lstrip(LEADING_BLANKS).startswith(SSE_FIELD_PREFIXES):
                 raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
             stream = reader(connection, deployment, body)
             stream.replay(raw, source)

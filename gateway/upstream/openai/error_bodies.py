@@ -237,7 +237,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_SIGNS = 20
 """Comments of one piece that are kept."""
 LINE_END = re.compile(rb"\r\n|\n|\r")
-ERROR_BODIES_BETWEEN = b"\n\ndata: "
+SSE_DATA_SEPARATOR = b"\n\ndata: "
 
 
 class ErrorData(bytes):
@@ -275,7 +275,7 @@ class EventParser:
             and piece[-2:] == b"\n\n"
         ):
             # Whole events of one line each, as nearly every provider sends them.
-            whole = piece[6:-2].split(ERROR_BODIES_BETWEEN)
+            whole = piece[6:-2].split(SSE_DATA_SEPARATOR)
             if piece.count(b"\n") == 2 * len(whole) and b"\r" not in piece:
                 self._after_cr = self._first = False
                 self._event_bytes = 0

@@ -30,7 +30,7 @@ LEGACY = "function_call"
 LEGACY_PLACE = 0
 THINKING, THOUGHTS = "thinking", "reasoning_content"
 """The type of a part, and its field, in which Mistral's models think; and the field that holds all others' thoughts."""
-MENDING_TEXT = {"type", "text"}
+TEXT_PART_FIELDS = {"type", "text"}
 """The fields of a part that is a text and nothing else."""
 
 
@@ -318,7 +318,7 @@ def _mend_words(said: Json) -> None:
     if not isinstance(content, list):
         said["content"] = written(content)
     elif all(
-        isinstance(part, dict) and part.keys() == MENDING_TEXT and isinstance(part["text"], str) for part in content
+        isinstance(part, dict) and part.keys() == TEXT_PART_FIELDS and isinstance(part["text"], str) for part in content
     ):
         said["content"] = "".join(part["text"] for part in content)
 

@@ -147,15 +147,15 @@ def window_of_show(body: Any) -> int | None:
 
 SILENT = ("https://api.openai.com/v1",)
 """Upstreams whose lists are known to tell neither windows nor prices."""
-MODEL_INFO_PATIENCE = 2.0
+MODEL_INFO_WAIT_SECONDS = 2.0
 """Seconds that a request waits for what its upstream tells."""
 LOOK_SECONDS = 15.0
 """Seconds after which an upstream has told nothing."""
-MODEL_INFO_KEPT_SECONDS = 3600.0
+MODEL_INFO_TTL_SECONDS = 3600.0
 UNCERTAIN_SECONDS = 60.0
 """Until the next look where there was no answer, or the model is not loaded yet."""
 MAX_BYTES = 16 * 2**20
-MODEL_INFO_LARGE = 2**18
+MODEL_INFO_LARGE_BYTES = 2**18
 MAX_MODELS = 5000
 MAX_KEPT = 1000
 OLLAMA, LLAMA_CPP, LM_STUDIO = "library", "llamacpp", "organization_owner"
@@ -246,7 +246,7 @@ class DiscoveredModels:
         key = _key(deployment), deployment.provider_model
         told = self._told.get(key) or self._told.put(key, _DiscoveredModel())
         told.description = replace(told.description, window=window, certain=True)
-        told.until = self._clock.monotonic() + MODEL_INFO_KEPT_SECONDS
+        told.until = self._clock.monotonic() + MODEL_INFO_TTL_SECONDS
         self._keep(deployment, told.description)
 
     def _window(self, deployment: ModelDeployment, key: Key) -> tuple[int | None, datetime | None]:
@@ -260,12 +260,12 @@ class DiscoveredModels:
         key, now = _key(deployment), self._clock.now()
         lasts = told.certain and not told.prices
         if lasts or self._window(deployment, key)[0] != told.window:
-            until = now + timedelta(seconds=MODEL_INFO_KEPT_SECONDS if lasts else 0)
+            until = now + timedelta(seconds=MODEL_INFO_TTL_SECONDS if lasts else 0)
             self._kept.keep_window(deployment.provider_model, repr(key), told.window, until)
 
     async def ask(self, deployment: ModelDeployment) -> None:
         """Asks the upstream of a model if it is time to; requests at once wait for one answer, each at most
-        `MODEL_INFO_PATIENCE` seconds from the beginning of the look. It never fails."""
+        `MODEL_INFO_WAIT_SECONDS` seconds from the beginning of the look. It never fails."""
         if not _tells(deployment):
             return
         key = _key(deployment), deployment.provider_model
@@ -276,7 +276,7 @@ class DiscoveredModels:
             return
         if told.task is None and now >= told.until:
             told.since, told.task = now, self._tasks.start(self._look(deployment, told))
-        left = MODEL_INFO_PATIENCE - (now - told.since)
+        left = MODEL_INFO_WAIT_SECONDS - (now - told.since)
         if told.task is not None and told.description is NOTHING and window is None and left > 0:
             await asyncio.wait({told.task}, timeout=left)
 
@@ -294,7 +294,7 @@ class DiscoveredModels:
         finally:
             told.task = None
             usable = bool(found.window or found.prices)
-            lasts = MODEL_INFO_KEPT_SECONDS if usable and found.certain else UNCERTAIN_SECONDS
+            lasts = MODEL_INFO_TTL_SECONDS if usable and found.certain else UNCERTAIN_SECONDS
             told.until = self._clock.monotonic() + lasts
         if usable and found != told.description:
             log.info("model_told", model=deployment.model, context_window=found.window, priced=bool(found.prices))
@@ -339,7 +339,7 @@ class DiscoveredModels:
         if digest not in self._tables:
             used = {id(each.table) for each in self._listings.values()}
             self._tables = {name: table for name, table in self._tables.items() if id(table) in used}
-            self._tables[digest] = await offload_if(len(raw) > MODEL_INFO_LARGE, _table, raw)
+            self._tables[digest] = await offload_if(len(raw) > MODEL_INFO_LARGE_BYTES, _table, raw)
         return self._tables[digest]
 
     async def _json(self, deployment: ModelDeployment, path: str, body: Any = None) -> Any:

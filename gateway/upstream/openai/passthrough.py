@@ -26,7 +26,7 @@ from gateway.upstream.http.connection import END, UpstreamConnection, translated
 from gateway.upstream.openai.error_bodies import MAX_ERROR_BYTES, check_refusal, without_insane_waits
 
 CHUNKED = (b"transfer-encoding", b"chunked")
-PASSTHROUGH_BODILESS = ("GET", "HEAD", "OPTIONS", "DELETE")
+BODILESS_METHODS = ("GET", "HEAD", "OPTIONS", "DELETE")
 Sending = asyncio.Task[None] | None
 
 
@@ -170,7 +170,7 @@ def _fields(deployment: ModelDeployment, call: RelayedCall, host: bytes) -> Head
         return fields
     if call.body is not None:
         return [*fields, CHUNKED]
-    return fields if call.method in PASSTHROUGH_BODILESS else [*fields, (LENGTH, b"0")]
+    return fields if call.method in BODILESS_METHODS else [*fields, (LENGTH, b"0")]
 
 
 END_BYTES = 2**16
@@ -182,7 +182,7 @@ MAX_DECODED = 2**28
 """Bytes of an unpacked body that are looked through; a larger one is not read."""
 READABLE = ("identity", "gzip", "x-gzip", "deflate")
 """Encodings that can be read."""
-PASSTHROUGH_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 """A string, which may be cut off, or a bracket."""
 COLON = re.compile(rb"\s*:\s*")
 STEP = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
@@ -304,7 +304,7 @@ def from_end(text: bytes, name: str, depths: tuple[int, ...]) -> Any:
     if start < 0:
         return None
     depth, found = 0, []
-    for token in PASSTHROUGH_TOKEN.finditer(text, start):
+    for token in JSON_TOKEN.finditer(text, start):
         said = token.group()
         if said == key and (colon := COLON.match(text, token.end())):
             found.append((depth, colon.end()))
@@ -318,7 +318,7 @@ def from_end(text: bytes, name: str, depths: tuple[int, ...]) -> Any:
 def from_start(text: bytes, name: str) -> Any:
     """The member of that name of a JSON object, of which the beginning is given; None if there is none."""
     key, depth = b'"%s"' % name.encode(), 0
-    for token in PASSTHROUGH_TOKEN.finditer(text):
+    for token in JSON_TOKEN.finditer(text):
         said = token.group()
         if depth == 1 and said == key and (colon := COLON.match(text, token.end())):
             return _value(text, colon.end())
@@ -331,12 +331,12 @@ def _value(text: bytes, start: int) -> Any:
     first = text[start : start + 1]
     if first in STEP:
         depth = 0
-        for token in PASSTHROUGH_TOKEN.finditer(text, start):
+        for token in JSON_TOKEN.finditer(text, start):
             depth += STEP.get(token.group(), 0)
             if depth == 0:
                 return _parsed(text[start : token.end()])
         return None
-    string = PASSTHROUGH_TOKEN.match(text, start) if first == b'"' else None
+    string = JSON_TOKEN.match(text, start) if first == b'"' else None
     return _parsed(string.group() if string else re.split(rb"[,}\]\s]", text[start : start + 64], maxsplit=1)[0])
 
 

@@ -16,9 +16,9 @@ from gateway.upstream.routing.router import ANTHROPICS, ConfiguredRouter
 
 MODELS_SECONDS = 30.0
 FILE_SECONDS = 60.0
-RESOURCES_PROBE_SECONDS = 10.0
+PROBE_TIMEOUT_SECONDS = 10.0
 """Of `gateway check`, for which somebody waits before a screen."""
-RESOURCES_FILE_ID = re.compile(r"[\w-]{1,128}\Z")
+FILE_ID_PATTERN = re.compile(r"[\w-]{1,128}\Z")
 ANTHROPIC_VERSION = {"anthropic-version": "2023-06-01"}
 PROBES = {
     "anthropic": ("https://api.anthropic.com", "/v1", "x-api-key", ANTHROPIC_VERSION),
@@ -115,7 +115,7 @@ class UpstreamFiles:
 
     def _asked(self, file_id: str, caller: RequestCaller) -> ModelDeployment:
         deployment = self._router.default("", caller)
-        if deployment.operator_key or not RESOURCES_FILE_ID.match(file_id):
+        if deployment.operator_key or not FILE_ID_PATTERN.match(file_id):
             raise NotFound(NO_FILE)
         return deployment
 
@@ -159,7 +159,7 @@ def probed(deployment: ModelDeployment) -> ModelDeployment | None:
 async def reach(client: httpx.AsyncClient, deployment: ModelDeployment) -> ProbeResult:
     """Probes an upstream for `gateway check`: `GET models`."""
     try:
-        response = await get(client, deployment, "models", RESOURCES_PROBE_SECONDS)
+        response = await get(client, deployment, "models", PROBE_TIMEOUT_SECONDS)
     except GatewayError as error:
         return ProbeResult(error.message)
     if response.status_code in (401, 403) and deployment.api_key:

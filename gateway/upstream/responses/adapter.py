@@ -23,8 +23,8 @@ from gateway.upstream.openai.mending import whole_mended
 
 Json = dict[str, Any]
 RESPONSES = "responses"
-RESPONSES_UNFINISHED = ("queued", "in_progress", "cancelled")
-RESPONSES_REFUSED = (400, 422)
+UNFINISHED_STATUSES = ("queued", "in_progress", "cancelled")
+RESPONSES_REFUSED_STATUSES = (400, 422)
 MAX_REMEMBERED = 1000
 
 
@@ -79,7 +79,7 @@ class ResponsesUpstream:
         """The body without what was refused. Raises UpstreamRefused: this one, if it was something else."""
         said = refused.message.lower()
         names_it = "encrypted" in said or error_object(refused.original).get("param") == "include"
-        if isinstance(refused, UpstreamOverflow) or refused.status not in RESPONSES_REFUSED or not names_it:
+        if isinstance(refused, UpstreamOverflow) or refused.status not in RESPONSES_REFUSED_STATUSES or not names_it:
             raise refused
         lighter = _without_thoughts(body)
         if SEALED in body.get("include", ()) and not _asks(request) and "verif" not in said:
@@ -135,7 +135,7 @@ def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
 
 def _check_finished(response: Json, failed: Failure | None = None) -> None:
     """Raises UpstreamInvalidResponse: it is still under way, or was called off, and tells no failure."""
-    if failed is None and response.get("status") in RESPONSES_UNFINISHED:
+    if failed is None and response.get("status") in UNFINISHED_STATUSES:
         raise UpstreamInvalidResponse("The upstream's response is not finished.")
 
 

@@ -17,7 +17,7 @@ from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, Str
 from gateway.core.types.upstreams import UpstreamRequest, family_in
 
 MAP_FILE = "model_prices_and_context_window_backup.json"
-CATALOGUE_MEMBER = re.compile(rb'^ {0,4}"((?:[^"\\]|\\.)+)": (\{.*?^    \}),?$', re.MULTILINE | re.DOTALL)
+CATALOGUE_ENTRY = re.compile(rb'^ {0,4}"((?:[^"\\]|\\.)+)": (\{.*?^    \}),?$', re.MULTILINE | re.DOTALL)
 CACHING = "supports_prompt_caching"
 
 
@@ -93,7 +93,7 @@ def entries_of(raw: bytes) -> dict[str, bytes]:
     The map is written with one indented member after the other, so its members can be cut out as they stand; parsing
     all 4,000 of them costs 25 MB that the process would keep. Anything written otherwise is parsed as a whole.
     """
-    found = {jsons.loads(b'"%s"' % m.group(1)): m.group(2) for m in CATALOGUE_MEMBER.finditer(raw)}
+    found = {jsons.loads(b'"%s"' % m.group(1)): m.group(2) for m in CATALOGUE_ENTRY.finditer(raw)}
     if not found:
         found = {name: jsons.dumps(value) for name, value in jsons.loads(raw).items()}
     found.pop("sample_spec", None)

@@ -32,7 +32,7 @@ class Upstream:
 
 
 async def test_first_requests_at_once_ask_once_and_all_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(told_facts, "MODEL_INFO_PATIENCE", LONG)
+    monkeypatch.setattr(told_facts, "MODEL_INFO_WAIT_SECONDS", LONG)
     upstream = Upstream()
     async with httpx.AsyncClient(transport=httpx.MockTransport(upstream)) as client:
         told = DiscoveredModels(client, HandClock())
@@ -46,7 +46,7 @@ async def test_first_requests_at_once_ask_once_and_all_wait(monkeypatch: pytest.
 
 async def test_nobody_waits_for_longer_than_it_is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that began so long ago holds nobody up; what it finds counts from then on."""
-    monkeypatch.setattr(told_facts, "MODEL_INFO_PATIENCE", LONG)
+    monkeypatch.setattr(told_facts, "MODEL_INFO_WAIT_SECONDS", LONG)
     upstream, clock = Upstream(), HandClock()
     async with httpx.AsyncClient(transport=httpx.MockTransport(upstream)) as client:
         told = DiscoveredModels(client, clock)

@@ -27,7 +27,7 @@ MAX_EXCERPTS = 3
 """Passages that are shown of one conversation."""
 EXCERPT_CHARS = 700
 """Characters of one at most."""
-CONVERSATION_ELISION = "…"
+EXCERPT_ELLIPSIS = "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _excerpts(hits: Sequence[tuple[_SearchedText, RankedPassage]]) -> Iterator[P
         piece = text.content[passage.start : passage.end].strip()
         if passage.heading and not piece.startswith(passage.heading):
             piece = f"{passage.heading}\n{piece}"
-        piece = piece if len(piece) <= EXCERPT_CHARS else piece[:EXCERPT_CHARS] + CONVERSATION_ELISION
+        piece = piece if len(piece) <= EXCERPT_CHARS else piece[:EXCERPT_CHARS] + EXCERPT_ELLIPSIS
         if piece in shown:
             continue
         shown.add(piece)

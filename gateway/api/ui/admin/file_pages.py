@@ -33,7 +33,7 @@ LASTS = {
 }
 """Seconds after which a file expires, and what the form says."""
 JSON = {"content-type": "application/json"}
-FILE_PAGES_DONE = {"deleted": "The file is deleted.", "uploaded": "The file is uploaded."}
+FILE_NOTICES = {"deleted": "The file is deleted.", "uploaded": "The file is uploaded."}
 
 
 class FilePages:
@@ -71,7 +71,7 @@ class FilePages:
             more=page.link(after=shown[-1].file.id) if len(found) > ON_A_PAGE else None,
             is_reading=any(each.file.status == UPLOADED for each in shown),
             problem=problem,
-            done=FILE_PAGES_DONE.get(page.query.get("done", "")),
+            done=FILE_NOTICES.get(page.query.get("done", "")),
             purposes=PURPOSES,
             lasts=LASTS,
             max_bytes=self._parts.settings.files.max_bytes,

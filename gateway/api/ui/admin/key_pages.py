@@ -21,7 +21,7 @@ from gateway.storage.audit_events import recorder
 
 Json = dict[str, Any]
 ROLES = (USER, VIEWER, ADMIN)
-KEY_PAGES_TEXTS = ("tenant", "name", "owner", "project", "retention_days", "file_bytes", "expires_at")
+KEY_TEXT_FIELDS = ("tenant", "name", "owner", "project", "retention_days", "file_bytes", "expires_at")
 RATES = ("rpm", "tpm", "concurrent")
 FLAGS = ("true", "false")
 CHOICES = {
@@ -30,7 +30,7 @@ CHOICES = {
     "cite": FLAGS,
 }
 """Fields of `context` with a few values."""
-KEY_PAGES_CONTEXT = tuple(ContextDefaults.model_fields)
+KEY_CONTEXT_FIELDS = tuple(ContextDefaults.model_fields)
 MAX_BUDGETS, SPARE = 50, 2
 """Budgets that are read of a form; empty rows in it for further ones."""
 SECONDS = "%Y-%m-%dT%H:%M:%S"
@@ -43,7 +43,7 @@ def new_form(tenant: str) -> dict[str, str]:
 
 def form_of(key: Mapping[str, Any]) -> dict[str, str]:
     """The fields of a form that says of a key what the API says of it."""
-    found = {name: str(key[name]) for name in KEY_PAGES_TEXTS if key[name] is not None}
+    found = {name: str(key[name]) for name in KEY_TEXT_FIELDS if key[name] is not None}
     if key["expires_at"] is not None:
         found["expires_at"] = datetime.fromisoformat(key["expires_at"]).strftime(SECONDS)
     found |= {f"role_{role}": "on" for role in key["roles"]}
@@ -58,7 +58,7 @@ def form_of(key: Mapping[str, Any]) -> dict[str, str]:
 
 def body_of(form: Mapping[str, str]) -> Json:
     """All that a form says of a key; what is empty is null, or an empty list or object."""
-    body: Json = {name: _text(form, name) for name in KEY_PAGES_TEXTS}
+    body: Json = {name: _text(form, name) for name in KEY_TEXT_FIELDS}
     body["roles"] = [role for role in ROLES if form.get(f"role_{role}")]
     body["models"] = [line for each in form.get("models", "").splitlines() if (line := each.strip())]
     body["budgets"] = [
@@ -67,7 +67,7 @@ def body_of(form: Mapping[str, str]) -> Json:
         if (usd := _text(form, f"budget_usd_{place}"))
     ]
     body["limits"] = {name: value for name in RATES if (value := _text(form, name))}
-    body["context"] = {name: value for name in KEY_PAGES_CONTEXT if (value := _text(form, f"context_{name}"))}
+    body["context"] = {name: value for name in KEY_CONTEXT_FIELDS if (value := _text(form, f"context_{name}"))}
     return body
 
 
@@ -110,10 +110,10 @@ def _entered(value: Any) -> str:
 # The pages.
 
 KEYS = f"{PATH}/admin/keys"
-KEY_PAGES_ON_A_PAGE = "50"
-KEY_PAGES_FILTERS = ("tenant", "owner")
+KEYS_PER_PAGE = "50"
+KEY_FILTERS = ("tenant", "owner")
 GRACES = {"0": "at once", "3600": "after an hour", "86400": "after a day", "604800": "after a week"}
-KEY_PAGES_DONE = {"changed": "The changes are saved.", "same": "Nothing was changed.", "revoked": "The key is revoked."}
+KEY_NOTICES = {"changed": "The changes are saved.", "same": "Nothing was changed.", "revoked": "The key is revoked."}
 NOT_SAVED = "Nothing was saved. The form shows the key as it is now: make your changes again."
 NEAR = Decimal("0.8")
 """Share of a budget from which on it is near its end."""
@@ -160,16 +160,16 @@ class KeyPages:
 
     async def list(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/admin/keys`"""
-        query = {name: page.query[name] for name in (*KEY_PAGES_FILTERS, "after") if page.query.get(name)}
+        query = {name: page.query[name] for name in (*KEY_FILTERS, "after") if page.query.get(name)}
         if page.query.get("revoked"):
             query["include_revoked"] = "true"
-        asked = self._asked(page, query={**query, "limit": KEY_PAGES_ON_A_PAGE})
+        asked = self._asked(page, query={**query, "limit": KEYS_PER_PAGE})
         found = await self._keys.list(replace(asked, is_brief=True))
         return await page.render(
             "admin_keys.html",
             keys=[_view(each) for each in found["data"]],
-            wanted={name: page.query.get(name, "") for name in (*KEY_PAGES_FILTERS, "revoked")},
-            is_search=any(page.query.get(name) for name in KEY_PAGES_FILTERS),
+            wanted={name: page.query.get(name, "") for name in (*KEY_FILTERS, "revoked")},
+            is_search=any(page.query.get(name) for name in KEY_FILTERS),
             first=page.link(after=None) if page.query.get("after") else None,
             more=page.link(after=found["last_id"]) if found["has_more"] else None,
             may_change=_may_change(page),
@@ -194,7 +194,7 @@ class KeyPages:
     async def show(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/admin/keys/{key_id}`"""
         found = await self._keys.read(self._asked(page))
-        return await self._form(page, found, form_of(found), done=KEY_PAGES_DONE.get(page.query.get("done", "")))
+        return await self._form(page, found, form_of(found), done=KEY_NOTICES.get(page.query.get("done", "")))
 
     async def update(self, page: PageRequest) -> PageAnswer:
         """`POST /ui/admin/keys/{key_id}`"""

@@ -28,7 +28,7 @@ KINDS = {
 }
 """Prices that most models have, by LiteLLM's names, in the order in which they are shown."""
 CONFIGURED, MAP, TOLD = "the configuration", "LiteLLM's price map", "the upstream"
-MODEL_PAGES_TIER = re.compile(r"(.+?)_above_(\d+)k_tokens(.*)")
+PRICE_TIER_NAME = re.compile(r"(.+?)_above_(\d+)k_tokens(.*)")
 SERVICE = re.compile(r"(.+)_(priority|flex|batches|balanced|ultrafast)")
 
 
@@ -148,7 +148,7 @@ def prices_of(prices: Mapping[str, Decimal]) -> tuple[PriceShown, ...]:
         if match := SERVICE.fullmatch(base):
             base = match[1]
             tier.append(f"service tier {match[2]}")
-        if match := MODEL_PAGES_TIER.fullmatch(base):
+        if match := PRICE_TIER_NAME.fullmatch(base):
             base = match[1] + match[3]
             tier.insert(0, f"prompts above {match[2]},000 tokens")
         of_tokens = "token" in base

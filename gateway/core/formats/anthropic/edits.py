@@ -27,7 +27,7 @@ TRIGGERS = {CLEAR_TOOLS: 100_000, COMPACT: 150_000}
 EXACT = ("keep", "clear_at_least", "exclude_tools", "clear_tool_inputs")
 KEEP = 3
 """Of the latest tool uses, if an edit says nothing of it."""
-EDITS_CLEARED = "[Cleared to make room, as the client asked.]"
+CLEARED_RESULT = "[Cleared to make room, as the client asked.]"
 CHARS_PER_TOKEN = 4
 """For figures: what was left out is not counted."""
 
@@ -202,8 +202,8 @@ def _without_uses(messages: list[Json], edit: Json, tokens: int | None) -> tuple
         if use.tool in excluded:
             continue
         before = len(str(found[use.result])) + len(str(found[use.message]))
-        if len(str(found[use.result].get("content"))) > len(EDITS_CLEARED):
-            found[use.result] = {**found[use.result], "content": EDITS_CLEARED}
+        if len(str(found[use.result].get("content"))) > len(CLEARED_RESULT):
+            found[use.result] = {**found[use.result], "content": CLEARED_RESULT}
         if inputs is True or (isinstance(inputs, list) and use.tool in inputs):
             found[use.message] = _without_input(found[use.message], use.call)
         saved = before - len(str(found[use.result])) - len(str(found[use.message]))

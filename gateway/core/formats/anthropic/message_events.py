@@ -46,7 +46,7 @@ from gateway.core.types.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS
 Json = dict[str, Any]
 Events = list[Json]
 Compaction = Callable[[Json], Json | None]
-MESSAGE_EVENTS_COMMON = ("text", "thinking", "redacted_thinking", "tool_use")
+COMMON_BLOCK_TYPES = ("text", "thinking", "redacted_thinking", "tool_use")
 """Blocks that a delta tells in a chat's words."""
 
 
@@ -162,7 +162,7 @@ class MessageEvents:
         for event in delta.get(ANTHROPIC_EVENTS) or ():
             self._native(event, events)
         for block in blocks_in(delta.get(ANTHROPIC_BLOCKS)):
-            if block["type"] not in MESSAGE_EVENTS_COMMON and not self._is_native:
+            if block["type"] not in COMMON_BLOCK_TYPES and not self._is_native:
                 self._whole(block, events)
         if text := text_of(delta.get("content")):
             self._text(text, events)
@@ -185,7 +185,7 @@ class MessageEvents:
         elif block.get("type") == "tool_use":
             self._told[str(block.get("id"))] = block
         else:
-            self._is_native = self._is_native or block.get("type") not in MESSAGE_EVENTS_COMMON
+            self._is_native = self._is_native or block.get("type") not in COMMON_BLOCK_TYPES
             self._stop(events)
             self._ensure(str(block.get("type")), block, events)
 
@@ -299,7 +299,7 @@ TYPES = {
     529: "overloaded_error",
 }
 """By status; of others a 4xx is an `invalid_request_error`, and all else an `api_error`."""
-MESSAGE_EVENTS_OPENAIS = re.compile(
+OPENAI_OVERFLOW = re.compile(
     r"maximum context length is (\d+) tokens(?:\. However, (?:your messages resulted in|you requested) (\d+) tokens)?"
 )
 
@@ -323,7 +323,7 @@ def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
 
 def overflow_text(text: str) -> str:
     """Anthropic's words for a prompt that is too long, which clients look for."""
-    told = MESSAGE_EVENTS_OPENAIS.search(text)
+    told = OPENAI_OVERFLOW.search(text)
     if told is None:
         return text if text.startswith("prompt is too long") else f"prompt is too long: {text}"
     limit, tokens = told.groups()
@@ -340,7 +340,7 @@ def _is_anthropics(original: Any) -> bool:
 
 
 COUNTS = ("input_tokens", "output_tokens")
-MESSAGE_EVENTS_CUT = "max_tokens"
+CUT_STOP_REASON = "max_tokens"
 """Why an answer ended that was cut off: the only reason for that which every reader knows."""
 
 
@@ -394,7 +394,7 @@ def _usage(usage: Any, counts: Iterable[str] = COUNTS) -> Json:
 
 def _ended(said: Mapping[str, Any]) -> Json:
     reason = said.get("stop_reason")
-    return {"stop_reason": MESSAGE_EVENTS_CUT} if FINISH.get(str(reason)) == FINISH[MESSAGE_EVENTS_CUT] else {}
+    return {"stop_reason": CUT_STOP_REASON} if FINISH.get(str(reason)) == FINISH[CUT_STOP_REASON] else {}
 
 
 PIECES = {

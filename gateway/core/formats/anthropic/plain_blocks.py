@@ -29,7 +29,7 @@ TEXT_FIELDS = {"type", "text"}
 UNSAID = ("is_error",)
 UNTHOUGHT = (*UNSAID, "thinking_blocks")
 """Fields that a chat's upstream does not know."""
-PLAIN_BLOCKS_SHOWN = {"image_url": "picture", "input_image": "picture", "input_audio": "sound", "file": "document"}
+PLAIN_BLOCK_NAMES = {"image_url": "picture", "input_image": "picture", "input_audio": "sound", "file": "document"}
 """What parts that are no texts are called where a tool's result refers to them."""
 
 
@@ -71,7 +71,7 @@ def with_shown_apart(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _told_of(part: dict[str, Any]) -> dict[str, Any]:
-    kind = PLAIN_BLOCKS_SHOWN.get(str(part.get("type")), "part")
+    kind = PLAIN_BLOCK_NAMES.get(str(part.get("type")), "part")
     return _text(f"(The {kind} that this tool returned is shown below.)")
 
 
@@ -125,7 +125,7 @@ def _text(text: str) -> dict[str, Any]:
 
 Json = dict[str, Any]
 THINKING_EDITS = "clear_thinking"
-PLAIN_BLOCKS_DIGEST_CHARS = 32
+PLAIN_BLOCK_DIGEST_CHARS = 32
 
 
 class PromptDigest:
@@ -145,7 +145,7 @@ class PromptDigest:
     @property
     def digest(self) -> str:
         """Of all that was added so far."""
-        return self._hash.copy().hexdigest()[:PLAIN_BLOCKS_DIGEST_CHARS]
+        return self._hash.copy().hexdigest()[:PLAIN_BLOCK_DIGEST_CHARS]
 
 
 def is_signed(message: Json) -> bool:

@@ -312,7 +312,7 @@ OLD_EDITOR = _commands(
     ("view", "create", "str_replace", "insert", "undo_edit"),
     {**ANTHROPIC_EDITS, **OLD_NEW},
 )
-ANTHROPIC_MEMORY = _commands(
+ANTHROPIC_MEMORY_TOOL = _commands(
     "Keeps files below /memories, which last beyond this conversation. View the folder before anything else.",
     ("view", "create", "str_replace", "insert", "delete", "rename"),
     {
@@ -327,7 +327,7 @@ ANTHROPIC_TOOLS = {
     "text_editor_20241022": OLD_EDITOR,
     "text_editor_20250124": OLD_EDITOR,
     "text_editor_": EDITOR,
-    "memory_": ANTHROPIC_MEMORY,
+    "memory_": ANTHROPIC_MEMORY_TOOL,
 }
 """By how their types begin; the first that fits counts."""
 
@@ -343,9 +343,9 @@ def client_function(tool: Json) -> Json | None:
 
 SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
 """Fields that a chat has by the same name."""
-ANTHROPIC_OWN = ("context", "conversation", "attachments", "agent", "memory", "store")
+OWN_MESSAGE_FIELDS = ("context", "conversation", "attachments", "agent", "memory", "store")
 """The gateway's own (guarantee §2)."""
-SAID = frozenset((*SAME, *ANTHROPIC_OWN, "messages", "system", "tools", "tool_choice", "stop_sequences"))
+SAID = frozenset((*SAME, *OWN_MESSAGE_FIELDS, "messages", "system", "tools", "tool_choice", "stop_sequences"))
 """Fields that a chat says in full. All others go up untouched to Anthropic, and nowhere else."""
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 NAMES = {"stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format"}
@@ -358,7 +358,7 @@ SESSION_OF_USER = re.compile(r"_session_([0-9a-zA-Z-]{8,64})\Z")
 """As Claude Code ends `metadata.user_id`."""
 SESSION_HEADER = "x-claude-code-session-id"
 MESSAGE = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
-ANTHROPIC_TOOL = re.compile(r"(tools\[\d+\])\.function\b")
+ANTHROPIC_TOOL_PATH = re.compile(r"(tools\[\d+\])\.function\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +376,7 @@ class MessagesReading:
         """How the request calls a field of the chat."""
         found = MESSAGE.match(path)
         if found is None or int(found[1]) >= len(self.places):
-            return NAMES.get(path, ANTHROPIC_TOOL.sub(r"\1", path))
+            return NAMES.get(path, ANTHROPIC_TOOL_PATH.sub(r"\1", path))
         place, part, below = self.places[int(found[1])], found[2], path[found.end() :]
         if place.stands:
             return place.path
@@ -417,7 +417,7 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
             reader.add(each, f"messages[{index}]", stands=True)
         if message is not COVERED:
             reader.read(message, f"messages[{index}]")
-    chat: Json = {name: body[name] for name in (*SAME, *ANTHROPIC_OWN) if body.get(name) is not None}
+    chat: Json = {name: body[name] for name in (*SAME, *OWN_MESSAGE_FIELDS) if body.get(name) is not None}
     chat["messages"] = reader.messages
     if chat.get("stream") is True:
         chat["stream_options"] = {"include_usage": True}

@@ -42,7 +42,7 @@ FIELDS = {
     "tool_use": {"type", "id", "name", "input"},
 }
 """What a chat has a place for; of anything else the blocks are kept as they came."""
-ANTHROPIC_COUNTED = ("input_tokens", "output_tokens", "output_tokens_details", "service_tier")
+ANTHROPIC_USAGE_FIELDS = ("input_tokens", "output_tokens", "output_tokens_details", "service_tier")
 """Fields of usage that a completion has by other names."""
 FAULTS = {
     "invalid_request_error": 400,
@@ -185,7 +185,7 @@ def usage_of(usage: Any) -> Json | None:
     thought = object_of(usage.get("output_tokens_details")).get("thinking_tokens")
     if _count(thought):
         found["completion_tokens_details"] = {"reasoning_tokens": thought}
-    return {**{k: v for k, v in usage.items() if k not in ANTHROPIC_COUNTED and v is not None}, **found}
+    return {**{k: v for k, v in usage.items() if k not in ANTHROPIC_USAGE_FIELDS and v is not None}, **found}
 
 
 def fault_status(event: Json) -> int:
@@ -220,7 +220,7 @@ GATEWAYS = ("response_metadata", "conversation", "agent")
 """What the gateway says of an answer (guarantee §6)."""
 ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS)
 """Fields of a completion that stand at the end of a streamed message: those that Anthropic has, and the gateway's."""
-ANTHROPIC_OF_A_CHAT = frozenset(
+CHAT_ONLY_FIELDS = frozenset(
     ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier")
 )
 """Fields of a completion that a message has in other words. All others are passed on."""
@@ -228,7 +228,7 @@ USAGE_OF_A_CHAT = (
     *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
 )
 METADATA = "response_metadata"
-ANTHROPIC_TIERS = ("standard", "priority", "batch")
+ANTHROPIC_SERVICE_TIERS = ("standard", "priority", "batch")
 BILLED = ("cost", "cost_details")
 
 
@@ -272,7 +272,7 @@ def as_message(
 
 def extras(completion: Json) -> Json:
     """What a completion or a chunk says beside what a message says in its own words."""
-    return {name: value for name, value in completion.items() if name not in ANTHROPIC_OF_A_CHAT and value is not None}
+    return {name: value for name, value in completion.items() if name not in CHAT_ONLY_FIELDS and value is not None}
 
 
 def with_applied(told: Json, edits: Sequence[Json]) -> Json:
@@ -380,7 +380,7 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
     thought = _count(an_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
     if thought:
         found["output_tokens_details"] = {"thinking_tokens": thought}
-    if tier in ANTHROPIC_TIERS:
+    if tier in ANTHROPIC_SERVICE_TIERS:
         found["service_tier"] = tier
     more = {k: v for k, v in usage.items() if k not in USAGE_OF_A_CHAT and (v is not None or k in BILLED)}
     return {**more, **found}
@@ -397,11 +397,11 @@ def blocks_in(value: Any) -> list[Json]:
 
 
 Block = dict[str, Any]
-ANTHROPIC_DATA = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
+DATA_URL_HEAD = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
 NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 """What Anthropic takes in no id of a call."""
 THOUGHTS = ("thinking", "redacted_thinking")
-ANTHROPIC_KEPT = (BREAKPOINT, "citations", "context")
+ANTHROPIC_KEPT_FIELDS = (BREAKPOINT, "citations", "context")
 """What else is said of a picture or a document."""
 UNTITLED = ("document.pdf", "document.txt", "document")
 
@@ -533,7 +533,7 @@ def _part(part: Any) -> Iterator[Block]:
         yield {"type": "text", "text": str(part)}
         return
     kind = part.get("type")
-    kept = {name: part[name] for name in ANTHROPIC_KEPT if part.get(name) is not None}
+    kept = {name: part[name] for name in ANTHROPIC_KEPT_FIELDS if part.get(name) is not None}
     if kind == "image_url":
         image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
         yield {"type": "image", "source": _source(str(image.get("url") or "")), **kept}
@@ -561,7 +561,7 @@ def _block_as_it_came(part: Json) -> Iterator[Block]:
 
 
 def _source(url: str) -> Json:
-    head = ANTHROPIC_DATA.match(url[:200])
+    head = DATA_URL_HEAD.match(url[:200])
     if head is None:
         return {"type": "url", "url": url}
     return {"type": "base64", "media_type": head.group(1) or "image/png", "data": url[head.end() :]}

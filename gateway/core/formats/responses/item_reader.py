@@ -22,18 +22,18 @@ from gateway.core.types.items import (
 Json = dict[str, Any]
 NAMESPACE = "namespace"
 """The type of such a group of tools, and the field of a call that names it."""
-ITEM_READER_BETWEEN = "__"
+NAMESPACE_SEPARATOR = "__"
 MAX_NAME = 64
 """Characters that a function's name may have in a chat."""
-ITEM_READER_DIGEST = 8
+NAME_DIGEST_CHARS = 8
 
 
 def joined(namespace: str, name: str) -> str:
     """The name in one piece. One that is too long for a chat ends with a digest of itself: it is always the same."""
-    whole = f"{namespace}{ITEM_READER_BETWEEN}{name}"
+    whole = f"{namespace}{NAMESPACE_SEPARATOR}{name}"
     if len(whole) <= MAX_NAME:
         return whole
-    return f"{whole[: MAX_NAME - ITEM_READER_DIGEST - 1]}_{sha256(whole.encode()).hexdigest()[:ITEM_READER_DIGEST]}"
+    return f"{whole[: MAX_NAME - NAME_DIGEST_CHARS - 1]}_{sha256(whole.encode()).hexdigest()[:NAME_DIGEST_CHARS]}"
 
 
 def names_apart(tools: Any) -> dict[str, Json]:
@@ -49,10 +49,10 @@ def names_apart(tools: Any) -> dict[str, Json]:
 # Content parts of conversation items, as a client sends them, made into those of chat messages.
 
 Part = dict[str, Any]
-ITEM_READER_TEXT_TYPES = ("input_text", "text")
+INPUT_TEXT_TYPES = ("input_text", "text")
 BY_REFERENCE = {"input_image": "file_id", "input_file": "file_url"}
 """Fields by which a part names what only an upstream that speaks Responses can get, unless it is kept here."""
-ITEM_READER_OUTPUT_TYPES = ("output_text", *ITEM_READER_TEXT_TYPES)
+OUTPUT_TEXT_TYPES = ("output_text", *INPUT_TEXT_TYPES)
 
 
 def input_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
@@ -90,11 +90,11 @@ def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str,
         kind = _kind(part, name)
         if kind == "refusal":
             parts.append({"type": "refusal", "refusal": _text(part, "refusal", name)})
-        elif kind in ITEM_READER_OUTPUT_TYPES:
+        elif kind in OUTPUT_TEXT_TYPES:
             annotations += _annotations(part, name)
             parts.append(_chat_text(part, name, ("annotations", "logprobs")))
         else:
-            raise invalid(f"{name}.type", f"must be one of {', '.join((*ITEM_READER_OUTPUT_TYPES, 'refusal'))}")
+            raise invalid(f"{name}.type", f"must be one of {', '.join((*OUTPUT_TEXT_TYPES, 'refusal'))}")
     body: dict[str, Any] = {"content": parts}
     if len(parts) == 1:
         only = parts[0]
@@ -147,7 +147,7 @@ def _chat_audio(part: Part, where: str) -> Part:
 
 
 _PARTS: dict[str, Callable[[Part, str], Part]] = {
-    **dict.fromkeys(ITEM_READER_TEXT_TYPES, _chat_text),
+    **dict.fromkeys(INPUT_TEXT_TYPES, _chat_text),
     "input_image": _chat_image,
     "input_file": _chat_file,
     "input_audio": _chat_audio,

@@ -249,14 +249,14 @@ MODES = ("auto", "required")
 OWN_KINDS = ("function", "custom")
 """Kinds of tools that clients run themselves, and that a chat has, too."""
 TEXT: Json = {"type": "string"}
-RESPONSES_TEXTS: Json = {"type": "array", "items": TEXT}
+TEXT_LIST_SCHEMA: Json = {"type": "array", "items": TEXT}
 MILLISECONDS: Json = {"type": "integer", "description": "How long it may take, in milliseconds."}
 TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
     LOCAL_SHELL: (
         "Runs a command on the user's machine and returns what it writes.",
         {
             "command": {
-                **RESPONSES_TEXTS,
+                **TEXT_LIST_SCHEMA,
                 "description": 'The program and its arguments, such as ["bash", "-lc", "ls -la"].',
             },
             "working_directory": TEXT,
@@ -269,7 +269,7 @@ TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
     SHELL: (
         "Runs commands in a shell, one after the other, and returns what each writes and how it ended.",
         {
-            "commands": {**RESPONSES_TEXTS, "description": "Each a whole command line."},
+            "commands": {**TEXT_LIST_SCHEMA, "description": "Each a whole command line."},
             "timeout_ms": MILLISECONDS,
             "max_output_length": {"type": "integer", "description": "The most characters of output to return."},
         },
@@ -430,11 +430,11 @@ SAME = (
     *("conversation", "context", "attachments", "agent", "memory"),
 )
 """Fields that a chat has by the same name, the gateway's own among them."""
-RESPONSES_TRANSLATED = (
+RESPONSES_TRANSLATED_FIELDS = (
     *("input", "instructions", "tools", "tool_choice", "text", "reasoning", "max_output_tokens", "top_logprobs"),
     *("include", "stream_options", "truncation", "background", "previous_response_id", "context_management"),
 )
-RESPONSES_NAMED_HERE = {
+RESPONSES_FIELD_NAMES = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
@@ -475,7 +475,7 @@ class ResponsesReading:
         """How the request calls a field of the chat."""
         found = PATH.match(path)
         if found is None:
-            return path if path in self.said else RESPONSES_NAMED_HERE.get(path, path)
+            return path if path in self.said else RESPONSES_FIELD_NAMES.get(path, path)
         index, below = int(found[1]), found[2]
         place, role, called = self.places[index] if index < len(self.places) else ("input", "", "")
         if place == "instructions" or role == STANDS:
@@ -522,7 +522,9 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
     pinned = [len(bodies) - len(messages) + index for index, each in enumerate(messages) if each.pinned]
     for index in pinned:
         bodies[index] = {**bodies[index], "pinned": True}
-    native: Json = {k: v for k, v in body.items() if k not in SAME and k not in RESPONSES_TRANSLATED and v is not None}
+    native: Json = {
+        k: v for k, v in body.items() if k not in SAME and k not in RESPONSES_TRANSLATED_FIELDS and v is not None
+    }
     if instructions:
         native[INSTRUCTIONS] = instructions
     if "prompt" in native:

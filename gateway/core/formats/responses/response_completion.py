@@ -416,7 +416,11 @@ def _details(usage: Json, name: str) -> Json:
 
 Named = tuple[str, Json]
 """A message with its id."""
-RESPONSE_KEPT = (*(name for name in ECHOED if name not in ("instructions", "metadata", "store")), "text", "reasoning")
+RESPONSE_ECHOED_FIELDS = (
+    *(name for name in ECHOED if name not in ("instructions", "metadata", "store")),
+    "text",
+    "reasoning",
+)
 """Fields of a request that are kept with its answer. Its instructions stand among the system messages, its metadata
 beside the completion."""
 BROUGHT, SYSTEM_TOO = "messages", "system_messages"
@@ -426,7 +430,7 @@ BROUGHT, SYSTEM_TOO = "messages", "system_messages"
 def asked_of(body: Mapping[str, Any], messages: Sequence[Json]) -> Json:
     """What is kept of a request with its answer (`ChatRequest.asked`).
     `messages`: what it says as chat messages, its instructions first."""
-    asked: Json = {name: body[name] for name in RESPONSE_KEPT if body.get(name) is not None}
+    asked: Json = {name: body[name] for name in RESPONSE_ECHOED_FIELDS if body.get(name) is not None}
     own = body.get("instructions")
     if own:
         asked[OWN_INSTRUCTIONS] = content_digest(own)
@@ -441,7 +445,7 @@ def asked_of(body: Mapping[str, Any], messages: Sequence[Json]) -> Json:
 def echoed_of(asked: Mapping[str, Any] | None, metadata: Json | None, instructions: Sequence[Json]) -> Json:
     """What a stored response repeats of its request; of a chat's answer nothing is known.
     `instructions`: the system messages that were in force."""
-    found = {name: value for name, value in (asked or {}).items() if name in RESPONSE_KEPT}
+    found = {name: value for name, value in (asked or {}).items() if name in RESPONSE_ECHOED_FIELDS}
     if is_own(asked, instructions):
         found["instructions"] = instructions[0]["content"]
     return echo({**found, "metadata": metadata}, store=True)

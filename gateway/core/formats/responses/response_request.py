@@ -25,17 +25,17 @@ from gateway.core.types.tool_steps import text_of
 Json = dict[str, Any]
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
-RESPONSE_SPOKEN = (
+RESPONSE_COMMON_FIELDS = (
     "messages tools tool_choice response_format verbosity reasoning_effort max_tokens max_completion_tokens"
 )
-RESPONSE_TRANSLATED = frozenset((*RESPONSE_SPOKEN.split(), "logprobs", "stream_options"))
+RESPONSE_REWORDED_FIELDS = frozenset((*RESPONSE_COMMON_FIELDS.split(), "logprobs", "stream_options"))
 """Fields of a chat that a response has in other words. All others go up as they are; the upstream may refuse them."""
 NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "stop": [], "functions": []}
 """What says nothing, where a response has no such field: SDKs send it all the same."""
-RESPONSE_OURS = ("previous_response_id", "conversation")
+RESPONSE_GATEWAY_FIELDS = ("previous_response_id", "conversation")
 """What names a history here says nothing to an upstream, which is sent all of it."""
 INSTRUCTIONS = "instructions"
-RESPONSE_JOINED = ("text", "reasoning", "tools", "include", INSTRUCTIONS)
+RESPONSE_MERGED_FIELDS = ("text", "reasoning", "tools", "include", INSTRUCTIONS)
 """Fields to which both a chat's words and the request's own add."""
 Calls = dict[str, Json]
 """The items of calls so far by their ids."""
@@ -51,9 +51,11 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     request = {
         name: value
         for name, value in chat.items()
-        if name not in RESPONSE_TRANSLATED and not _says_nothing(name, value)
+        if name not in RESPONSE_REWORDED_FIELDS and not _says_nothing(name, value)
     }
-    request |= {name: value for name, value in own.items() if name not in (*RESPONSE_JOINED, *RESPONSE_OURS)}
+    request |= {
+        name: value for name, value in own.items() if name not in (*RESPONSE_MERGED_FIELDS, *RESPONSE_GATEWAY_FIELDS)
+    }
     request.setdefault("store", False)
     keeps = bool(request["store"])
     messages = chat["messages"]

@@ -50,8 +50,8 @@ class SectionHeaders:
 
 
 BRACKETED = SectionHeaders("[SYSTEM]", "[TEAM_TASK]", "[CONTEXT]", "[MESSAGE]")
-SECTIONS_IN_WORDS = SectionHeaders("Instructions:", "Team task:", "Conversation so far:", "User message:")
-SECTIONS_WITHOUT = SectionHeaders()
+LABELLED_SECTIONS = SectionHeaders("Instructions:", "Team task:", "Conversation so far:", "User message:")
+UNLABELLED_SECTIONS = SectionHeaders()
 
 
 def claude_code(given: AssemblerInput) -> AssemblerOutput:
@@ -68,12 +68,12 @@ def openai_codex(given: AssemblerInput) -> AssemblerOutput:
 
 def google_gemini(given: AssemblerInput) -> AssemblerOutput:
     """Sections with headers in words, without brackets."""
-    return _assembled(given, system_body(given), SECTIONS_IN_WORDS)
+    return _assembled(given, system_body(given), LABELLED_SECTIONS)
 
 
 def plain(given: AssemblerInput) -> AssemblerOutput:
     """Sections without headers: for agents of a type that nobody knows."""
-    return _assembled(given, system_body(given), SECTIONS_WITHOUT)
+    return _assembled(given, system_body(given), UNLABELLED_SECTIONS)
 
 
 BUILT_IN: dict[str, Assembler] = {

@@ -235,10 +235,10 @@ _ENDS = "from by with for in on to of at into and details detail info status id 
 ENDS = frozenset(_ENDS.split())
 """Words at which the type has ended."""
 FILLERS = frozenset(["the", "a", "an", "all", "my", "new", "one", "many", "bulk"])
-ENTITY_MEMORY_PLACES = frozenset(["file", "files", "directory", "folder", "dir", "path"])
+NON_ENTITY_KINDS = frozenset(["file", "files", "directory", "folder", "dir", "path"])
 PATHS = ("path", "file_path", "filepath", "filename", "file_name", "target_file")
 NAMES = ("name", "title", "new_name", "display_name", "label", "subject", "summary")
-ENTITY_MEMORY_LISTS = ("results", "items", "data", "records", "hits", "matches", "entries")
+ENTITY_LIST_FIELDS = ("results", "items", "data", "records", "hits", "matches", "entries")
 INSIDE = ("data", "result", "item", "record", "object")
 FAULTS = ("error", "errors", "is_error", "isError")
 SUCCESS = ("success", "ok", "succeeded")
@@ -246,7 +246,7 @@ MAX_OF_RESULT = 10
 """Things that one result notes."""
 MAX_CHARS = 256 * 1024
 """Characters of a result that is read as JSON; of a longer one only the arguments count."""
-ENTITY_MEMORY_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+TOOL_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 Json = Mapping[str, Any]
 
 
@@ -280,7 +280,7 @@ def things_of(tool: str, arguments: str, result: str) -> list[ThingNote]:
         return []
     action, kind = _verb_and_type(tool)
     found = [_file(path, action or DISCUSSED) for name in PATHS if (path := _text(given.get(name), MAX_ID_CHARS))]
-    if action is not None and kind and kind not in ENTITY_MEMORY_PLACES and is_line(kind, MAX_TYPE_CHARS):
+    if action is not None and kind and kind not in NON_ENTITY_KINDS and is_line(kind, MAX_TYPE_CHARS):
         found += _of_result(kind, action, given, told)
     by_key = {note.key: note for note in found}
     return list(by_key.values())[:MAX_OF_RESULT]
@@ -288,7 +288,7 @@ def things_of(tool: str, arguments: str, result: str) -> list[ThingNote]:
 
 def _verb_and_type(tool: str) -> tuple[str | None, str]:
     """What a tool does, and with what type of things; None and "" where its name does not say."""
-    words = [word.lower() for word in ENTITY_MEMORY_WORDS.findall(tool[: 2 * MAX_TYPE_CHARS])]
+    words = [word.lower() for word in TOOL_NAME_WORD.findall(tool[: 2 * MAX_TYPE_CHARS])]
     at = next((i for i, word in enumerate(words) if word in VERBS), None)
     if at is None:
         return None, ""
@@ -325,7 +325,7 @@ def _records(kind: str, told: Any) -> list[dict[str, Any]]:
     found: Any = told
     if isinstance(told, dict):
         one = next((told[name] for name in (kind, *INSIDE) if isinstance(told.get(name), dict)), told)
-        several = (told[name] for name in (kind + "s", kind, *ENTITY_MEMORY_LISTS) if isinstance(told.get(name), list))
+        several = (told[name] for name in (kind + "s", kind, *ENTITY_LIST_FIELDS) if isinstance(told.get(name), list))
         found = [one] if one is not told else next(several, [told])
     return [each for each in found[:MAX_OF_RESULT] if isinstance(each, dict)] if isinstance(found, list) else []
 

@@ -225,7 +225,7 @@ def _without(message: ConversationMessage, part: Part) -> ConversationMessage:
 
 PAGES_SHARE = 0.25
 """Share of the budget that pages may take: what they show, a text cannot; what else is needed is text."""
-CHOOSING_FREE_SHARE = 0.75
+PAGES_FREE_SHARE = 0.75
 """Share of what is free that pages may take where nothing has to leave; the rest is for turns to come."""
 MIN_SCORE = 0.5
 """Minimum score of a page, as a fraction of the best page's: a picture costs a thousand tokens."""
@@ -377,7 +377,7 @@ def _room(proposal: WindowProposal) -> float:
     """Tokens that pages may take."""
     limits, fitted = proposal.measured.limits, proposal.fitted
     share = PAGES_SHARE * (limits.tokens or 0)
-    return share if fitted.new_pass else min(share, CHOOSING_FREE_SHARE * ((limits.usable or 0) - fitted.tokens))
+    return share if fitted.new_pass else min(share, PAGES_FREE_SHARE * ((limits.usable or 0) - fitted.tokens))
 
 
 async def _cut(chosen: _ChosenPages, natives: NativeFiles, cutter: PageCutter) -> ShownPages | None:

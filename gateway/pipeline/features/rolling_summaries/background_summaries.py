@@ -225,7 +225,7 @@ def summary_tokens(messages: Sequence[OldMessage]) -> int:
 log = get_logger("gateway.pipeline.features.rolling_summaries")
 REST_SECONDS = 600.0
 """How long a conversation rests whose summary could not be made: nobody pays for more of the same."""
-BACKGROUND_CLAIM_SECONDS = 120.0
+SUMMARY_CLAIM_SECONDS = 120.0
 """How long a process that has died keeps others from a conversation: longer than a summary takes."""
 PAUSES = (1.0, 5.0, 20.0)
 """Seconds between the tries to store a bill that the storage does not take."""
@@ -299,7 +299,7 @@ class RollingSummaries:
         """One at a time for each conversation, across processes where they share a cache."""
         name = content_digest(f"{subject.tenant}\0{subject.conversation_id}")
         rest, claim, owner = f"summary_rest:{name}", f"summary_claim:{name}", new_id("")
-        resting, mine = await self._cache.get_or_claim(rest, claim, owner, BACKGROUND_CLAIM_SECONDS)
+        resting, mine = await self._cache.get_or_claim(rest, claim, owner, SUMMARY_CLAIM_SECONDS)
         if resting is not None or not mine:
             return
         try:

@@ -155,7 +155,7 @@ class PlaceholderMap:
 # I7). Names of tools, ids, schemas, and what a provider sealed or signed stay as they are.
 
 Json = dict[str, Any]
-MASKER_WRITTEN = (
+MASKED_BODY_FIELDS = (
     *("instructions", "system", "messages", "input", "prompt", "prediction", "query", "documents", "suffix", "text"),
     *("texts", "content", "question", "title"),
 )
@@ -203,7 +203,7 @@ class BodyMasker:
         """The body; what holds nothing to be masked is the same object in it.
         Raises ContentRefused: it has a part that cannot be read."""
         found = dict(body)
-        for name in MASKER_WRITTEN:
+        for name in MASKED_BODY_FIELDS:
             if name == "text" and not isinstance(found.get(name), str):  # how a response is to be formatted
                 continue
             if name in found:
@@ -377,7 +377,7 @@ MAY_BEGIN_IN_JSON = re.compile(
 )
 LONGEST = 64
 """Characters of an end that may be held back."""
-MASKER_TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
+MASKED_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 OF_JSON = ("content", "text", ITEM_ORDER)
 """Fields through which a text is reached that is JSON as a whole."""
 
@@ -436,7 +436,7 @@ class ChoiceRestorer:
         """The delta with what of it can be told by now."""
         found: Json = {}
         for name, value in delta.items():
-            if name in MASKER_TEXTS and isinstance(value, str):
+            if name in MASKED_TEXT_FIELDS and isinstance(value, str):
                 known = self._texts.setdefault(
                     name, TextRestorer(self._vault, is_json=self._is_json and name == "content")
                 )
@@ -452,7 +452,9 @@ class ChoiceRestorer:
     def rest(self, upto: Json | None = None) -> Json:
         """A delta of what was held back of all that `upto`, the next one, does not go on with; {} if there is none.
         A delta that says nothing ends nothing; None: there is no next one."""
-        if upto is not None and not any(upto.get(name) for name in (*MASKER_TEXTS, "tool_calls", "thinking_blocks")):
+        if upto is not None and not any(
+            upto.get(name) for name in (*MASKED_TEXT_FIELDS, "tool_calls", "thinking_blocks")
+        ):
             return {}
         upto = upto or {}
         found: Json = {}

@@ -22,13 +22,13 @@ IBAN_LENGTHS = range(15, 35)
 LETTER_DIGITS = {ord("A") + n: str(10 + n) for n in range(26)}
 HARMLESS_IPS = ("0.0.0.0", "255.255.255.255")  # noqa: S104 - not to listen on
 PHONE_DIGITS = range(8, 16)
-RULES_PARTED = re.compile(r"[ -]")
+RULE_SEPARATOR = re.compile(r"[ -]")
 
 
 def card_length(text: str) -> int:
     """How much of it is the number of a card, by Luhn's sum; 0: nothing. It may end at a blank or hyphen."""
-    for end in (len(text), *(found.start() for found in reversed(list(RULES_PARTED.finditer(text))))):
-        digits = RULES_PARTED.sub("", text[:end])
+    for end in (len(text), *(found.start() for found in reversed(list(RULE_SEPARATOR.finditer(text))))):
+        digits = RULE_SEPARATOR.sub("", text[:end])
         if len(digits) in CARD_DIGITS and digits[0] in CARD_STARTS and _luhn(digits):
             return end
     return 0
@@ -78,7 +78,7 @@ def _luhn(digits: str) -> bool:
 
 
 EXTRA = "context-gateway[masking]"
-MAX_RULES_BEFORE = 64
+MAX_LOOKBEHIND_CHARS = 64
 """Characters of a value that may stand before what it is found by."""
 LONGEST = 10_000
 """Characters of a value that a rule of the operator's own may find; a longer match is left alone."""
@@ -110,7 +110,7 @@ class MaskingRule:
         while match := self.pattern.search(text, at):
             start = match.start()
             if self.before is not None:
-                found = self.before.search(text, max(at, start - MAX_RULES_BEFORE), start)
+                found = self.before.search(text, max(at, start - MAX_LOOKBEHIND_CHARS), start)
                 start = found.start() if found else match.end()
             length = self.length(text[start : match.end()])
             if length:
