@@ -53,24 +53,26 @@ class LitellmParams(BaseModel):
 
     model: str = Field(min_length=1, description="`provider/model` ([providers](providers.md)).")
     api_base: str | None = Field(None, description="The provider's address.")
-    api_key: SecretStr | None = Field(None, description="The operator's key; without one the client's own goes there.")
+    api_key: SecretStr | None = Field(None, description="The operator's key; without one, the client's own is sent.")
     organization: Annotated[str | None, BeforeValidator(_first_of)] = Field(None, description="Sent along.")
     extra_headers: Annotated[dict[str, str], BeforeValidator(_as_texts)] = Field({}, description="Sent along.")
     timeout: UpstreamTimeouts | Seconds | None = Field(
         None, description="Seconds of `first_byte`; or `{connect, first_byte, idle}`."
     )
     stream_timeout: Seconds | None = Field(None, description="Seconds of `idle`.")
-    custom_llm_provider: str | None = Field(None, description="The provider, where `model` does not begin with it.")
+    custom_llm_provider: str | None = Field(None, description="The provider, if `model` does not begin with it.")
     api_version: Annotated[str | None, BeforeValidator(_as_text)] = Field(
         None, description="The version of Azure's API."
     )
     order: float | None = Field(
-        None, allow_inf_nan=False, description="Of several entries of one name those of the lowest are asked first."
+        None, allow_inf_nan=False, description="Among entries of one name, those with the lowest order are asked first."
     )
-    weight: float | None = Field(None, ge=0, description="Its share of requests among those; else by `rpm` or `tpm`.")
-    rpm: float | None = Field(None, ge=0, description="Most requests within a minute that it gets.")
-    tpm: float | None = Field(None, ge=0, description="Most tokens within a minute that it gets.")
-    max_parallel_requests: float | None = Field(None, ge=0, description="Most requests at once that it gets.")
+    weight: float | None = Field(
+        None, ge=0, description="Its share of requests among entries of the same order; else by `rpm` or `tpm`."
+    )
+    rpm: float | None = Field(None, ge=0, description="Maximum requests a minute sent to it.")
+    tpm: float | None = Field(None, ge=0, description="Maximum tokens a minute sent to it.")
+    max_parallel_requests: float | None = Field(None, ge=0, description="Maximum concurrent requests sent to it.")
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 
@@ -106,21 +108,22 @@ class ModelInfo(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
-    max_input_tokens: int | None = Field(None, gt=0, description="Most tokens of a prompt.")
-    max_output_tokens: int | None = Field(None, gt=0, description="Most tokens of an answer.")
+    max_input_tokens: int | None = Field(None, gt=0, description="Maximum tokens of a prompt.")
+    max_output_tokens: int | None = Field(None, gt=0, description="Maximum tokens of an answer.")
     context_window: int | None = Field(
-        None, gt=0, description="Tokens of prompt and answer together, if they share another window."
+        None, gt=0, description="Tokens of prompt and answer together, if that limit differs from `max_input_tokens`."
     )
     input_cost_per_token: Price | None = Field(
-        None, description="USD. Any price here, other `…_cost…` too, replaces all of the map's."
+        None,
+        description="USD. Setting any price here, including other `…_cost…` fields, replaces all prices from the map.",
     )
     output_cost_per_token: Price | None = Field(None, description="USD.")
-    base_model: str | None = Field(None, description="The name in LiteLLM's map to go by.")
+    base_model: str | None = Field(None, description="The model in LiteLLM's map whose facts apply.")
     tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = Field(
-        None, description="tiktoken's encoding to count with."
+        None, description="The tiktoken encoding to count with."
     )
     token_margin: float = Field(
-        1.0, ge=0.5, le=4, description="The model's tokens per token of that encoding; learned if unset."
+        1.0, ge=0.5, le=4, description="The model's tokens for each token of that encoding; learned if unset."
     )
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)

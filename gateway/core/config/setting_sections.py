@@ -94,9 +94,9 @@ class SettingsSection(BaseModel):
 class UpstreamTimeouts(SettingsSection):
     """How long upstream may take, per model if set there."""
 
-    connect: Seconds = Field(10.0, description="Seconds for a connection.")
+    connect: Seconds = Field(10.0, description="Seconds to connect.")
     first_byte: Seconds = Field(600.0, description="Seconds until the answer begins.")
-    idle: Seconds = Field(120.0, description="Seconds between two chunks of an answer.")
+    idle: Seconds = Field(120.0, description="Maximum seconds between two chunks of an answer.")
 
 
 def _as_bool(value: Any) -> Any:
@@ -128,11 +128,11 @@ class GuardEntry(BaseModel):
 
     name: str = Field(min_length=1, max_length=64, description="Its entry point in the group `gateway.guards`.")
     on_failure: Literal["open", "closed"] = Field(
-        "closed", description="Whether requests pass (`open`) while it fails, is late or rests; else they get a 503."
+        "closed", description="Whether requests pass (`open`) while it fails, times out or rests; else they get a 503."
     )
     timeout: Seconds = Field(2.0, description="Seconds that it may take each time.")
     hold: int = Field(
-        200, ge=1, le=100_000, description="Characters of a streamed answer that it is shown at once, at the most."
+        200, ge=1, le=100_000, description="Maximum characters of a streamed answer that it is shown at once."
     )
 
     @property
@@ -154,16 +154,14 @@ class MaskingSettings(SettingsSection):
     """Secrets and personal data, replaced before anything goes to a model and put back in its answer."""
 
     enabled: bool = Field(False, description="Whether anything is masked.")
-    rules: tuple[RuleName, ...] = Field(
-        RULES, description="The [rules](guards.md#masking) that are used of those that are built in."
-    )
+    rules: tuple[RuleName, ...] = Field(RULES, description="Which built-in [rules](guards.md#masking) are used.")
     custom: tuple[MaskRule, ...] = Field(
-        (), description="Further rules, each with `name` and `pattern`; they need the extra `masking`."
+        (), description="Additional rules, each with `name` and `pattern`; they need the extra `masking`."
     )
     on_unreadable: Literal["pass", "refuse"] = Field(
         "pass",
-        description="What becomes of images, sounds and files, in which nothing can be masked: `pass`, or "
-        "`refuse` with a 400 `content_refused`.",
+        description="What happens to images, audio and files, in which nothing can be masked: `pass` forwards them, "
+        "`refuse` answers with a 400 `content_refused`.",
     )
 
 
@@ -180,8 +178,8 @@ class RoutingSettings(SettingsSection):
 
     strategy: Literal["weighted", "latency", "least_busy"] = Field(
         "weighted",
-        description="Which of the healthy deployments of lowest `order` is asked: by `weight`, the quickest to begin "
-        "its answers, or the one with the fewest requests.",
+        description="Which of the healthy deployments of lowest `order` is asked: one chosen by `weight`, the one "
+        "whose answers begin soonest, or the one with the fewest running requests.",
     )
     sticky: Literal["auto", "always", "never"] = Field(
         "auto",
@@ -191,37 +189,43 @@ class RoutingSettings(SettingsSection):
         None,
         ge=0,
         le=10,
-        description="Times that a failed call is tried again before the answer begins; null: once at each other "
+        description="How often a failed call is retried before the answer begins; null: once at each other "
         "deployment of the model.",
     )
     retry_statuses: tuple[int, ...] = Field(
-        (408, 429, 500, 502, 503, 504, 529), description="Answers of an upstream after which another try may help."
+        (408, 429, 500, 502, 503, 504, 529), description="HTTP statuses of an upstream that are retried."
     )
     retry_share: float = Field(
         0.2,
         ge=0,
         le=1,
-        description="Share of the requests under way that may be at another try of a deployment that has failed.",
+        description="Share of the running requests that may be retrying a deployment that has failed.",
     )
-    retry_minimum: int = Field(3, ge=0, description="Tries that are allowed at once, however few requests there are.")
-    backoff: Seconds = Field(0.5, description="Seconds before the second try of one deployment; they double.")
-    backoff_max: Seconds = Field(8.0, description="Most seconds between two tries, a `Retry-After` included.")
+    retry_minimum: int = Field(
+        3, ge=0, description="Concurrent retries that are always allowed, however few requests are running."
+    )
+    backoff: Seconds = Field(
+        0.5, description="Seconds before the first retry of a deployment; doubles with each retry."
+    )
+    backoff_max: Seconds = Field(
+        8.0, description="Maximum seconds between two tries; a longer `Retry-After` goes to the client."
+    )
     allowed_fails: int = Field(3, ge=1, description="Failures within a minute after which a deployment rests.")
-    cooldown: Seconds = Field(5.0, description="Seconds that it rests; they double while it goes on failing.")
-    cooldown_max: Seconds = Field(120.0, description="Most seconds that it rests.")
+    cooldown: Seconds = Field(5.0, description="Seconds that it rests; doubles while it keeps failing.")
+    cooldown_max: Seconds = Field(120.0, description="Maximum seconds that it rests.")
     probe: Seconds | None = Field(
         None,
-        description="Seconds between two questions (`GET /models`) whether a resting deployment is well again.",
+        description="Seconds between two probes (`GET /models`) of a resting deployment; null: none.",
     )
-    fallbacks: dict[str, Models] = Field({}, description="Models that answer where all deployments of one fail.")
+    fallbacks: dict[str, Models] = Field({}, description="Models that answer if all deployments of a model fail.")
     context_window_fallbacks: dict[str, Models] = Field(
-        {}, description="Models that answer where a prompt cannot be made to fit one."
+        {}, description="Models that answer if a prompt cannot be made to fit a model."
     )
     content_policy_fallbacks: dict[str, Models] = Field(
-        {}, description="Models that answer where a provider refuses the content."
+        {}, description="Models that answer if a provider refuses the content."
     )
-    default_fallbacks: Models = Field((), description="Models that answer where one without `fallbacks` fails.")
-    max_fallbacks: int = Field(5, ge=0, description="Most other models that one request tries.")
+    default_fallbacks: Models = Field((), description="Models that answer if a model without `fallbacks` fails.")
+    max_fallbacks: int = Field(5, ge=0, description="Maximum number of fallback models that one request tries.")
 
 
 KEY_BYTES = 32
@@ -235,19 +239,19 @@ class StorageSettings(SettingsSection):
         "sqlite:///context-gateway.db",
         description="SQLite file (`sqlite:///FILE`) or `postgresql://` URL.",
     )
-    pool_size: int = Field(10, ge=1, le=500, description="Most connections to PostgreSQL.")
+    pool_size: int = Field(10, ge=1, le=500, description="Maximum connections to PostgreSQL.")
     timeout: Seconds = Field(5.0, description="Seconds to wait for a connection or a lock before a 503.")
     auto_migrate: bool = Field(True, description="Bring the schema up to date at start.")
     migration_timeout: Seconds = Field(
-        600.0, description="Seconds that a migration waits for other processes and busy tables."
+        600.0, description="Seconds that a migration waits for other processes and locked tables."
     )
     encryption_key: SecretStr | None = Field(
         None,
-        description="Key under which stored content is [encrypted](operations.md#encryption): 32 random bytes in "
-        "base64 or hex; without one, none is.",
+        description="Key that stored content is [encrypted](operations.md#encryption) with: 32 random bytes in "
+        "base64 or hex; without one, content is stored in clear.",
     )
     encryption_keys_before: tuple[SecretStr, ...] = Field(
-        (), description="Further keys that stored content may be under: it is read with them, never written."
+        (), description="Former keys that stored content may still be encrypted with: used to read, never to write."
     )
 
     @field_validator("encryption_key")
@@ -294,23 +298,23 @@ class DocumentSettings(SettingsSection):
         min_length=3,
         max_length=200,
         pattern=r"^[A-Za-z_]+(\+[A-Za-z_]+)*$",
-        description="Languages that `tesseract` looks for, such as `eng+deu`; those not installed are left out.",
+        description="Languages that `tesseract` recognizes, such as `eng+deu`; those not installed are ignored.",
     )
     seconds: Seconds = Field(
         60.0, description="Seconds that reading one document may take, in [a process of its own](operations.md#sizes)."
     )
-    memory_bytes: int = Field(2**30, ge=2**28, description="Memory that this process may take.")
+    memory_bytes: int = Field(2**30, ge=2**28, description="Bytes of memory that this process may use.")
     native_pages: int = Field(
         8,
         ge=0,
         le=100,
-        description="[Pages](context.md#pages-of-a-pdf) at most that a question brings as PDF pages, where the "
-        "whole PDF does not fit; 0: none.",
+        description="Maximum number of [pages](context.md#pages-of-a-pdf) forwarded as PDF pages for a question, if "
+        "the whole PDF does not fit; 0: none.",
     )
     index_chars: int = Field(
         4_000_000,
         ge=100_000,
-        description="Characters from which an attached document is indexed in the storage, in the background.",
+        description="Length in characters from which an attached document is indexed, in the background.",
     )
 
 
@@ -318,9 +322,9 @@ class S3Settings(SettingsSection):
     """A bucket for `files.store: s3`; without keys those of the environment or the machine's role count."""
 
     bucket: str = Field("", description="Name of the bucket.")
-    prefix: str = Field("", max_length=512, description="What the names of all objects begin with.")
-    endpoint: str | None = Field(None, description="URL of an S3-compatible service; Amazon's own without one.")
-    region: str = Field("us-east-1", description="Region that signatures name.")
+    prefix: str = Field("", max_length=512, description="Prefix of all object names.")
+    endpoint: str | None = Field(None, description="URL of an S3-compatible service; Amazon's own if unset.")
+    region: str = Field("us-east-1", description="Region used in signatures.")
     access_key: SecretStr | None = Field(None, description="Access key id.")
     secret_key: SecretStr | None = Field(None, description="Secret access key.")
 
@@ -333,24 +337,24 @@ class FileSettings(SettingsSection):
 
     serve: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="Whose files are kept here: `auto` those of clients with a key of the gateway's, and of all "
-        "whose default upstream keeps none ([the others' are there](files.md#who-keeps-them)); `on` "
-        "all, `off` none.",
+        description="Whose files the gateway stores: with `auto`, those of clients with a gateway key, and of all "
+        "clients whose default upstream stores none ([others' go upstream](files.md#who-keeps-them)); "
+        "`on`: all; `off`: none.",
     )
     store: Literal["auto", "database", "disk", "s3"] = Field(
         "auto",
-        description="Where contents are: `disk`, `database`, `s3`; `auto`: a folder beside SQLite's file, else "
-        "the database.",
+        description="Where file contents are stored: `disk`, `database`, `s3`; `auto`: a folder next to the SQLite "
+        "file, else the database.",
     )
     path: str | None = Field(
-        None, description="Folder of `disk`; without one, `files` beside SQLite's file, else in the working directory."
+        None, description="Folder for `disk`; if unset, `files` next to the SQLite file, else in the working directory."
     )
     max_bytes: int = Field(512 * 2**20, gt=0, description="Larger uploads get a 413.")
     quota_bytes: int | None = Field(
-        None, gt=0, description="Bytes that one tenant may keep; a key may have `file_bytes` of its own."
+        None, gt=0, description="Bytes of files that one tenant may store; a key may have its own `file_bytes`."
     )
     expires_after: Seconds | None = Field(
-        None, description="Seconds that files are kept whose upload says nothing of it."
+        None, description="Seconds until files expire whose upload sets no expiry; null: never."
     )
     s3: S3Settings = Field(
         NO_BUCKET, description="The bucket: `bucket`, `prefix`, `endpoint`, `region`, `access_key`, `secret_key`."
@@ -421,11 +425,11 @@ class TelemetrySettings(SettingsSection):
         None,
         ge=0,
         le=1,
-        description="Share of requests that are traced, where the caller has not decided; null: as "
+        description="Share of requests that are traced, unless the caller has decided; null: as "
         "`OTEL_TRACES_SAMPLER` says, else all.",
     )
-    content: bool = Field(False, description="Put what users and models wrote on the spans of model calls, too.")
-    metric_interval: Seconds = Field(60.0, description="Seconds between two exports of metrics.")
+    content: bool = Field(False, description="Also record what users and models wrote on the spans of model calls.")
+    metric_interval: Seconds = Field(60.0, description="Seconds between exports of metrics.")
 
     @property
     def is_on(self) -> bool:
@@ -483,7 +487,7 @@ class ClaimNames(SettingsSection):
     tenant: ClaimName | None = Field(None, description="Whose data it is.")
     project: ClaimName | None = Field(None, description="What it is for; costs are told by it.")
     roles: ClaimName | None = Field(None, description="Roles or groups: a list, or words with blanks between.")
-    user: ClaimName = Field("sub", description="Who is named as the `user` of requests.")
+    user: ClaimName = Field("sub", description="The `user` of requests.")
     name: ClaimName = Field("name", description="What people call them.")
     models: ClaimName | None = Field(None, description="Models that may be asked; a token without them may ask none.")
 
@@ -598,20 +602,18 @@ NO_ALLOWANCE = HolderAllowance()
 class LimitSettings(SettingsSection):
     """Budgets and limits beside those of keys (guarantee §12.3)."""
 
-    all: HolderAllowance = Field(NO_ALLOWANCE, description="Allowance of everything that is asked here, together.")
-    keys: HolderAllowance = Field(NO_ALLOWANCE, description="Allowance of each key that has none of its own.")
+    all: HolderAllowance = Field(NO_ALLOWANCE, description="Allowance of all requests together.")
+    keys: HolderAllowance = Field(NO_ALLOWANCE, description="Allowance of each key without its own.")
     each_user: HolderAllowance = Field(
-        NO_ALLOWANCE, description="Allowance of each `user` of a tenant that `limits.users` does not name."
+        NO_ALLOWANCE, description="Allowance of each `user` of a tenant who is not in `limits.users`."
     )
     users: dict[str, HolderAllowance] = Field({}, description="Allowances by the `user` field of requests.")
-    models: dict[str, HolderAllowance] = Field(
-        {}, description="Allowances by the name of a model that clients ask for."
-    )
-    projects: dict[str, HolderAllowance] = Field({}, description="Allowances by the project of a key.")
+    models: dict[str, HolderAllowance] = Field({}, description="Allowances by model, under the name that clients use.")
+    projects: dict[str, HolderAllowance] = Field({}, description="Allowances by a key's project.")
     when_down: Literal["open", "closed"] = Field(
         "open",
-        description="While nobody can tell what is left: `open` answers requests with a warning, `closed` with a "
-        "503 `limits_unavailable`.",
+        description="What happens while limits cannot be checked: `open` answers requests with a warning, `closed` "
+        "refuses them with a 503 `limits_unavailable`.",
     )
 
     @property
@@ -666,36 +668,39 @@ class KeyFields(SettingsSection):
         min_length=1,
         max_length=MAX_NAME,
         pattern=LABEL,
-        description="What people call it; shown to who may look.",
+        description="What people call it; shown to those who may see it.",
     )
     owner: str | None = Field(None, min_length=1, max_length=256, pattern=LABEL, description="Who answers for it.")
     tenant: str = Field(
-        min_length=1, max_length=MAX_NAME, pattern=NAME, description="Whose it is: tenants see nothing of each other."
+        min_length=1,
+        max_length=MAX_NAME,
+        pattern=NAME,
+        description="The tenant that it belongs to; tenants see nothing of each other.",
     )
     project: str | None = Field(
         None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="What it is for; costs are told by it."
     )
     roles: tuple[Role, ...] = Field(
         (USER,),
-        description="`user` asks models and changes what is stored; `viewer` looks at its tenant on [the page](ui.md); "
-        "`admin` looks at all tenants, there and in `/v1/organization/`, and makes [keys at runtime](keys.md). A key "
-        "without `user` only reads beside that: anything else is a 403.",
+        description="`user` asks models and changes what is stored; `viewer` sees its tenant on [the page](ui.md); "
+        "`admin` sees all tenants, there and in `/v1/organization/`, and makes [keys at runtime](keys.md). Apart from "
+        "that, a key without `user` may only read: anything else is a 403.",
     )
     models: tuple[ModelPattern, ...] = Field(
-        (), description="Names of models that it may ask, `*` for any run of characters."
+        (), description="Names of models that it may ask; `*` matches any characters."
     )
-    expires_at: Expiry | None = Field(None, description="From when on it is refused; without a zone it is UTC.")
+    expires_at: Expiry | None = Field(None, description="When it expires; UTC if no zone is given.")
     budgets: tuple[SpendBudget, ...] = Field((), description="What may be [spent with it](keys.md#make-one).")
-    limits: RateLimits = Field(NO_LIMITS, description="How much may be asked with it: `rpm`, `tpm`, `concurrent`.")
+    limits: RateLimits = Field(NO_LIMITS, description="Its rate limits: `rpm`, `tpm`, `concurrent`.")
     context: ContextDefaults = Field(NO_DEFAULTS, description="Defaults of `context` for its requests.")
     retention_days: float | None = Field(
         None,
         gt=0,
         le=36_500,
-        description="Conversations made with it that nothing was added to for so long are deleted.",
+        description="Days without activity after which conversations made with it are deleted.",
     )
 
-    file_bytes: int | None = Field(None, gt=0, description="Bytes of files that may be kept with it.")
+    file_bytes: int | None = Field(None, gt=0, description="Bytes of files that may be stored with it.")
 
     @field_validator("roles")
     @classmethod
@@ -716,18 +721,18 @@ class AuthSettings(SettingsSection):
 
     mode: Literal["auto", "keys", "open"] = Field(
         "auto",
-        description="`keys`: only [keys of the gateway](keys.md) are accepted, also where `auth.keys` names "
-        "none; `open`: listen beyond loopback with an operator's key and without keys.",
+        description="`keys`: only [gateway keys](keys.md) are accepted, even if `auth.keys` is empty; "
+        "`open`: listen beyond loopback with an operator's key and without gateway keys.",
     )
     keys: tuple[ApiKey, ...] = Field(
-        (), description="[Keys](#authkeys) accepted; without any, the client's own goes upstream."
+        (), description="[Keys](#authkeys) accepted; if there are none, the client's own key goes upstream."
     )
     jwt: JwtSettings | None = Field(
-        None, description="[Whose signed tokens](identity.md#programs-at-the-api) are accepted beside keys."
+        None, description="[Issuer of signed tokens](identity.md#programs-at-the-api) that are accepted besides keys."
     )
     oidc: OidcSettings | None = Field(
         None,
-        description="[Who vouches for people](identity.md#people-at-the-page) at the page `/ui` beside keys "
+        description="[Identity provider](identity.md#people-at-the-page) for logins to the page `/ui`, besides keys "
         "(OpenID Connect).",
     )
 

@@ -53,16 +53,18 @@ class ServerSettings(SettingsSection):
     workers: int = Field(1, ge=1, le=64, description="Processes that serve the port; more than one needs PostgreSQL.")
     max_body_bytes: int = Field(64 * 2**20, gt=0, description="Larger request bodies get a 413.")
     max_messages: int = Field(
-        20_000, gt=0, description="Requests of more messages get a 400: stored at once they would let others wait."
+        20_000,
+        gt=0,
+        description="Requests with more messages get a 400: storing them at once would delay other requests.",
     )
     max_bytes_in_flight: int = Field(
         96 * 2**20,
         gt=0,
-        description="Bytes of large request bodies (8 MiB or more) that are worked on at once; further ones wait.",
+        description="Bytes of large request bodies (8 MiB or more) that are processed at once; further ones wait.",
     )
     receive_timeout: Seconds = Field(60.0, description="Seconds within which a request must have arrived.")
     send_timeout: Seconds = Field(
-        60.0, description="Seconds until a client that takes nothing of its answer is cut off."
+        60.0, description="Seconds after which a client that stops reading its answer is disconnected."
     )
     keepalive: float = Field(
         10.0,
@@ -73,27 +75,27 @@ class ServerSettings(SettingsSection):
     shutdown_grace: Seconds = Field(30.0, description="Seconds that running requests get after SIGTERM.")
     relay: tuple[RelayPattern, ...] = Field(
         (),
-        description="[Further paths](#serverrelay) that are relayed with an operator's key, such as `POST "
+        description="[Additional paths](#serverrelay) that are relayed with an operator's key, such as `POST "
         "/v1/batches`.",
     )
     cors_origins: tuple[Origin, ...] = Field(
         (), description="Origins whose pages may be clients, such as `https://app.example.org`; `*`: any."
     )
     metrics: Literal["open", "key", "off"] = Field(
-        "open", description="Who may read `/metrics`: `open` everybody, `key` holders of `auth.keys`, `off` nobody."
+        "open", description="Who may read `/metrics`: anybody (`open`), holders of `auth.keys` (`key`), nobody (`off`)."
     )
     ui: Literal["auto", "off"] = Field(
         "auto",
-        description="[The page `/ui`](ui.md): `auto` for keys of role `viewer` or `admin`, without `auth.keys` "
-        "on loopback; `off` nowhere.",
+        description="[The page `/ui`](ui.md): `auto` serves it to keys of role `viewer` or `admin`, without "
+        "`auth.keys` on loopback only; `off` disables it.",
     )
     mcp: Literal["on", "off"] = Field(
         "on",
-        description="[The memory as an MCP server](mcp.md) at `/mcp`, where the extra `mcp` is installed; `off` "
-        "nowhere.",
+        description="[Stored conversations as an MCP server](mcp.md) at `/mcp`, if the extra `mcp` is installed; "
+        "`off` disables it.",
     )
-    ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login at the page lasts.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login to the page lasts.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Minimum level logged.")
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="`text`: lines for people; `json`: for machines; `auto`: text on a terminal."
     )
@@ -102,36 +104,36 @@ class ServerSettings(SettingsSection):
 class CacheSettings(SettingsSection):
     """What may be forgotten at any time."""
 
-    url: str | None = Field(None, description="`redis://` URL; without one, memory of the process.")
-    timeout: Seconds = Field(0.05, description="Seconds after which a cache answer counts as a miss.")
-    max_bytes: int = Field(32 * 2**20, gt=0, description="Most bytes the in-process cache keeps.")
-    index_bytes: int = Field(64 * 2**20, gt=0, description="Most bytes of search indexes in the process.")
+    url: str | None = Field(None, description="`redis://` URL; without one, the cache is in the process's memory.")
+    timeout: Seconds = Field(0.05, description="Seconds to wait for the cache before a lookup counts as a miss.")
+    max_bytes: int = Field(32 * 2**20, gt=0, description="Maximum bytes in the in-process cache.")
+    index_bytes: int = Field(64 * 2**20, gt=0, description="Maximum bytes of search indexes in the process.")
     conversation_bytes: int = Field(
         128 * 2**20,
         gt=0,
-        description="Most bytes of conversations in the process, half of them as sent.",
+        description="Maximum bytes of conversations in the process; half of them hold messages as forwarded.",
     )
     conversation_ttl: float = Field(
         600.0,
         gt=0,
         le=600,
-        description="Seconds that a conversation is kept there after its last request.",
+        description="Seconds that a conversation stays there after its last request.",
     )
     frame_bytes: int = Field(
         16 * 2**20,
         gt=0,
-        description="Most bytes of [frames](adr/0012-frames.md) in the process, of requests with `store: false`; "
+        description="Maximum bytes of [frames](adr/0012-frames.md) of requests with `store: false` in the process; "
         "they hold no content.",
     )
     frame_ttl: float = Field(
         3600.0,
         gt=0,
         le=3600,
-        description="Seconds that such a frame is kept, there and in Redis: the life of a provider's prompt cache.",
+        description="Seconds that a frame is kept, there and in Redis: the lifetime of a provider's prompt cache.",
     )
-    document_ttl: Seconds = Field(86400.0, description="Seconds that the text of a decoded document is kept.")
-    vector_ttl: Seconds = Field(604800.0, description="Seconds that the vectors of an embedding model are kept.")
-    summary_ttl: Seconds = Field(604800.0, description="Seconds that a summary of an artifact is kept.")
+    document_ttl: Seconds = Field(86400.0, description="Seconds that the extracted text of a document is cached.")
+    vector_ttl: Seconds = Field(604800.0, description="Seconds that vectors of an embedding model are cached.")
+    summary_ttl: Seconds = Field(604800.0, description="Seconds that a summary of an artifact is cached.")
 
 
 class ContextSettings(SettingsSection):
@@ -143,118 +145,125 @@ class ContextSettings(SettingsSection):
     reserved_output_tokens: int = Field(
         4096,
         ge=0,
-        description="Room for the answer if a request names no limit; at most a quarter of the window.",
+        description="Tokens reserved for the answer if a request sets no limit; at most a quarter of the window.",
     )
     history_share: float = Field(
         0.1,
         ge=0,
         le=1,
-        description="Share of the room above the minimum kept for the latest old turns when passages compete.",
+        description="Share of the space above the minimum reserved for the latest old turns when passages compete.",
     )
     low_water: float = Field(
         0.4,
         gt=0,
         le=1,
         description="Share of the budget that a pass fills when something has to leave, in a conversation that "
-        "is seen to go on (§4 I7). With `context.economy: auto` [prices decide](economy.md).",
+        "is known to continue (§4 I7). With `context.economy: auto` [prices decide](economy.md).",
     )
     economy: Literal["auto", "observe", "off"] = Field(
         "observe",
-        description="Default of a request's `context.economy`: old tool results leave [where that "
-        "pays](economy.md) (`auto`), or bills estimate what that would have saved (`observe`), or "
+        description="Default of a request's `context.economy`: clear old tool results [where that "
+        "pays](economy.md) (`auto`), estimate on bills what that would have saved (`observe`), or "
         "neither (`off`).",
     )
     untouched_tools: tuple[ToolPattern, ...] = Field(
         (),
-        description="Patterns of names of tools, such as `get_*`, whose results are never [shaped on "
-        "arrival](economy.md#shaped-on-arrival) (§4 I8). Requests add to them.",
+        description="Patterns of tool names, such as `get_*`, whose results are never [shaped on "
+        "arrival](economy.md#shaped-on-arrival) (§4 I8). Requests may add more.",
     )
     economy_holdout: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share of conversations that go direct where `context.economy` is `auto`: what is saved is "
-        "[measured](economy.md#measured) beside them (§13.14).",
+        description="Share of conversations that go direct where `context.economy` is `auto`, as a control group "
+        "to [measure savings](economy.md#measured) against (§13.14).",
     )
     recall_bytes: int = Field(
         2**20,
         ge=0,
-        description="Bytes of older stored messages that each question searches, the latest first (§4 I6).",
+        description="Bytes of older stored messages that are searched for each question, latest first (§4 I6).",
     )
     recall: RecallMode = Field(
         False,
-        description="Default of a request's `context.recall`: the model has [the tool "
-        "`recall`](context.md#the-tool-recall) to read what is left out; `auto`: once something is "
-        "(§10.11).",
+        description="Default of a request's `context.recall`: the model gets [the tool "
+        "`recall`](context.md#the-tool-recall) to read what was left out; `auto`: once something "
+        "was (§10.11).",
     )
-    recall_rounds: int = Field(3, ge=1, le=20, description="Most rounds of one request in which the model reads.")
+    recall_rounds: int = Field(3, ge=1, le=20, description="Maximum number of `recall` rounds in one request.")
     recall_max_tokens: int = Field(
         4000,
         gt=0,
-        description="Most tokens that they add to a prompt, kept free for them; at most a quarter of the budget.",
+        description="Maximum tokens that these rounds add to a prompt, and reserve; at most a quarter of the budget.",
     )
     recall_max_cost: Price | None = Field(
         None,
-        description="USD that rounds may cost before the next is the last; models without a known price have no "
-        "tool, then.",
+        description="USD that these rounds may cost before the next one is the last; if set, models without a known "
+        "price do not get the tool.",
     )
     cite: bool = Field(
         False,
-        description="Default of a request's `context.cite`: the model [names what each statement rests "
-        "on](context.md#citations) (§14.8).",
+        description="Default of a request's `context.cite`: the model [cites the source of each "
+        "statement](context.md#citations) (§14.8).",
     )
-    warning_threshold: float = Field(0.8, gt=0, le=1, description="Utilization above which a bill carries a warning.")
+    warning_threshold: float = Field(
+        0.8, gt=0, le=1, description="Window utilization above which the bill carries a warning."
+    )
     document_min_chars: int = Field(
         8000,
         ge=500,
         description="Minimum length of a document inside a user message (§4 I4).",
     )
-    small_total_chars: int = Field(5000, ge=0, description="Fewer characters of artifacts need no plan.")
-    large_artifact_chars: int = Field(10000, ge=0, description="A larger artifact is worth a plan.")
+    small_total_chars: int = Field(5000, ge=0, description="With fewer characters of artifacts, no plan is needed.")
+    large_artifact_chars: int = Field(10000, ge=0, description="An artifact with more characters is worth a plan.")
     fits_share: float = Field(0.7, gt=0, le=1, description="Up to this share of the budget no plan is needed.")
-    near_limit_share: float = Field(0.9, gt=0, le=1, description="From this share of the budget on a plan is needed.")
+    near_limit_share: float = Field(
+        0.9, gt=0, le=1, description="At or above this share of the budget a plan is needed."
+    )
     expensive_input_cost_per_token: Price = Field(
         Decimal("0.000003"), description="Input price in USD above which a primary model counts as expensive."
     )
     embedding_model: str | None = Field(
         None,
-        description="Ranks passages [by meaning](context.md#relevance-by-meaning) beside their words: `local` "
-        "(the extra `embeddings`), or a model of `model_list` that serves `/embeddings`.",
+        description="Ranks passages [by meaning](context.md#relevance-by-meaning) as well as by words: `local` "
+        "(the extra `embeddings`), or a model in `model_list` that serves `/embeddings`.",
     )
-    embedding_timeout: Seconds = Field(0.25, description="Seconds within which a request gets its vectors.")
-    planner_model: str | None = Field(None, description="Model that plans contexts; `gpt-4o-mini` without one.")
-    summarizer_model: str | None = Field(
-        None, description="Model that summarizes artifacts; `gpt-4o-mini` without one."
+    embedding_timeout: Seconds = Field(
+        0.25, description="Seconds to wait for vectors; after that, passages are ranked by words."
     )
+    planner_model: str | None = Field(None, description="Model that plans contexts; `gpt-4o-mini` if unset.")
+    summarizer_model: str | None = Field(None, description="Model that summarizes artifacts; `gpt-4o-mini` if unset.")
     planner_timeout: Seconds = Field(8.0, description="Seconds that a planner may take.")
-    summarizer_timeout: Seconds = Field(20.0, description="Seconds that one call of a summarizer may take.")
-    planner_prompt_chars: int = Field(24_000, ge=2000, description="Most characters shown to a planner.")
+    summarizer_timeout: Seconds = Field(20.0, description="Seconds that one summarizer call may take.")
+    planner_prompt_chars: int = Field(24_000, ge=2000, description="Maximum characters shown to a planner.")
     planning_max_tokens: int | None = Field(
         200_000,
         gt=0,
-        description="Most tokens, prompts and answers, of the internal models that plan one request; null: no limit.",
+        description="Maximum tokens, prompts and answers, that planning one request may use; null: no limit.",
     )
     planning_max_cost: Price | None = Field(
         None,
-        description="Most USD that they may cost; a model without a known price is not called, then.",
+        description="Maximum USD that planning one request may cost; if set, models without a price are not called.",
     )
-    planning_max_seconds: Seconds = Field(30.0, description="Seconds that planning one request may take in all.")
+    planning_max_seconds: Seconds = Field(30.0, description="Seconds in total that planning one request may take.")
     trust_planner: bool = Field(
-        False, description="Follow a capable planner's plan without the guards that keep it from doing harm."
+        False, description="Follow the planner's plan without the guards that limit the harm of a bad one."
     )
-    historical_turns: int = Field(20, ge=0, description="Turns back in which an artifact counts as historical.")
+    historical_turns: int = Field(20, ge=0, description="Number of earlier turns whose artifacts count as historical.")
     memory: Literal["extracts", "summary", "both"] = Field(
         "extracts",
-        description="Default of a request's `context.memory`: [what stands for old turns](rolling-summary.md), "
-        "extracts that a question calls for, a rolling summary, or both (§11.13).",
+        description="Default of a request's `context.memory`: [what replaces old turns](rolling-summary.md): "
+        "extracts relevant to the question, a rolling summary, or both (§11.13).",
     )
     agent_window: int = Field(
-        5, ge=0, le=1000, description="Messages before the current one that an [agent with sections](agents.md) reads."
+        5,
+        ge=0,
+        le=1000,
+        description="Number of messages before the current one that an [agent with sections](agents.md) reads.",
     )
     agent_max_bytes: int = Field(
         768 * 1024,
         gt=0,
-        description="Most bytes of all sections of such an agent; the oldest context leaves first, then the "
+        description="Maximum bytes of all sections of such an agent; the oldest context leaves first, then the "
         "current message is cut.",
     )
 
@@ -294,19 +303,19 @@ class ConversationSettings(SettingsSection):
     store: bool = Field(True, description="Default of a request's `store`.")
     match: Literal["user", "tenant", "off"] = Field(
         "tenant",
-        description="Which requests without an id may continue a conversation: of the tenant and the same `user` "
-        "or none (`tenant`), only with `user` (`user`), none (`off`).",
+        description="Which requests without an id may continue a conversation: those of the tenant with the same "
+        "`user` or none (`tenant`), only those with a `user` (`user`), or none (`off`).",
     )
     max_turns: int | None = Field(
         None,
         ge=2,
         le=100_000,
-        description="Most turns, the current one counted, that are [forwarded as "
+        description="Maximum number of turns, including the current one, that are [forwarded as "
         "messages](context.md#a-bound-of-turns); null: as many as fit.",
     )
     idempotency_hours: float = Field(24.0, gt=0, le=8760, description="Hours that an `Idempotency-Key` is kept.")
     retention_days: float | None = Field(
-        None, gt=0, description="Conversations that nothing was added to for so long are deleted; null keeps them."
+        None, gt=0, description="Days without activity after which a conversation is deleted; null: never."
     )
 
 
@@ -314,30 +323,32 @@ class MemorySettings(SettingsSection):
     """What outlives the window: summaries of old turns, and things (guarantee §11.13 to §11.17)."""
 
     max_turns: int | None = Field(
-        None, ge=2, le=100_000, description="Older name of `conversation.max_turns`, which counts where both are set."
+        None,
+        ge=2,
+        le=100_000,
+        description="Older name of `conversation.max_turns`; if both are set, the new name wins.",
     )
     threshold: float = Field(
         0.7,
         gt=0,
         le=1,
-        description="Share of the budget, or of `conversation.max_turns`, from which on a summary is due.",
+        description="Share of the budget, or of `conversation.max_turns`, at which a summary is due.",
     )
     oldest_share: float = Field(
         0.4,
         gt=0,
         lt=1,
-        description="Share of the turns without a summary that the next one covers, the oldest; and of "
-        "`conversation.max_turns` that leaves at once where there is none.",
+        description="Share of the unsummarized turns, oldest first, that the next summary covers; without summaries, "
+        "the share of `conversation.max_turns` that leaves at once.",
     )
     things: bool = Field(
         False,
-        description="Remember [the things](things.md) that conversations are about, also where a request has no "
-        "`memory`.",
+        description="Remember [things](things.md) that conversations mention, even if a request has no `memory`.",
     )
     things_days: float | None = Field(
         None,
         gt=0,
-        description="Days that a thing is remembered after it was mentioned last; null: as long as what it belongs to.",
+        description="Days that a thing is remembered after its last mention; null: as long as what it belongs to.",
     )
 
 
@@ -346,8 +357,8 @@ class AccountingSettings(SettingsSection):
 
     users: Literal["plain", "hashed", "off"] = Field(
         "plain",
-        description="How a request's `user`, else its `safety_identifier`, stands in [bills and "
-        "reports](operations.md#who-asked): as it is (`plain`), as a keyed digest (`hashed`), not at "
+        description="How a request's `user`, else its `safety_identifier`, is recorded in [bills and "
+        "reports](operations.md#who-asked): as is (`plain`), as a keyed digest (`hashed`), or not at "
         "all (`off`).",
     )
 
@@ -359,20 +370,20 @@ class UpstreamSettings(UpstreamTimeouts):
     api_key: SecretStr | None = Field(None, description="Operator's key for it.")
     anthropic_api_base: str = Field(
         "https://api.anthropic.com",
-        description="Where requests for `claude-…` by `/v1/messages` go [with a client's own key of "
-        "Anthropic's](messages.md#keys), if no entry serves it.",
+        description="Where `/v1/messages` requests for `claude-…` go [with a client's own Anthropic "
+        "key](messages.md#keys), if no entry serves the model.",
     )
-    max_connections: int = Field(1000, ge=1, description="Most connections to upstreams.")
+    max_connections: int = Field(1000, ge=1, description="Maximum connections to upstreams.")
     forward_store: bool = Field(False, description="Send `store` and `metadata` upstream.")
     hosted_tools: Literal["drop", "refuse"] = Field(
         "drop",
-        description="Tools that an upstream should run and has not, such as `web_search`: `drop` with a warning "
+        description="What happens to hosted tools that the upstream lacks, such as `web_search`: `drop` with a warning "
         "on the bill, or `refuse` with a 400. One that `tool_choice` forces is always a 400.",
     )
     unlisted: Literal["refuse", "relay"] = Field(
         "refuse",
-        description="Models that `model_list` does not have, if it has any: `refuse` with a 404, or `relay` to "
-        "the default upstream.",
+        description="What happens to requests for models that are not in a `model_list`: `refuse` with a 404, or "
+        "`relay` to the default upstream.",
     )
 
     @field_validator("api_key")
