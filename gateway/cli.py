@@ -84,27 +84,29 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.set_defaults(run=_serve)
     migrate = commands.add_parser("migrate", help="upgrade the storage's schema")
-    migrate.add_argument("--finish", action="store_true", help="also do what waits until no older version runs")
+    migrate.add_argument("--finish", action="store_true", help="also run steps that wait until no older version runs")
     migrate.set_defaults(run=_migrate)
     check = commands.add_parser("check", help="validate the configuration and connect to what it names")
-    taking = "instead, write a configuration of the gateway's that means what this file of a LiteLLM proxy does"
+    taking = "instead, convert this LiteLLM proxy configuration to an equivalent one for the gateway"
     check.add_argument("--from-litellm", metavar="FILE", help=taking)
-    check.add_argument("--output", metavar="FILE", help="with --from-litellm: where to (default: standard output)")
+    check.add_argument("--output", metavar="FILE", help="with --from-litellm: output file (default: standard output)")
     check.set_defaults(run=_check)
     shown = commands.add_parser("config", help="each setting in force, and where it comes from")
-    shown.add_argument("name", nargs="?", metavar="NAME", help="those of this section, or this setting")
-    shown.add_argument("--all", action="store_true", help="also those that have their defaults")
+    shown.add_argument("name", nargs="?", metavar="NAME", help="only this section, or this setting")
+    shown.add_argument("--all", action="store_true", help="also settings that have their defaults")
     forms = shown.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="as one JSON object")
-    forms.add_argument("--csv", action="store_true", help="one line of CSV for each")
+    forms.add_argument("--csv", action="store_true", help="CSV, one line each")
     shown.set_defaults(run=_config)
     init = commands.add_parser("init", help="write a commented configuration")
-    init.add_argument("file", nargs="?", metavar="FILE", default="config.yaml", help="where to (default: %(default)s)")
+    init.add_argument(
+        "file", nargs="?", metavar="FILE", default="config.yaml", help="file to write (default: %(default)s)"
+    )
     init.set_defaults(run=_init)
     completion = commands.add_parser("completion", help="write a shell completion script")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which: bash, zsh or fish")
     completion.set_defaults(run=_completion)
-    keys = add_key_commands(commands.add_parser("keys", help="make, list, change, rotate and revoke keys"))
+    keys = add_key_commands(commands.add_parser("keys", help="create, list, change, rotate and revoke keys"))
     for command in keys:
         command.set_defaults(run=_keys)
     files = add_file_commands(commands.add_parser("files", help="list, show and delete clients' files"), _count)
@@ -123,15 +125,15 @@ def parser() -> argparse.ArgumentParser:
     purge = commands.add_parser("purge", help="delete inactive conversations, or what a user said")
     _add_purge_options(purge)
     purge.set_defaults(run=_purge)
-    encrypting = commands.add_parser("encrypt", help="encrypt what is stored already with storage.encryption_key")
+    encrypting = commands.add_parser("encrypt", help="encrypt existing content with storage.encryption_key")
     encrypting.set_defaults(run=_encrypt)
     export = commands.add_parser("export", help="export a conversation to a file")
     export.add_argument("conversation", metavar="CONVERSATION", help="its id: conv_…")
     export.add_argument("--tenant", metavar="T", help="only if it is this tenant's")
-    export.add_argument("-o", "--output", metavar="FILE", default="-", help="where to (default: standard output)")
+    export.add_argument("-o", "--output", metavar="FILE", default="-", help="output file (default: standard output)")
     export.set_defaults(run=_export)
-    importing = commands.add_parser("import", help="import a conversation from such a file")
-    importing.add_argument("file", metavar="FILE", help="what `gateway export` or the API has written")
+    importing = commands.add_parser("import", help="import an exported conversation")
+    importing.add_argument("file", metavar="FILE", help="file written by `gateway export` or the API")
     importing.add_argument("--tenant", metavar="T", help="the tenant that will own it (default: the only tenant)")
     importing.set_defaults(run=_import)
     trails = _add_trail(commands)
@@ -156,7 +158,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    when = "an ISO date or time (UTC where it names no zone), today, yesterday, or how long ago: 90m, 24h, 7d, 2w"
+    when = "an ISO date or time (UTC unless it has a zone), today, yesterday, or how long ago: 90m, 24h, 7d, 2w"
     parser.add_argument("--since", metavar="WHEN", help=f"requests received since: {when}")
     parser.add_argument("--until", metavar="WHEN", help="requests received before")
     parser.add_argument("--model", metavar="M", help="requests for this model, by the name that clients use")
@@ -170,12 +172,12 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
         default="model,tenant",
         help="sums by these: day, model, tenant, user, agent, endpoint (default: %(default)s)",
     )
-    parser.add_argument("--csv", action="store_true", help="one line of CSV for each row instead of totals")
+    parser.add_argument("--csv", action="store_true", help="CSV, one line for each row, instead of totals")
 
 
 def _add_costs_options(parser: argparse.ArgumentParser) -> None:
     groups = "day, model, key, project, tenant, user, agent, endpoint, conversation"
-    text = f"a table for each of these: {groups}; one by several with + between them (default: %(default)s)"
+    text = f"a table for each of these: {groups}; join several with + (default: %(default)s)"
     parser.add_argument("--by", metavar="GROUPS", default="day,model", help=text)
     parser.add_argument("--since", metavar="WHEN", help="requests received since: 7d, yesterday, a date")
     parser.add_argument("--until", metavar="WHEN", help="requests received before")
@@ -196,15 +198,17 @@ def _add_costs_options(parser: argparse.ArgumentParser) -> None:
 def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     """The commands that show conversations and requests."""
     listing = commands.add_parser("ls", help="list conversations, most recently active first")
-    listing.add_argument("text", nargs="?", metavar="TEXT", help="a part of the first question, or how an id begins")
+    listing.add_argument(
+        "text", nargs="?", metavar="TEXT", help="part of the first question, or the beginning of an id"
+    )
     listing.add_argument("--tenant", metavar="T", help="those of this tenant")
     listing.add_argument("--user", metavar="U", help="those whose latest request names this user")
     listing.add_argument("--model", metavar="M", help="those whose latest request is for this model")
-    listing.add_argument("--session", metavar="S", help="the session of this name")
+    listing.add_argument("--session", metavar="S", help="the session with this name")
     listing.add_argument("--since", metavar="WHEN", help="those active since: 24h, yesterday, a date")
     listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
     listing.set_defaults(run=_ls)
-    asked = commands.add_parser("requests", help="list requests, the latest in front")
+    asked = commands.add_parser("requests", help="list requests, latest first")
     _add_request_options(asked)
     asked.set_defaults(run=_requests)
     showing = commands.add_parser("show", help="explain a conversation, one of its turns, or a request")
@@ -214,7 +218,7 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     showing.add_argument("--sent", action="store_true", help="what was forwarded, message by message")
     showing.add_argument("--why", action="store_true", help="what was decided, why, and the arithmetic of the bill")
     showing.set_defaults(run=_show)
-    tailing = commands.add_parser("tail", help="a line for each request, as its bill comes")
+    tailing = commands.add_parser("tail", help="print a line for each request as it is billed")
     tailing.add_argument("--tenant", metavar="T", help="those of this tenant")
     tailing.add_argument("--model", metavar="M", help="those for this model")
     tailing.add_argument("--user", metavar="U", help="those that name this user")
@@ -231,17 +235,17 @@ def _add_looks(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
         forms = command.add_mutually_exclusive_group()
         forms.add_argument("--json", action="store_true", help=form)
         if command in (listing, asked):
-            forms.add_argument("--csv", action="store_true", help="one line of CSV for each")
+            forms.add_argument("--csv", action="store_true", help="CSV, one line each")
     return listing, asked, showing, tailing
 
 
 def _add_request_options(parser: argparse.ArgumentParser) -> None:
     """The filters of `inspection.request_search`, by their names there."""
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="a part of a user message of theirs, whatever its case")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="part of one of their user messages, in any case")
     for name, metavar, text in (
         ("tenant", "T", "those of this tenant"),
-        ("since", "WHEN", "those that arrived then or later: 24h, 7d, yesterday, a date"),
-        ("until", "WHEN", "those that arrived before then"),
+        ("since", "WHEN", "those that arrived since: 24h, 7d, yesterday, a date"),
+        ("until", "WHEN", "those that arrived before"),
         ("status", "S", "ok, partial or failed"),
         ("http-status", "N", "those whose client got this HTTP status"),
         ("model", "M", "those for this model"),
@@ -250,13 +254,13 @@ def _add_request_options(parser: argparse.ArgumentParser) -> None:
         ("agent", "A", "those that this agent answered"),
         ("endpoint", "API", "those of this API: chat, responses, messages, embeddings …"),
         ("conversation", "C", "those of this conversation"),
-        ("min-cost", "USD", "those that cost at least so much"),
-        ("max-cost", "USD", "those that cost at most so much"),
-        ("min-ms", "MS", "those that took at least so long"),
-        ("max-ms", "MS", "those that took at most so long"),
-        ("min-saved", "USD", "those that saved at least so much, net"),
-        ("max-saved", "USD", "those that saved at most so much, net; losses with --max-saved=-0.01"),
-        ("sort", "BY", "time, cost, latency or saved, from the largest down; with - before it (--sort=-cost) up"),
+        ("min-cost", "USD", "those that cost at least this much"),
+        ("max-cost", "USD", "those that cost at most this much"),
+        ("min-ms", "MS", "those that took at least this long"),
+        ("max-ms", "MS", "those that took at most this long"),
+        ("min-saved", "USD", "those that saved at least this much, net"),
+        ("max-saved", "USD", "those that saved at most this much, net; losses with --max-saved=-0.01"),
+        ("sort", "BY", "time, cost, latency or saved, largest first; with a leading - (--sort=-cost) smallest first"),
     ):
         parser.add_argument(f"--{name}", metavar=metavar, help=text)
     parser.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
@@ -278,9 +282,11 @@ def _count(text: str) -> int:
 
 def _add_purge_options(parser: argparse.ArgumentParser) -> None:
     when = "30d, 12h, or an ISO date (default: conversation.retention_days)"
-    parser.add_argument("--older-than", metavar="AGE", help=f"those that nothing was added to since: {when}")
-    parser.add_argument("--user", metavar="NAME", help="instead, what requests said that named this user")
-    parser.add_argument("--whole", action="store_true", help="with --user: also what others said beside it")
+    parser.add_argument("--older-than", metavar="AGE", help=f"those without activity since: {when}")
+    parser.add_argument("--user", metavar="NAME", help="instead, delete what was said in requests that named this user")
+    parser.add_argument(
+        "--whole", action="store_true", help="with --user: whole conversations, also what others said in them"
+    )
     parser.add_argument("--tenant", metavar="T", help="those of this tenant")
     parser.add_argument("--dry-run", action="store_true", help="only count them")
 
@@ -293,18 +299,18 @@ def _add_trail(commands: Any) -> tuple[argparse.ArgumentParser, ...]:
     listing.add_argument("--limit", metavar="N", type=_count, default=20, help="how many (default: %(default)s)")
     forms = listing.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="as one JSON object")
-    forms.add_argument("--csv", action="store_true", help="one line of CSV for each")
+    forms.add_argument("--csv", action="store_true", help="CSV, one line each")
     listing.set_defaults(run=_trail_list)
     exporting = kinds.add_parser("export", help="events as lines of JSON, with their digests")
     exporting.add_argument("--after", metavar="NUMBER", type=int, help="those after this one")
-    exporting.add_argument("-o", "--output", metavar="FILE", default="-", help="where to (default: standard output)")
+    exporting.add_argument("-o", "--output", metavar="FILE", default="-", help="output file (default: standard output)")
     exporting.set_defaults(run=_trail_export)
     for command in (listing, exporting):
-        command.add_argument("--since", metavar="WHEN", help="those of then or later: 24h, yesterday, a date")
+        command.add_argument("--since", metavar="WHEN", help="those since then: 24h, yesterday, a date")
         command.add_argument("--until", metavar="WHEN", help="those before then")
-        command.add_argument("--action", metavar="A", help="those of this action: key.created, say")
+        command.add_argument("--action", metavar="A", help="those of this action, such as key.created")
         command.add_argument("--actor", metavar="K", help="those of the key with this id: key_…")
-    verifying = kinds.add_parser("verify", help="check that no event was changed, taken out or put in")
+    verifying = kinds.add_parser("verify", help="check that no event was changed, removed or inserted")
     verifying.add_argument(
         "--from", dest="number", metavar="NUMBER", type=int, help="from this event of an earlier export on"
     )

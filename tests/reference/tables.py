@@ -116,7 +116,7 @@ def options() -> str:
     for usage, _, parser in _commands(cli.parser(), "gateway"):
         rows = [_argument(parser, each) for each in parser._actions if not {*each.option_strings} & EVERYWHERE]
         if rows:
-            found += [f"### `{usage}`", _table(("argument", "what it says"), rows)]
+            found += [f"### `{usage}`", _table(("argument", "meaning"), rows)]
     return "\n\n".join(["", *found, ""])
 
 

@@ -30,7 +30,7 @@ PACKAGES = ("mcp", "mcp_types")
 
 
 class McpNotInstalled(GatewayError):
-    """The package that `/mcp` is served with is not installed: the extra `mcp`."""
+    """The extra `mcp`, which serves `/mcp`, is not installed."""
 
     status = 501
     code = "mcp_not_installed"

@@ -4,50 +4,50 @@ from gateway.core.errors.base import GatewayError
 
 
 class Unauthorized(GatewayError):
-    """Keys are configured and the request carries none of them (guarantee §8)."""
+    """Keys are required, and the request carries no valid one (guarantee §8)."""
 
     status = 401
     type = "authentication_error"
     code = "invalid_api_key"
     advice = (
-        "Unknown, revoked or expired; of a [signed token](identity.md#programs-at-the-api) the message says what fails."
+        "The key is unknown, revoked or expired; for a [signed token](identity.md#programs-at-the-api) see the message."
     )
 
 
 class Forbidden(GatewayError):
-    """The key is known, and has no role that allows this (guarantee §13.2)."""
+    """The key is valid, but none of its roles allows this (guarantee §13.2)."""
 
     status = 403
     type = "permission_error"
     code = "permission_denied"
     advice = (
-        "`roles` in [`auth.keys`](configuration.md#authkeys); a token must name tenant, role or models "
-        "([claims](identity.md#settings-of-both)); a form of the page that is too old: open it again."
+        "Check `roles` in [`auth.keys`](configuration.md#authkeys); a token must name tenant, role or models "
+        "([claims](identity.md#settings-of-both)). If a form on the page has expired, reload it."
     )
 
 
 class IdentityProviderUnavailable(GatewayError):
-    """Whoever vouches for people or signs tokens cannot be asked; keys count all the same (guarantee §12.17)."""
+    """The identity provider or token issuer cannot be reached; keys still work (guarantee §12.17)."""
 
     status = 503
     code = "identity_provider_unavailable"
     advice = (
-        "It is down, or names itself otherwise: `issuer` in [`auth.jwt`, "
-        "`auth.oidc`](identity.md#settings-of-both) exactly as it writes it."
+        "It is down, or its name differs: `issuer` in [`auth.jwt`, "
+        "`auth.oidc`](identity.md#settings-of-both) must match exactly."
     )
     may_be_charged = False
 
 
 class ModelNotAllowed(Forbidden):
-    """The key names the models that it may ask, and this is none of them (guarantee §12.1)."""
+    """The key may ask only certain models, and this is not one of them (guarantee §12.1)."""
 
     code = "model_not_allowed"
-    advice = "`models` of the [key](keys.md)."
+    advice = "Check `models` of the [key](keys.md)."
 
 
 class RateLimitExceeded(GatewayError):
-    """More requests or tokens than a key, user, model or project may ask for in a minute, or at once (guarantee §12.4).
-    `retry-after` says when there is room again."""
+    """A key, user, model or project exceeds its requests or tokens a minute, or its concurrent requests (guarantee
+    §12.4). `Retry-After` says when to retry."""
 
     status = 429
     type = "requests"
@@ -57,31 +57,31 @@ class RateLimitExceeded(GatewayError):
 
 
 class BudgetExceeded(GatewayError):
-    """More than a key, user, model or project may spend (guarantee §12.3). `retry-after` says when the period ends."""
+    """A key, user, model or project has spent its budget (guarantee §12.3). `Retry-After` says when the period ends."""
 
     status = 429
     type = "insufficient_quota"
     code = "budget_exceeded"
     advice = (
         "Wait as `Retry-After` says, or raise the [budget](keys.md#budgets-and-limits); running requests "
-        "hold a part of it."
+        "reserve a part of it."
     )
     may_be_charged = False
 
 
 class GuardUnavailable(GatewayError):
-    """A guard fails, is late or rests, and its `on_failure` is `closed` (guarantee §12.9)."""
+    """A guard failed, timed out or rests, and its `on_failure` is `closed` (guarantee §12.9)."""
 
     status = 503
     code = "guard_unavailable"
-    advice = "See the log; its [settings](guards.md#guards)."
+    advice = "See the log and the guard's [settings](guards.md#guards)."
     may_be_charged = False
 
 
 class LimitsUnavailable(GatewayError):
-    """Nobody can tell what is left of a budget or limit, and `limits.when_down` is `closed`."""
+    """Budgets or limits cannot be checked, and `limits.when_down` is `closed`."""
 
     status = 503
     code = "limits_unavailable"
-    advice = "Bring Valkey or the database back."
+    advice = "Restore Valkey or the database."
     may_be_charged = False

@@ -35,11 +35,11 @@ class GatewayError(Exception):
 
 
 class Overloaded(GatewayError):
-    """Large requests that are worked on leave no room for another: `server.max_bytes_in_flight`."""
+    """The large requests being processed leave no room for another: `server.max_bytes_in_flight`."""
 
     status = 503
     code = "overloaded"
-    advice = "Repeat after `Retry-After`, or raise the setting."
+    advice = "Retry after `Retry-After`, or raise the setting."
     may_be_charged = False
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Overloaded(GatewayError):
 
 
 class InternalError(GatewayError):
-    """A fault of the gateway. The message reveals nothing of its insides."""
+    """A fault of the gateway. The message reveals no internals."""
 
     code = "internal_error"
 
@@ -58,7 +58,7 @@ class StorageUnavailable(GatewayError):
 
     status = 503
     code = "storage_unavailable"
-    advice = "`gateway check`; see the database, and the [keys](operations.md#encryption) of its content. Bills wait."
+    advice = "Run `gateway check`; check the database and its [encryption keys](operations.md#encryption). Bills wait."
 
 
 class StorageReadOnly(StorageUnavailable):
@@ -75,11 +75,11 @@ class ContentUnreadable(StorageUnavailable):
 
 
 class ShuttingDown(GatewayError):
-    """The server has been told to stop: it takes no new requests, and the grace for running ones is over."""
+    """The server is stopping: it takes no new requests, and the grace period for running ones is over."""
 
     status = 503
     code = "shutting_down"
-    advice = "Ask another replica, or again."
+    advice = "Retry, or ask another replica."
 
     def __init__(self) -> None:
         super().__init__("The gateway is shutting down; try again.")

@@ -5,9 +5,12 @@ from gateway.core.errors.base import GatewayError
 REQUIRED = "missing_required_parameter"
 CODES = {
     "invalid_value": ("A field breaks a rule.", "`param` names the field."),
-    REQUIRED: ("A field is not there.", "`param` names the field."),
+    REQUIRED: ("A required field is missing.", "`param` names the field."),
     "invalid_json": ("Not JSON in UTF-8, nested over 200 levels, or with `NaN`.", "Send JSON."),
-    "invalid_form": ("An upload that is not `multipart/form-data`, or cut.", "Send the SDK's form."),
+    "invalid_form": (
+        "An upload that is truncated or not `multipart/form-data`.",
+        "Upload through an SDK, or send such a form.",
+    ),
     "tool_call_unknown": ("A tool result without its call.", "Send both, or neither."),
     "tool_call_unanswered": ("A resent tool call without its result.", "Send both, or neither."),
     "unsupported_parameter": ("The provider has no such parameter.", "Remove it, or set `drop_params`."),
@@ -15,7 +18,7 @@ CODES = {
     "previous_response_not_found": ("Unknown, deleted, or another tenant's.", "Check id and key."),
     "attachment_not_found": (
         "No such document in this conversation, or no such file for this key.",
-        "`GET …/attachments` lists them; upload a file with the same key, [where it is kept](files.md#who-keeps-them).",
+        "`GET …/attachments` lists them; upload a file with the same key ([who stores it](files.md#who-keeps-them)).",
     ),
 }
 """Codes that have no class of their own: when, and what to do. `attachment_not_found` is a 404, the others are 400."""
@@ -44,12 +47,12 @@ def missing(param: str) -> InvalidRequest:
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """What must be forwarded cannot be made to fit the budget (guarantee §4 I1). The message is in OpenAI's words."""
+    """What must be forwarded cannot be made to fit the budget (guarantee §4 I1). The message has OpenAI's wording."""
 
     code = "context_length_exceeded"
     advice = (
-        "Shorten, unpin, raise `max_input_tokens`, or ask for a shorter answer: system messages, tools, "
-        "[pins](memory.md#pins) and question exceed the budget."
+        "System messages, tools, [pins](memory.md#pins) and question exceed the budget: shorten or unpin, raise "
+        "`max_input_tokens`, or ask for a shorter answer."
     )
 
 
@@ -74,13 +77,11 @@ def overflow_text(limit: int | None, tokens: int | None, reserved: int = 0) -> s
 
 
 class ContentRefused(InvalidRequest):
-    """A guard refuses what was to be sent to a model, or what it answered (guarantee §12.9); or it holds what cannot be
+    """A guard refuses what was to be sent to a model, or what it answered (guarantee §12.9); or the content cannot be
     masked, and `masking.on_unreadable` is `refuse` (§12.10)."""
 
     code = "content_refused"
-    advice = (
-        "Ask whoever runs the [guard](guards.md); for files see [`masking.on_unreadable`](configuration.md#masking)."
-    )
+    advice = "Ask the [guard's](guards.md) operator; for files see [`masking.on_unreadable`](configuration.md#masking)."
 
 
 class RequestTooLarge(InvalidRequest):
@@ -88,15 +89,15 @@ class RequestTooLarge(InvalidRequest):
 
     status = 413
     code = "request_too_large"
-    advice = "Upload what is large as a file, or raise the setting."
+    advice = "Upload large content as a file, or raise the setting."
 
 
 class HeadersTooLarge(InvalidRequest):
-    """The request line and headers are too long, or the headers too many."""
+    """The request line and headers are too long, or there are too many headers."""
 
     status = 431
     code = "headers_too_large"
-    advice = "Send less than 64 KiB and 256 headers."
+    advice = "Send less than 64 KiB and fewer than 256 headers."
 
 
 class RequestTimeout(InvalidRequest):
@@ -104,11 +105,11 @@ class RequestTimeout(InvalidRequest):
 
     status = 408
     code = "request_timeout"
-    advice = "Look at the network; raise the setting."
+    advice = "Check the network, or raise the setting."
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """The body is compressed, or with a `model_list` neither JSON nor a multipart form."""
+    """The body is compressed or, with a `model_list`, neither JSON nor a multipart form."""
 
     status = 415
     code = "unsupported_media_type"
@@ -116,18 +117,18 @@ class UnsupportedMediaType(InvalidRequest):
 
 
 class InvalidHttp(InvalidRequest):
-    """The bytes are not HTTP/1.1, or could be read in two ways."""
+    """The request is not HTTP/1.1, or is ambiguous."""
 
     code = "invalid_http"
-    advice = "Look for a proxy that rewrites lengths."
+    advice = "Look for a proxy that rewrites message lengths."
 
 
 class IdempotencyKeyInUse(InvalidRequest):
-    """A request with this `Idempotency-Key` is being answered; ask again for its answer."""
+    """A request with this `Idempotency-Key` is still being answered."""
 
     status = 409
     code = "idempotency_key_in_use"
-    advice = "Repeat after `Retry-After`."
+    advice = "Retry after `Retry-After` to get its answer."
 
     def __init__(self) -> None:
         super().__init__("A request with this Idempotency-Key is being answered.", param="Idempotency-Key")
@@ -135,11 +136,11 @@ class IdempotencyKeyInUse(InvalidRequest):
 
 
 class ReplayRunning(InvalidRequest):
-    """Somebody is at work on this replay; ask again later."""
+    """Another request is running this replay."""
 
     status = 409
     code = "replay_running"
-    advice = "Repeat after `Retry-After`."
+    advice = "Retry after `Retry-After`."
 
     def __init__(self) -> None:
         super().__init__("This replay is under way.", param="replay_id")
@@ -147,23 +148,23 @@ class ReplayRunning(InvalidRequest):
 
 
 class IdempotencyKeyMismatch(InvalidRequest):
-    """The `Idempotency-Key` was used with another body, or with other headers that change what is asked."""
+    """The `Idempotency-Key` was used with a different body, or with different headers that change the request."""
 
     status = 422
     code = "idempotency_key_mismatch"
-    advice = "Take a new key."
+    advice = "Use a new key."
 
     def __init__(self) -> None:
         super().__init__("This Idempotency-Key was used with another request.", param="Idempotency-Key")
 
 
 class AnswerNotKept(InvalidRequest):
-    """The request with this `Idempotency-Key` was answered, and its answer is not kept: `store: false`, mode `off`,
+    """The request with this `Idempotency-Key` was answered, but its answer is not stored: `store: false`, mode `off`,
     or the conversation has been deleted since."""
 
     status = 409
     code = "idempotency_answer_not_kept"
-    advice = "Take a new key, to pay again."
+    advice = "Use a new key; the request is then paid for again."
 
     def __init__(self) -> None:
         text = "The request with this Idempotency-Key was answered, and its answer has not been kept."
@@ -172,7 +173,7 @@ class AnswerNotKept(InvalidRequest):
 
 
 class NotFound(InvalidRequest):
-    """The thing named does not exist, or not for this tenant."""
+    """What the request names does not exist for this tenant."""
 
     status = 404
     code = "not_found"
@@ -187,7 +188,7 @@ class FileNotFound(NotFound):
 
 
 class FilesQuotaExceeded(InvalidRequest):
-    """The tenant, or the key, may keep no more bytes of files: `files.quota_bytes`, `file_bytes`."""
+    """The tenant or the key has used its quota of file bytes: `files.quota_bytes`, `file_bytes`."""
 
     status = 413
     code = "files_quota_exceeded"
@@ -195,11 +196,11 @@ class FilesQuotaExceeded(InvalidRequest):
 
 
 class RangeNotSatisfiable(InvalidRequest):
-    """A content of so many bytes has none of those that the header `Range` asks for."""
+    """The header `Range` asks for bytes beyond the end of the content."""
 
     status = 416
     code = "range_not_satisfiable"
-    advice = "Ask for bytes that it has."
+    advice = "Ask for a range within its size."
 
     def __init__(self, size: int) -> None:
         super().__init__(f"The file has {size} bytes, none of them in this range.", param="Range")
@@ -249,14 +250,14 @@ class MemoryNotFound(NotFound):
 
 
 class KeyNotFound(NotFound):
-    """No such key, or not for this one to see (guarantee §12.1)."""
+    """No such key, or the caller's key may not see it (guarantee §12.1)."""
 
     code = "key_not_found"
     advice = "Check id and key."
 
 
 class KeyNotChangeable(InvalidRequest):
-    """The key stands in the configuration, or was revoked (guarantee §12.1)."""
+    """The key is in the configuration, or was revoked (guarantee §12.1)."""
 
     status = 409
     code = "key_not_changeable"
@@ -272,26 +273,26 @@ class ModelNotFound(NotFound):
 
     code = "model_not_found"
     advice = (
-        "Take the suggested name; `gateway check` says why an entry is not served; "
+        "Use the suggested name; `gateway check` says why an entry is not served; see "
         "[`upstream.unlisted`](configuration.md#upstream)."
     )
 
 
 class NotRelayed(NotFound):
-    """The gateway does not serve this path itself, and does not relay it with the key at hand (guarantee §1)."""
+    """The gateway does not serve this path itself, and does not relay it with the key in use (guarantee §1)."""
 
     code = "not_relayed"
     advice = (
-        "[`server.relay`](configuration.md#serverrelay); for `/v1/files` [`files.serve: "
-        "on`](files.md#who-keeps-them), or a key of the gateway's."
+        "Set [`server.relay`](configuration.md#serverrelay); for `/v1/files` set [`files.serve: "
+        "on`](files.md#who-keeps-them), or use a gateway key."
     )
 
 
 class FilesNotKept(NotFound):
-    """The upstream has no files; the gateway keeps them from now on, so the upload is to be sent again."""
+    """The upstream stores no files; the gateway stores them from now on, so the upload has to be repeated."""
 
     code = "files_not_kept"
-    advice = "Upload again, as OpenAI's SDKs do by themselves ([who keeps files](files.md#who-keeps-them))."
+    advice = "Upload again, as OpenAI's SDKs do automatically ([who stores files](files.md#who-keeps-them))."
 
     def __init__(self) -> None:
         super().__init__("The upstream keeps no files. They are kept here from now on (`files.serve`): send it again.")
@@ -299,7 +300,7 @@ class FilesNotKept(NotFound):
 
 
 class MethodNotAllowed(InvalidRequest):
-    """The path exists, the method does not."""
+    """The path exists, but not with this method."""
 
     status = 405
     code = "method_not_allowed"

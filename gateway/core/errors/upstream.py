@@ -24,26 +24,27 @@ class UpstreamError(GatewayError):
 
 
 class UpstreamUnreachable(UpstreamError):
-    """No connection, or one that broke before an answer's first byte. It names host and fault (guarantee §7)."""
+    """No connection, or one that broke before the first byte of an answer. The message names host and fault (guarantee
+    §7)."""
 
     code = "upstream_unreachable"
-    advice = "`gateway check`; `api_base` of the entry."
+    advice = "Run `gateway check`; check `api_base` of the entry."
     may_be_charged = False
 
 
 class UpstreamTimeout(UpstreamError):
-    """Upstream took longer than the configured connect, first-byte or idle time."""
+    """The upstream exceeded the configured connect, first-byte or idle timeout."""
 
     status = 504
     code = "upstream_timeout"
-    advice = "Raise the one that fits of [`connect`, `first_byte`, `idle`](configuration.md#upstream)."
+    advice = "Raise [`connect`, `first_byte` or `idle`](configuration.md#upstream)."
 
 
 class UpstreamAuth(UpstreamError):
     """The operator's key was refused (401/403). The body is withheld: it may name the key."""
 
     code = "upstream_auth"
-    advice = "Renew `api_key` of the entry."
+    advice = "Replace `api_key` of the entry."
     may_be_charged = False
 
 
@@ -51,7 +52,7 @@ class UpstreamInvalidResponse(UpstreamError):
     """The answer is not what an OpenAI-compatible server sends."""
 
     code = "upstream_invalid_response"
-    advice = "`api_base` often lacks `/v1`."
+    advice = "Check `api_base`: it often lacks `/v1`."
 
 
 class UpstreamAnswerTooLong(UpstreamInvalidResponse):
@@ -62,7 +63,7 @@ class UpstreamInterrupted(UpstreamError):
     """The answer broke off after it had begun."""
 
     code = "upstream_interrupted"
-    advice = "Ask again; see the provider's status."
+    advice = "Retry; check the provider's status."
 
 
 class UpstreamRefused(UpstreamError):

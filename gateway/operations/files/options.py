@@ -13,11 +13,11 @@ def add_file_commands(
     actions = parser.add_subparsers(required=True, metavar="action", dest="action")
     listing = actions.add_parser("ls", help="list files, most recent first")
     listing.add_argument("--limit", metavar="N", type=count, default=20, help="how many (default: %(default)s)")
-    show = actions.add_parser("show", help="show a file: how far it is read, and which conversations hold it")
-    remove = actions.add_parser("rm", help="delete a file for good, with all that was read of it")
+    show = actions.add_parser("show", help="show a file: how far it has been read, and which conversations hold it")
+    remove = actions.add_parser("rm", help="delete a file permanently, with all text read from it")
     put = actions.add_parser("put", help="upload a file for a tenant")
-    put.add_argument("path", metavar="FILE", help="what is uploaded")
-    put.add_argument("--name", metavar="N", help="what it is called (default: as the file)")
+    put.add_argument("path", metavar="FILE", help="file to upload")
+    put.add_argument("--name", metavar="N", help="its name (default: that of the file)")
     purposes = f"what for: {', '.join(PURPOSES)} (default: %(default)s)"
     put.add_argument("--purpose", metavar="P", choices=PURPOSES, default="user_data", help=purposes)
     put.add_argument("--expires", metavar="S", type=count, help="seconds after which it expires")
@@ -26,10 +26,10 @@ def add_file_commands(
     commands = (listing, show, put, remove)
     for command in commands:
         of_one = "those of this tenant" if command is listing else "only if it is this tenant's"
-        of_one = "whose it is" if command is put else of_one
+        of_one = "tenant that will own it" if command is put else of_one
         command.add_argument("--tenant", metavar="T", required=command is put, help=of_one)
         form = command.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="one JSON object")
         if command is listing:
-            form.add_argument("--csv", action="store_true", help="one line of CSV for each")
+            form.add_argument("--csv", action="store_true", help="CSV, one line each")
     return commands

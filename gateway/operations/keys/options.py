@@ -15,22 +15,22 @@ CLEARED = (*NAMED[1:], "roles", "models", "expires_at", "budgets", "limits", "co
 def add_key_commands(parser: argparse.ArgumentParser) -> tuple[argparse.ArgumentParser, ...]:
     """Adds the commands below `gateway keys`; each has its name in `action`."""
     actions = parser.add_subparsers(required=True, metavar="action", dest="action")
-    create = actions.add_parser("create", help="make a key; it is shown once")
-    create.add_argument("--quiet", action="store_true", help="write the key alone")
+    create = actions.add_parser("create", help="create a key; it is shown once")
+    create.add_argument("--quiet", action="store_true", help="print only the key")
     listing = actions.add_parser("list", help="list keys, most recent first")
     listing.add_argument("--tenant", metavar="T", help="those of this tenant")
     listing.add_argument("--owner", metavar="O", help="those of this owner")
     listing.add_argument("--revoked", action="store_true", help="also those that were revoked")
     show = actions.add_parser("show", help="show a key")
     update = actions.add_parser("update", help="change a key's settings")
-    clear = f"take back to its default: {', '.join(CLEARED)}"
+    clear = f"reset to its default: {', '.join(CLEARED)}"
     update.add_argument("--clear", metavar="FIELD", action="append", choices=CLEARED, help=clear)
     rotate = actions.add_parser("rotate", help="give a key a new secret, which is shown once")
     rotate.add_argument(
-        "--grace", metavar="TIME", default="0s", help="how long the old one stays valid: 1h (at most 7d)"
+        "--grace", metavar="TIME", default="0s", help="how long the old secret stays valid: 1h (at most 7d)"
     )
-    rotate.add_argument("--quiet", action="store_true", help="write the key alone")
-    revoke = actions.add_parser("revoke", help="end a key for good")
+    rotate.add_argument("--quiet", action="store_true", help="print only the key")
+    revoke = actions.add_parser("revoke", help="revoke a key permanently")
     for command in (show, update, rotate, revoke):
         command.add_argument("id", metavar="ID", help="key_…")
     for command in (create, update):
@@ -40,36 +40,43 @@ def add_key_commands(parser: argparse.ArgumentParser) -> tuple[argparse.Argument
         form = command.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="one JSON object")
         if command is listing:
-            form.add_argument("--csv", action="store_true", help="one line of CSV for each")
+            form.add_argument("--csv", action="store_true", help="CSV, one line each")
     return commands
 
 
 def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
-    parser.add_argument("--tenant", metavar="T", required=is_new, help="whose it is")
+    parser.add_argument("--tenant", metavar="T", required=is_new, help="tenant that it belongs to")
     parser.add_argument("--name", metavar="N", help="what people call it")
-    parser.add_argument("--owner", metavar="O", help="who answers for it")
+    parser.add_argument("--owner", metavar="O", help="who is responsible for it")
     parser.add_argument("--project", metavar="P", help="what it is for")
-    parser.add_argument("--role", metavar="R", action="append", help="user (default), viewer or admin; several times")
+    parser.add_argument("--role", metavar="R", action="append", help="user (default), viewer or admin; repeatable")
     parser.add_argument(
-        "--model", metavar="M", action="append", help="a model that it may ask, as in gpt-*; several times"
+        "--model", metavar="M", action="append", help="a model that it may ask, as in gpt-*; repeatable"
     )
-    parser.add_argument("--expires", metavar="WHEN", help="a date or time (UTC where it names no zone), or in 12h, 90d")
+    parser.add_argument(
+        "--expires", metavar="WHEN", help="a date or time (UTC unless it has a zone), or a duration: 12h, 90d"
+    )
     parser.add_argument(
         "--budget",
         metavar="USD/PERIOD",
         action="append",
-        help="what may be spent: 5/day, 100/month:soft; several times",
+        help="what may be spent: 5/day, 100/month:soft; repeatable",
     )
     for name, text in LIMITS.items():
-        parser.add_argument(f"--{name}", metavar="N", type=int, help=f"most {text}")
+        parser.add_argument(f"--{name}", metavar="N", type=int, help=f"maximum {text}")
     parser.add_argument(
         "--context",
         metavar="NAME=VALUE",
         action="append",
-        help="a default of its requests, as in mode=simple; several times",
+        help="a default of its requests, as in mode=simple; repeatable",
     )
-    parser.add_argument("--file-bytes", metavar="N", type=int, help="bytes of files that may be kept with it")
-    parser.add_argument("--retention-days", metavar="D", type=float, help="conversations made with it are kept so long")
+    parser.add_argument("--file-bytes", metavar="N", type=int, help="bytes of files that may be stored with it")
+    parser.add_argument(
+        "--retention-days",
+        metavar="D",
+        type=float,
+        help="days without activity after which its conversations are deleted",
+    )
 
 
 def said(options: argparse.Namespace, now: datetime, before: Json | None = None) -> Json:

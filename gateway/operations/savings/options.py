@@ -25,23 +25,25 @@ def add_savings_options(parser: argparse.ArgumentParser, count: Callable[[str], 
         return found
 
     what = "transcripts: of Claude Code (~/.claude/projects), Codex (~/.codex/sessions), or OpenAI's messages"
-    parser.add_argument("--replay", metavar="FOLDER", help=f"instead of what is stored, {what}")
-    parser.add_argument("--model", metavar="M", help="as if this model had been asked (default: the first configured)")
+    parser.add_argument("--replay", metavar="FOLDER", help=f"instead of stored requests, {what}")
+    parser.add_argument("--model", metavar="M", help="price sessions for this model (default: the first configured)")
     windows = "what each session would have cost with these, `none`: the whole window (default: none,64000,32000)"
     parser.add_argument("--max-input-tokens", metavar="N,N", type=budgets, default="none,64000,32000", help=windows)
     parser.add_argument("--economy", metavar="MODES", type=modes, help=f"the same with each of {', '.join(MODES)}")
-    parser.add_argument("--unstored", action="store_true", help="as by clients that say `store: false`")
-    kept = "how long the provider keeps a prompt: 5m or 1h (default: %(default)s)"
+    parser.add_argument("--unstored", action="store_true", help="replay as clients that send `store: false`")
+    kept = "lifetime of the provider's prompt cache: 5m or 1h (default: %(default)s)"
     parser.add_argument("--cache-lifetime", choices=LIFETIMES, default="5m", help=kept)
     parser.add_argument(
         "--limit", metavar="N", type=count, help="rows of a table; with --replay: the N longest sessions"
     )
     groups = "day, model, key, project, tenant, user, agent, endpoint, conversation"
-    text = f"without --replay, a table for each of these: {groups}; one by several with + (default: day,model,key)"
+    text = f"without --replay, a table for each of these: {groups}; join several with + (default: day,model,key)"
     parser.add_argument("--by", metavar="GROUPS", help=text)
     parser.add_argument("--since", metavar="WHEN", help="requests received since: 7d, yesterday, a date")
     parser.add_argument("--until", metavar="WHEN", help="requests received before")
     parser.add_argument("--tenant", metavar="T", help="those of this tenant")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--csv", action="store_true", help="one line of CSV for each group, or session and setting")
+    form.add_argument(
+        "--csv", action="store_true", help="CSV, one line for each group, or for each session and setting"
+    )
