@@ -258,7 +258,7 @@ class InternalModels:
 
     async def complete(self, deployment: ModelDeployment, ask: InternalRequest, scope: CallScope) -> dict[str, Any]:
         """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
-        Raises UpstreamError: as drawn in `errors`."""
+        Raises UpstreamError: see `core/errors`."""
         model = model_at(deployment)
         formats = formats_of(ask.schema)
         first = min(self._formats.get(model, 0), len(formats) - 1)

@@ -125,7 +125,7 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
         """One vector for each text.
-        Raises UpstreamError: as drawn in `errors`; also if the answer holds no usable vectors; ModelNotFound,
+        Raises UpstreamError: see `core/errors`; also if the answer holds no usable vectors; ModelNotFound,
         Unauthorized: the model is not for this caller; EmbeddingFault: the model cannot be run here."""
         ...
 
@@ -182,7 +182,7 @@ class Upstream(Protocol):
     """Calls a model: in OpenAI's protocol, or through litellm."""
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One answer. Raises UpstreamError: as drawn in `errors`."""
+        """One answer. Raises UpstreamError: see `core/errors`."""
         ...
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
@@ -368,7 +368,7 @@ class FileStore(Protocol):
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         """A file with its name and content.
-        Raises NotFound: no such file, or not for this caller; UpstreamError: as drawn in `errors`."""
+        Raises NotFound: no such file, or not for this caller; UpstreamError: see `core/errors`."""
         ...
 
 

@@ -330,7 +330,7 @@ class FileReader:
         self, document: DocumentFile, owner: DocumentOwner, known: Known | None = None, progress: Progress | None = None
     ) -> tuple[Reading, str]:
         """What the document says, its pictures of text too, and its digest.
-        Raises UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`."""
+        Raises UnreadableDocument, Overloaded: see `DocumentReader.read`."""
         may_recognize = self.documents.options.ocr and document.kind == "pdf"
         first = _part_of(progress, 0.0, BEFORE_OCR) if may_recognize else progress
         reading, digest = await self._reading(document, owner, known, progress=first)
@@ -373,7 +373,7 @@ class FileReader:
         progress: Progress | None = None,
     ) -> tuple[str, str]:
         """The text of a file that is kept here, and the digest of the document. Both are kept where questions look.
-        Raises UnreadableDocument, Overloaded: as drawn in `DocumentReader.read`."""
+        Raises UnreadableDocument, Overloaded: see `DocumentReader.read`."""
         owner = DocumentOwner(tenant, keeps=True)
         reading, digest = await self.best(document, owner, known, progress)
         key, group = _reading_key(file_id, tenant), cache_group(tenant, file_id)

@@ -233,7 +233,7 @@ class UpstreamSender:
         self._hooks = hooks
 
     async def whole(self, run: RequestRun, route: AttemptedRoute) -> JsonAnswer:
-        """A whole answer. Raises GatewayError: as drawn in `errors`."""
+        """A whole answer. Raises GatewayError: see `core/errors`."""
 
         async def complete(prepared: PreparedRequest, attempt: RoutingAttempt) -> JsonAnswer:
             request = upstream_request(prepared, self._headers(prepared, route), run.scope)
@@ -319,7 +319,7 @@ class Pipeline:
 
     async def answer(self, request: ChatRequest) -> WholeCompletion | PausedRequest:
         """Answers a request at once.
-        Raises GatewayError: as drawn in `errors`; what the failed call cost is in the ledger by then."""
+        Raises GatewayError: see `core/errors`; what the failed call cost is in the ledger by then."""
         run = await self._opened(request)
 
         async def ask() -> JsonAnswer:
@@ -428,7 +428,7 @@ class Pipeline:
 
     async def _asked(self, run: RequestRun, send: Callable[[AttemptedRoute], Awaitable[T]]) -> T:
         """One answer: of the target that is prepared or, where that fails, of the next that may be asked.
-        Raises GatewayError: as drawn in `errors`, of who was asked last."""
+        Raises GatewayError: see `core/errors`; that of whom was asked last."""
         route, at = AttemptedRoute(self._routes, run), self.settlement.clock.monotonic()
         if self._routes.has_fallbacks:
             await self._turned(run, route.better(), route)

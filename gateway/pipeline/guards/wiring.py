@@ -331,7 +331,7 @@ class GuardedPassthrough(PassthroughClient):
     @asynccontextmanager
     async def open(self, deployment: ModelDeployment, call: RelayedCall) -> AsyncIterator[RawAnswer]:
         """The answer once it has begun, with what was masked put back.
-        Raises ContentRefused, GuardUnavailable: nothing was sent; UpstreamError: as drawn in `errors`."""
+        Raises ContentRefused, GuardUnavailable: nothing was sent; UpstreamError: see `core/errors`."""
         vault = None
         if call.body is not None:
             call, vault = await self._passed(deployment, call)

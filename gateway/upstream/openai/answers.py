@@ -496,7 +496,7 @@ class HttpUpstream:
         self, deployment: ModelDeployment, path: str, body: dict[str, Any], headers: dict[str, str], reader: Reader
     ) -> WholeAnswer:
         """The JSON of a whole answer of any endpoint. `reader` reads it where it comes as a stream all the same.
-        Raises UpstreamError: as drawn in `errors`."""
+        Raises UpstreamError: see `core/errors`."""
         connection = await self._open(deployment, path, body, headers)
         told, value, raw, completion = relayable_headers(connection), None, b"", None
         try:
@@ -518,7 +518,7 @@ class HttpUpstream:
 
     async def post(self, deployment: ModelDeployment, path: str, body: dict[str, Any], max_bytes: int) -> bytes:
         """The answer of another endpoint beside the completions, as it came.
-        Raises UpstreamError: as drawn in `errors`; also if the answer exceeds `max_bytes`."""
+        Raises UpstreamError: see `core/errors`; also if the answer exceeds `max_bytes`."""
         connection = await self._open(deployment, path, body, {})
         try:
             return await read_body(connection, deployment, max_bytes)
@@ -544,7 +544,7 @@ class HttpUpstream:
         reader: Reader,
     ) -> AsyncIterator[HttpChunkStream]:
         """The stream of any endpoint, which `reader` reads; of an answer that comes whole, too.
-        Raises UpstreamError: as drawn in `errors`, also where there is no answer."""
+        Raises UpstreamError: see `core/errors`; also where there is no answer."""
         connection = await self._open(deployment, path, body, headers)
         done = False
         try:

@@ -39,7 +39,7 @@ class PassthroughClient:
     @contextlib.asynccontextmanager
     async def open(self, deployment: ModelDeployment, call: RelayedCall) -> AsyncIterator["RawAnswer"]:
         """The answer once it has begun; leaving the context closes the connection.
-        Raises UpstreamError: as drawn in `errors`; error answers in OpenAI's shape are answers."""
+        Raises UpstreamError: see `core/errors`; error answers in OpenAI's shape are answers."""
         answer = await self._send(deployment, call)
         try:
             if not 200 <= answer.status < 600:

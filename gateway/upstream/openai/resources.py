@@ -103,7 +103,7 @@ class UpstreamFiles:
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         """A file with its name and content.
-        Raises NotFound: no such file, or not for this caller; UpstreamError: as drawn in `errors`."""
+        Raises NotFound: no such file, or not for this caller; UpstreamError: see `core/errors`."""
         deployment = self._asked(file_id, caller)
         try:
             described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)
