@@ -212,7 +212,7 @@ class CompletionHandler:
     ) -> PausedRequest | None:
         """Answers one request, unless its client is to be told first that room was made for it.
         `caller`: who asks, where that is known already.
-        Raises GatewayError: see `core/errors`; its field by the dialect's name; nothing has been sent yet."""
+        Raises GatewayError: see `core/errors`; it names its field as the dialect does. Nothing has been sent yet."""
         try:
             return await self._answer(scope, receive, send, dialect, caller)
         except GatewayError as error:

@@ -398,8 +398,8 @@ class Pipeline:
         return RequestRun(await self._preparer.opened(asked, target))
 
     async def _prepare(self, run: RequestRun) -> PausedRequest | None:
-        """Steps 1 to 5: the request as it is to be sent first. If it cannot be fitted to its model, it is prepared
-        for a fallback model."""
+        """Rebuilds and makes the context of what is to be sent first. If it cannot be fitted to its model, the request
+        is prepared for a fallback model."""
         preparer, asked, clock = self._preparer, run.asked, self.settlement.clock
         if asked.is_proxied:
             run.turn_to(replace(run.prepared, own=await passed_on(asked, self._parts.files)))

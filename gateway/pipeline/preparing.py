@@ -47,7 +47,7 @@ class RequestPreparer:
         self._settlement = settlement
 
     async def another(self, run: RequestRun, target: Target) -> PreparedRequest:
-        """Steps 1 to 5 for another target than the one that `run` is prepared for, which stays as it is.
+        """Rebuilds and makes the context for another target than the one of `run`, which stays as it is.
         Raises GatewayError: it cannot be asked there."""
         before = run.prepared
         prepared = replace(await self.opened(run.asked, target), conversation_id=before.conversation_id, own=before.own)
@@ -88,8 +88,8 @@ class RequestPreparer:
         return prepared
 
     async def rebuilt(self, prepared: PreparedRequest) -> PreparedRequest:
-        """Step 1. If the request surely fits and its client sent all of the conversation, it also has its context: its
-        messages are forwarded as they came, and steps 2 to 5 are skipped."""
+        """Rebuilds the conversation. If the request surely fits and its client sent all of it, the context is known,
+        too: its messages are forwarded as they came."""
         with self._parts.spans("rebuild"):
             return await self._rebuilt(prepared)
 
@@ -131,7 +131,7 @@ class RequestPreparer:
         return prepared
 
     async def built(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
-        """Steps 2 to 5 where they are needed, with room made above `clear_above` where that can be done.
+        """Makes the context where one is needed, with room made above `clear_above` where that can be done.
         Raises ContextLengthExceeded: it cannot be made to fit."""
         if prepared.context is not None:
             return prepared
@@ -177,7 +177,7 @@ class RequestPreparer:
     async def _built(
         self, run: RequestRun, prepared: PreparedRequest, budget: PromptBudget
     ) -> tuple[PreparedRequest, BuiltContext]:
-        """Steps 2 to 5. `history` stays without frames and profile: `new_frame` compares against it.
+        """Makes the context. `history` stays without frames and profile: `new_frame` compares against it.
 
         In mode `off` the named conversation is put in front, and nothing is managed: no window, no model is asked.
         """

@@ -1,4 +1,7 @@
 """Records the messages that a request forwarded, where they differ from those that are stored: a frame (ADR 12).
+`new_frame` makes those of stored conversations too, which `stored_turn.py` writes with their turns; all else is for
+conversations of which nothing is stored.
+
 Frames of conversations of which nothing is stored hold digests, positions, ranges, strategies and ids, and no word of
 anybody's (guarantee §4 I7)."""
 

@@ -115,7 +115,7 @@ async def build(
     settings: ContextSettings | None = None,
     facts: ModelFacts = FACTS,
 ) -> BuiltContext:
-    """Steps 2 to 5 of a request; unless `settings` say otherwise, one that fills its budget."""
+    """Makes the context of a request; unless `settings` say otherwise, of one that fills its budget."""
     request = chat([*instructions, *messages], attachments=tuple(attachments), forward=forward or {"model": "gpt-4o"})
     return await _made(request, history(messages, instructions, attached), budget, settings, facts)
 

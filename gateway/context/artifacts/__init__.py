@@ -1,1 +1,1 @@
-"""Step 2: what in a request is an artifact, and its text."""
+"""What in a request is an artifact, and its text."""

@@ -1,1 +1,1 @@
-"""Step 5: the wording of what is forwarded: labels, the block of reference material, the request body."""
+"""The wording of what is forwarded: labels, the block of reference material, the request body."""

@@ -1,1 +1,1 @@
-"""Step 3: whether a plan by a model is worth its price, and what was decided for each artifact (guarantee §5)."""
+"""Whether a plan by a model is worth its price, and what was decided for each artifact (guarantee §5)."""

@@ -1,4 +1,4 @@
-"""Where the window is cut: a greedy fit that keeps one unbroken run of turns (guarantee §4 I2), and room for summaries.
+"""Where old turns are cut: a greedy fit that keeps one unbroken run of turns (guarantee §4 I2), and room for summaries.
 
 Turns are taken as messages from the newest back while they fit. The first that does not fit ends the run. To skip it
 and take an older one that does fit is the greedy-fit bug: the model would read a conversation with a hole in it.
