@@ -84,12 +84,13 @@ class OpenCalls:
         if internal is not None:
             run.asking.append(internal)
         known = run.attempted(prepared=prepared)
-        failed, paid, asking, route = known.failed, known.paid, run.asking, prepared.wire.deployment.route
-        state = (len(failed), len(paid), len(known.internal), len(asking), route)
+        failed, rounds = known.failed_costs, known.round_costs
+        asking, route = run.asking, prepared.wire.deployment.route
+        state = (len(failed), len(rounds), len(known.internal), len(asking), route)
         if run.opened == state:
             return
         run.opened = state  # it may be cancelled from here on, and is written all the same
-        calls = [*failed, *paid, *map(price_internal, known.internal)]
+        calls = [*failed, *rounds, *map(price_internal, known.internal)]
         if internal is not None:
             calls += map(price_internal, asking[min(len(known.internal), len(asking) - 1) :])
         else:
@@ -275,9 +276,9 @@ def bill(
     """The bill of a request.
     `primary`: the last call to the primary model: neither a recall round nor a failed try that was retried; `now`: on
     the monotonic clock, in seconds; `unlisted`: what need not stand in the stored bill (ADR 19)."""
-    answering = [*[(call.usage, call) for call in attempted.paid], *([primary] if primary is not None else ())]
+    answering = [*[(call.usage, call) for call in attempted.round_costs], *([primary] if primary is not None else ())]
     usages = [usage for usage, _ in answering]
-    calls = (*attempted.failed, *[call for _, call in answering], *map(price_internal, attempted.internal))
+    calls = (*attempted.failed_costs, *[call for _, call in answering], *map(price_internal, attempted.internal))
     sums = total_cost(calls)
     known, costs = metadata_of(attempted, now), None
     add_bill(known, calls, sums)
@@ -399,7 +400,7 @@ def metadata_of(attempted: AttemptedRequest, now: float) -> ResponseMetadata:
         used = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
     used = replace(used, warnings=list(dict.fromkeys((*used.warnings, *warnings_of(attempted)))))
     if prepared.recall is not None:
-        used.recall = prepared.recall.as_json(len(attempted.paid))
+        used.recall = prepared.recall.as_json(len(attempted.round_costs))
     return ResponseMetadata(
         request_id=request.request_id,
         conversation_id=prepared.conversation_id,

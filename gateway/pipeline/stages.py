@@ -150,7 +150,7 @@ def not_paused(result: T | PausedRequest) -> T:
 
 
 @record
-class FailedAttempt:
+class UpstreamAttempt:
     """One try of the primary model, mended refusals included.
 
     Attributes:
@@ -233,18 +233,18 @@ class AttemptedRequest:
     """A request, all that was asked for it, and what came of it: what its bill is made of.
 
     Attributes:
-        failed: what calls cost that another followed, each priced as its own deployment charges: tries that failed, and
-            rounds at a target that was then left.
-        paid: the rounds that are over, each priced.
+        failed_costs: what calls cost that another followed, each priced as its own deployment charges: tries that
+            failed, and rounds at a target that was then left.
+        round_costs: what the rounds cost that are over, each priced.
         internal: calls of internal models in their order. They are billed whatever becomes of the request.
         route: the name that was asked for, and all that were asked, in their order.
     """
 
     prepared: PreparedRequest
     completion_id: str
-    attempts: tuple[FailedAttempt, ...]
-    failed: tuple[CallCost, ...]
-    paid: tuple[CallCost, ...]
+    attempts: tuple[UpstreamAttempt, ...]
+    failed_costs: tuple[CallCost, ...]
+    round_costs: tuple[CallCost, ...]
     internal: tuple[InternalCall, ...]
     route: list[str]
     outcome: UpstreamOutcome
@@ -336,7 +336,7 @@ class RequestRun:
         self.is_committing = False
         """Its commit is under way: it runs to its end, whoever leaves."""
         self._is_given_up = False
-        self._attempts: list[FailedAttempt] = []
+        self._attempts: list[UpstreamAttempt] = []
         self._said: Callable[[], UpstreamOutcome] = SILENT
 
     @property
@@ -370,21 +370,21 @@ class RequestRun:
         prepared = prepared or self.prepared
         number, route = prepared.target.number, prepared.wire.deployment.route
         left: dict[int, str] = {}
-        failed, paid = [], []
+        failed_costs, round_costs = [], []
         for each in self._attempts:
             if each.target.number < number:
                 left[each.target.number] = each.route
             if each.cost is not None and each.error is None and each.target.number == number:
-                paid.append(each.cost)
+                round_costs.append(each.cost)
             elif each.cost is not None:
-                failed.append(replace(each.cost, purpose=FAILED_TRY))
+                failed_costs.append(replace(each.cost, purpose=FAILED_TRY))
         name = outcome.completion.get("id") if outcome.completion is not None else None
         return AttemptedRequest(
             prepared,
             self.completion_id,
             tuple(self._attempts),
-            failed=tuple(failed),
-            paid=tuple(paid),
+            failed_costs=tuple(failed_costs),
+            round_costs=tuple(round_costs),
             internal=tuple(self.internal),
             route=[self.asked.model, *left.values(), route],
             outcome=outcome,
@@ -401,7 +401,7 @@ class RequestRun:
         """The model is asked from here on: there is a bill, even if the client leaves."""
         prepared, self._said = self.prepared, SILENT
         self.reported.clear()
-        self._attempts.append(FailedAttempt(prepared.target, prepared.wire.deployment.route, at, asked_at=now))
+        self._attempts.append(UpstreamAttempt(prepared.target, prepared.wire.deployment.route, at, asked_at=now))
 
     def failed(self, error: GatewayError, now: float | None = None) -> None:
         """The last try has failed; what it may have cost is not accounted for."""

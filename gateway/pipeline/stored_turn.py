@@ -55,7 +55,7 @@ from gateway.core.types.turn import (
 )
 from gateway.core.types.window import WindowInputs
 from gateway.pipeline.payload import as_it_goes_up, with_binding
-from gateway.pipeline.stages import AttemptedRequest, FailedAttempt, PreparedRequest, SettledRequest, UpstreamOutcome
+from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamAttempt, UpstreamOutcome
 from gateway.pipeline.unstored_frames import UnstoredFrames, new_frame
 from gateway.storage.store import ConversationStore
 
@@ -167,7 +167,7 @@ def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> RequestFailu
     return RequestFailure(status, _words(fault, with_words=with_words), tries)
 
 
-def _failed_try(attempt: FailedAttempt, started: float, *, with_words: bool) -> TryFailure:
+def _failed_try(attempt: UpstreamAttempt, started: float, *, with_words: bool) -> TryFailure:
     error, asked_at, ended_at = attempt.error or InternalError(""), attempt.asked_at, attempt.ended_at
     took = round(1000 * (ended_at - asked_at)) if asked_at is not None and ended_at is not None else None
     at = round(1000 * (asked_at - started)) if asked_at is not None else None

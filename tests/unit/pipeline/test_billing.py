@@ -119,8 +119,8 @@ def test_what_was_paid_at_a_target_that_was_left_is_a_failed_try() -> None:
     run.turn_to(replace(prepared("other", 1), asked=run.asked))
     run.followed(None)
     found = run.attempted()
-    assert [(each.purpose, each.model) for each in found.failed] == [("failed_try", "openai/gpt-4o")]
-    assert (found.paid, found.route) == ((), ["gpt-4o", "openai/gpt-4o", "openai/other"])
+    assert [(each.purpose, each.model) for each in found.failed_costs] == [("failed_try", "openai/gpt-4o")]
+    assert (found.round_costs, found.route) == ((), ["gpt-4o", "openai/gpt-4o", "openai/other"])
 
 
 def test_a_target_that_was_not_asked_is_on_no_route() -> None:

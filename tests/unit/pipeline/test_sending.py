@@ -171,7 +171,7 @@ async def test_s12_6_each_other_deployment_once_and_what_may_be_charged_is_kept(
     run = new_run(places)
     assert await sender.whole(run) is ANSWER
     assert (upstream.asked, sender.waits) == (["a", "b", "c"], [])
-    assert [(call.purpose, call.model) for call in run.attempted().failed] == [("failed_try", "openai/a")]
+    assert [(call.purpose, call.model) for call in run.attempted().failed_costs] == [("failed_try", "openai/a")]
     assert run.attempted().route == ["gpt-4o", "openai/a", "openai/b", "openai/c"]
     assert places.log == [
         ("a", None),
@@ -231,7 +231,7 @@ async def test_s12_6_a_client_that_leaves_during_a_wait_pays_for_what_was_asked(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert upstream.asked == ["a"]
-    assert (run.attempted().is_out, run.attempted().failed) == (error.may_be_charged, ())
+    assert (run.attempted().is_out, run.attempted().failed_costs) == (error.may_be_charged, ())
 
 
 async def test_s12_6_who_has_left_by_the_end_of_a_wait_is_not_asked_for() -> None:
@@ -245,7 +245,7 @@ async def test_s12_6_who_has_left_by_the_end_of_a_wait_is_not_asked_for() -> Non
     run = new_run(Places("a"), has_left=lambda: bool(left))
     with pytest.raises(UpstreamTimeout):
         await sender.whole(run)
-    assert (upstream.asked, run.attempted().failed) == (["a"], ())
+    assert (upstream.asked, run.attempted().failed_costs) == (["a"], ())
 
 
 async def test_s12_6_an_outage_is_not_hammered() -> None:
@@ -295,7 +295,7 @@ def test_s12_6_never_more_tries_than_allowed(errors: list[GatewayError], retries
         else:
             assert asked == len(errors) + 1 <= most
         may_be_charged = [error for error in errors[: asked - 1] if error.may_be_charged]
-        assert len(run.attempted().failed) == len(may_be_charged)
+        assert len(run.attempted().failed_costs) == len(may_be_charged)
 
     asyncio.run(asked_once())
 

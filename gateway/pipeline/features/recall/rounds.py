@@ -307,7 +307,7 @@ class RecallFeature:
             results.append({"role": "tool", "tool_call_id": call["id"], "content": text})
             added = counter.message(results[-1])
             free, most = free - added, most - added
-        closed = rounds.left < 1 or free < MIN_TOKENS or self._is_spent(run.attempted().paid)
+        closed = rounds.left < 1 or free < MIN_TOKENS or self._is_spent(run.attempted().round_costs)
         messages = (*rounds.messages, message, *results)
         rounds = replace(rounds, messages=messages, tokens=rounds.room - free, closed=closed)
         run.turn_to(replace(prepared, recall=rounds))
@@ -340,9 +340,9 @@ class RecallFeature:
             material = await self._context.with_older(request, history, prepared.facts, prepared.budget, access)
         return await self._context.with_excerpts(material, request.caller.tenant, question) if question else material
 
-    def _is_spent(self, paid: Sequence[CallCost]) -> bool:
+    def _is_spent(self, costs: Sequence[CallCost]) -> bool:
         most = self._settings.recall_max_cost
-        spent = [call.total for call in paid]
+        spent = [call.total for call in costs]
         return most is not None and (None in spent or sum((each or Decimal(0) for each in spent), Decimal(0)) >= most)
 
 
