@@ -280,7 +280,7 @@ class Gateway:
             counters=self.counters,
             clock=clock,
             metrics=self.metrics,
-            hooks=self.hooks,
+            telemetry=self.hooks,
             frames=UnstoredFrames(frames, store, clock),
             loops=self.loops,
             spans=self.telemetry.spans,

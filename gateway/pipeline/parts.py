@@ -27,7 +27,7 @@ class PipelineParts:
     counters: CounterRegistry
     clock: Clock
     metrics: GatewayMetrics
-    hooks: TelemetryHooks
+    telemetry: TelemetryHooks
     frames: UnstoredFrames | None = None
     """What models were sent of conversations that are not stored."""
     loops: ToolLoops | None = None

@@ -38,7 +38,7 @@ from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit, Tur
 from gateway.core.types.upstreams import MESSAGE_TOKENS
 from gateway.pipeline.billing import OpenCalls, priced_prompt
 from gateway.pipeline.parts import PipelineParts
-from gateway.pipeline.settlement import TurnCommits, named
+from gateway.pipeline.settlement import TurnCommits, log_fields
 from gateway.pipeline.stages import BYTES_PER_TOKEN
 from gateway.upstream.openai.passthrough import (
     BodySample,
@@ -102,7 +102,7 @@ class RelayedBills:
         self.clock = parts.clock
         self._parts = parts
         self._tasks = BackgroundTasks()
-        self._commits = TurnCommits(parts.store, parts.metrics, parts.hooks)
+        self._commits = TurnCommits(parts.store, parts.metrics, parts.telemetry)
         self._open = open_calls
         self._over: list[MeteredCall] = []
         self._billing: asyncio.Task[None] | None = None
@@ -190,7 +190,7 @@ class RelayedBills:
         try:
             await self._commits.commit(TurnCommit(entry), admission)
         except Exception as fault:  # noqa: BLE001 - nobody waits for it
-            log.fault("bill_not_recorded", fault, **named(entry))
+            log.fault("bill_not_recorded", fault, **log_fields(entry))
             if admission is not None:
                 admission.closed()
             self._parts.metrics.billed(entry)

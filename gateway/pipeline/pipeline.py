@@ -225,12 +225,12 @@ class UpstreamSender:
     """Asks the target of a request; what its upstream refuses is mended and sent once more."""
 
     def __init__(
-        self, *, upstream: Upstream, preparer: RequestPreparer, settings: RoutingSettings, hooks: FeatureHooks
+        self, *, upstream: Upstream, preparer: RequestPreparer, settings: RoutingSettings, features: FeatureHooks
     ) -> None:
         self._upstream = upstream
         self._preparer = preparer
         self._settings = settings
-        self._hooks = hooks
+        self._features = features
 
     async def whole(self, run: RequestRun, route: AttemptedRoute) -> JsonAnswer:
         """A whole answer. Raises GatewayError: see `core/errors`."""
@@ -242,7 +242,7 @@ class UpstreamSender:
             usage = answer.body.get("usage")
             written = usage.get("completion_tokens") if isinstance(usage, dict) else None
             attempt.ended(None, written if isinstance(written, int) else 0)
-            for hook in self._hooks.on_answer:
+            for hook in self._features.on_answer:
                 answer = hook(prepared, answer)
             return answer
 
@@ -261,7 +261,7 @@ class UpstreamSender:
                 return False
 
             stack.push(ended)
-            for hook in self._hooks.on_stream:
+            for hook in self._features.on_stream:
                 opened = hook(prepared, opened)
             return opened
 
@@ -497,7 +497,7 @@ def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
         preparer=preparer,
         routes=ModelRoutes(router=parts.router, settings=settings.routing, clock=parts.clock, metrics=parts.metrics),
         sender=UpstreamSender(
-            upstream=parts.upstream, preparer=preparer, settings=settings.routing, hooks=parts.features
+            upstream=parts.upstream, preparer=preparer, settings=settings.routing, features=parts.features
         ),
         settlement=settlement,
     )

@@ -49,18 +49,18 @@ RETRY_SECONDS = 5.0
 
 
 class TurnCommits:
-    """Each in one transaction; then all are told that are to know."""
+    """Commits turns, each with its bill in one transaction; then tells metrics, telemetry and budgets."""
 
     def __init__(
         self,
         store: ConversationStore,
         metrics: GatewayMetrics,
-        hooks: TelemetryHooks,
+        telemetry: TelemetryHooks,
         spans: Spans = contextlib.nullcontext,
     ) -> None:
         self._store = store
         self._metrics = metrics
-        self._hooks = hooks
+        self._telemetry = telemetry
         self._spans = spans
         self._tasks = BackgroundTasks()
         self._late = _LateBills(store)
@@ -78,8 +78,8 @@ class TurnCommits:
                 await self._store.commit(commit)
             if admission is not None:
                 billed(admission, entry)
-            if self._hooks.is_listening:
-                self._hooks.settled(commit)
+            if self._telemetry.is_listening:
+                self._telemetry.settled(commit)
         except StorageUnavailable:
             alone = replace(entry, error_code=entry.error_code or lost)
             claim = commit.claim if commit.turn is None else None
@@ -106,7 +106,7 @@ class TurnCommits:
                 await self._tasks.finish()
                 await self._late.record()
         for entry in (*self._writing.values(), *self._late):
-            log.warning("bill_not_recorded", **named(entry))
+            log.warning("bill_not_recorded", **log_fields(entry))
         return set(self._writing)
 
 
@@ -148,7 +148,7 @@ class _LateBills:
                 self._waiting.appendleft(commit)
                 raise
             except Exception as fault:  # noqa: BLE001 - a bill that cannot be written must not keep back the others
-                log.fault("bill_not_recorded", fault, **named(commit.ledger))
+                log.fault("bill_not_recorded", fault, **log_fields(commit.ledger))
 
     async def _retry(self) -> None:
         while self._waiting:
@@ -167,7 +167,7 @@ def _nothing() -> None:
     pass
 
 
-def named(entry: LedgerEntry) -> dict[str, object]:
+def log_fields(entry: LedgerEntry) -> dict[str, object]:
     """The log's fields for a bill that is lost: its request, model and figures."""
     figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
     return {"request_id": entry.request_id, "model": entry.model, **figures}
@@ -201,7 +201,8 @@ class RunningTurns:
         if prepared.conversation_id is None or request.options.dry_run:
             return
         tenant = request.caller.tenant
-        keys = [*_names(request), (tenant, "id", prepared.conversation_id), _said(request, chain_of(prepared).end)]
+        said = _said(request, chain_of(prepared).end)
+        keys = [*_conversation_keys(request), (tenant, "id", prepared.conversation_id), said]
         if request.api is not None:
             keys.append((tenant, "answer", run.completion_id))
         self._running[tenant][request.request_id] = run, keys
@@ -229,7 +230,7 @@ class RunningTurns:
         `chain`: the chain digests after each message of the request."""
         if request.caller.tenant not in self._running:
             return
-        keys = {*_names(request), *(_said(request, digest) for digest in chain)}
+        keys = {*_conversation_keys(request), *(_said(request, digest) for digest in chain)}
         if not self._found(keys):
             return
         for _ in range(PASSES):
@@ -252,8 +253,8 @@ def _is_leaving(run: RequestRun) -> bool:
     return run.is_ending or run.asked.has_left()
 
 
-def _names(request: ChatRequest) -> list[Key]:
-    """The conversation as the request names it, if it does."""
+def _conversation_keys(request: ChatRequest) -> list[Key]:
+    """The conversation under each name that the request gives it, if it names one."""
     tenant, ref = request.caller.tenant, request.conversation
     named = {"id": ref.conversation_id, "session": ref.session, "answer": ref.behind}
     return [(tenant, kind, name) for kind, name in named.items() if name is not None]
@@ -286,8 +287,8 @@ class RequestSettlement:
         self.running = RunningTurns()
         self.usage = UsageCount(parts.counters)
         self._recorder = TurnRecorder(parts.store, match, parts.frames, parts.loops)
-        self._commits = TurnCommits(parts.store, parts.metrics, parts.hooks, parts.spans)
-        self._hooks = parts.features
+        self._commits = TurnCommits(parts.store, parts.metrics, parts.telemetry, parts.spans)
+        self._features = parts.features
         self._tasks = BackgroundTasks()
         self._prefixes = PromptPrefixes()
         self._settling: dict[str, RequestRun] = {}
@@ -315,7 +316,7 @@ class RequestSettlement:
         unlisted = await unlisted_in(run.prepared)
         settled = bill(attempted, primary, self.clock.monotonic(), unlisted)
         request.log_facts.update(figures(settled.known))
-        for hook in self._hooks.on_bill:
+        for hook in self._features.on_bill:
             settled = await hook(settled)
         return settled
 
@@ -346,34 +347,35 @@ class RequestSettlement:
         return FailureRecording(self, run, record)
 
     async def failed(self, run: RequestRun, record: StreamRecord | None, error: BaseException) -> None:
-        """Does so with what it failed by.
+        """Records a failure, by the error that ended the request.
         Raises InternalError: it is a fault of our own, which must not lose the bill, nor show its insides."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self.abandon(run, record)
         elif isinstance(error, GatewayError):
             error.has_bill = run.has_cost
-            recorded = self._may_record(run) and await self._failure_recorded(run, record, error)
+            recorded = self._claim_failure(run) and await self._record_to_the_end(run, record, error)
             if recorded and run.prepared.conversation_id:
                 error.headers = {**error.headers, "x-conversation-id": run.prepared.conversation_id}
         elif isinstance(error, Exception):
             log.fault("exchange_failed", error, request_id=run.asked.request_id)
             fault = InternalError("The gateway failed to answer this request.")
-            if self._may_record(run):
-                await self._failure_recorded(run, record, fault)
+            if self._claim_failure(run):
+                await self._record_to_the_end(run, record, fault)
             raise fault from error
 
     def abandon(self, run: RequestRun, record: StreamRecord | None = None) -> None:
         """Records a request whose client has left; does nothing once it is settled."""
-        if self._may_record(run):
+        if self._claim_failure(run):
             self._tasks.start(self._record_failure(run, record, None))
 
     async def paused(self, run: RequestRun) -> None:
         """Records what a request cost for which no model is asked, as room was made for it."""
-        if self._may_record(run):
-            await self._failure_recorded(run, None, PAUSED)
+        if self._claim_failure(run):
+            await self._record_to_the_end(run, None, PAUSED)
 
-    def _may_record(self, run: RequestRun) -> bool:
-        """Whether the caller is to record the failure. What leaves no bill gives back what it held."""
+    def _claim_failure(self, run: RequestRun) -> bool:
+        """Whether the caller is to record the failure, as nobody else will from now on. What leaves no bill gives back
+        what it held."""
         if not run.has_cost and not run.is_committing:
             self.running.leave(run)
             if run.asked.admission is not None:
@@ -382,8 +384,8 @@ class RequestSettlement:
                 self.open_calls.close(run.asked.request_id)
         return run.gives_up()
 
-    async def _failure_recorded(self, run: RequestRun, record: StreamRecord | None, error: GatewayError) -> bool:
-        """`_record_failure`, to its end: nobody else does it if the client leaves meanwhile."""
+    async def _record_to_the_end(self, run: RequestRun, record: StreamRecord | None, error: GatewayError) -> bool:
+        """Records a failure to its end: nobody else does it if the client leaves meanwhile."""
         return await self._tasks.finished(self._record_failure(run, record, error))
 
     async def _record_failure(self, run: RequestRun, record: StreamRecord | None, error: GatewayError | None) -> bool:
@@ -487,21 +489,21 @@ class PromptPrefixes:
     it; the digests are of this process alone."""
 
     def __init__(self, most: int = MAX_KEPT) -> None:
-        self._sent: BoundedCache[tuple[Hashable, ...], array[int]] = BoundedCache(max_weight=most)
+        self._sent: BoundedCache[Key, array[int]] = BoundedCache(max_weight=most)
         self._lock = Lock()
 
     def broken(self, prepared: PreparedRequest) -> str | None:
         """Why a request does not begin with what the one before it forwarded; None if it does, or nothing is known of
         one. A request that ends earlier than that, and is the same so far, breaks nothing; nor does a pass after the
         provider's cache has expired."""
-        names = _settlement_names(prepared)
-        if not names:
+        keys = _prefix_keys(prepared)
+        if not keys:
             return None
         messages = prepared.messages
         sent = array("q", digests(messages))
         with self._lock:
-            before = next((found for name in names if (found := self._sent.peek(name)) is not None), array("q"))
-            self._sent.put(names[0], sent, weight=len(sent))
+            before = next((found for key in keys if (found := self._sent.peek(key)) is not None), array("q"))
+            self._sent.put(keys[0], sent, weight=len(sent))
         pairs = zip(before, sent, strict=False)
         index = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
         economy = prepared.context.economy if prepared.context is not None else None
@@ -509,7 +511,7 @@ class PromptPrefixes:
         return None if index is None or is_free else _why(prepared, messages, index)
 
 
-def _settlement_names(prepared: PreparedRequest) -> list[tuple[Hashable, ...]]:
+def _prefix_keys(prepared: PreparedRequest) -> list[Key]:
     """What a request's messages are kept under, and then what those of the one before may be: of a conversation that is
     not stored, where in what its client sends it ended. Chats that have no answer yet may be anybody's."""
     asked = prepared.asked

@@ -197,7 +197,7 @@ class InProcess:
             counters=counters,
             clock=clock,
             metrics=GatewayMetrics(()),
-            hooks=TelemetryHooks(),
+            telemetry=TelemetryHooks(),
             frames=UnstoredFrames(self.frames, store, clock),
             features=features or self._features(things),
         )

@@ -132,7 +132,7 @@ class Asking:
             sleep=sleep or self._sleep,
             chance=Longest(),
         )
-        self.sender = UpstreamSender(upstream=upstream, preparer=contexts, settings=made, hooks=NO_FEATURES)
+        self.sender = UpstreamSender(upstream=upstream, preparer=contexts, settings=made, features=NO_FEATURES)
         self._pipeline = Pipeline(
             parts=nothing,
             preparer=contexts,
