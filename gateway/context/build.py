@@ -1,7 +1,7 @@
-"""Makes a context of what was gathered: `measure`, `decide`, `fit`. Nothing here waits for anything.
+"""Makes a context of what was gathered: `measure`, `decide`, `fit_as_planned`. Nothing here waits for anything.
 
 `measure` counts all that may be forwarded. `decide` makes the window that needs no plan of a model, and says whether
-one is called for. `fit` follows a plan, where one came that is worth its price (guarantee §5, ADR 16).
+one is called for. `fit_as_planned` follows a plan, where one came that is worth its price (guarantee §5, ADR 16).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +20,7 @@ from gateway.context.gather import ContextInputs, MissingInput, collect
 from gateway.context.planning.decision import FORCED, PlanningDecision, facts_of, should_use_llm_planning
 from gateway.context.planning.processor import ModelConfig
 from gateway.context.window.counting import PromptCounter
-from gateway.context.window.fit import count_unreduced
-from gateway.context.window.fit import fit as fit_window
+from gateway.context.window.fit import count_unreduced, fit
 from gateway.context.window.fitting import FittingSteps, no_results
 from gateway.context.window.greedy_fit import SegmentRoom
 from gateway.context.window.prompt_budget import MIN_CACHED, SelectionLimits
@@ -112,7 +111,7 @@ class MeasuredInputs:
     """What a context is made of, and its size before anything is left out.
 
     `unreduced` is what was forwarded before as it was, and all that is new in full (guarantee §5: what is decided is
-    decided on that). `without_room` is the same before results left near the end of a window that had none for it.
+    decided on that). `without_room`: `unreduced` as it was before results were cleared to make room.
     """
 
     inputs: ContextInputs
@@ -292,7 +291,7 @@ def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...], has_pl
 
 def _proposed(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
     unreduced = measured.unreduced
-    fitted = fit_window(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
+    fitted = fit(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
     if fitted.new_pass and not unreduced.new_pass:  # room for what the question needs: no old decision holds
         measured = replace(measured, unreduced=replace(unreduced, new_pass=True))
     return WindowProposal(measured, fitted, _decision(measured, has_planner))
@@ -316,7 +315,7 @@ def _decision(measured: MeasuredInputs, has_planner: bool) -> PlanningDecision:
     return should_use_llm_planning(facts, settings)
 
 
-def fit(
+def fit_as_planned(
     proposal: WindowProposal, planned: PlanToFollow | None, reason: str | None, spent: Sequence[InternalCall]
 ) -> FinalFit:
     """The window as the plan says; as it was proposed where there is no plan, or it is faulty or not worth its price.
@@ -337,7 +336,7 @@ def _followed(
     proposal: WindowProposal, planned: PlanToFollow, reason: str | None, spent: Sequence[InternalCall]
 ) -> FinalFit:
     of = proposal.measured
-    fitted = fit_window(of.material, of.limits, of.counting, of.tools, planned=planned, unreduced=of.unreduced)
+    fitted = fit(of.material, of.limits, of.counting, of.tools, planned=planned, unreduced=of.unreduced)
     compared = _comparison(proposal, fitted, spent)
     refusal = _why_not(proposal, fitted, planned, compared)
     if refusal is None:

@@ -16,7 +16,7 @@ from gateway.context.build import (
     WindowProposal,
     beside_pages,
     decide,
-    fit,
+    fit_as_planned,
     measure,
 )
 from gateway.context.context_hooks import NO_HOOKS, ContextHooks
@@ -54,11 +54,7 @@ from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
 from gateway.retrieval.embeddings.search import Holds
 
-# Requests that need nothing done to them: they surely fit, and go up as they were sent (ADR 7).
-#
-# That is found out from a few hundred of their characters, and what is long is counted by samples: the work on a
-# request must not cost more than the request is worth.
-
+__all__ = ["BuiltContext", "ContextManager", "ContextSources", "PassageRanking", "PlannerAccess"]
 COUNTED_APART = ("tools", "functions", "response_format")
 """Fields that add to the prompt: a request that has one needs a count."""
 BYTES_PER_TOKEN = 4
@@ -79,8 +75,11 @@ NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
 def context_as_sent(
     request: ChatRequest, budget: PromptBudget, counter: TokenCounter, settings: ContextSettings
 ) -> BuiltContext | None:
-    """The context of a request that is forwarded as it was sent, if nothing stored belongs to it; None if it needs a
-    closer look: it may not fit, or holds more than roles and texts."""
+    """The context of a request that needs nothing done to it: it surely fits, nothing stored belongs to it, and it goes
+    up as it was sent (ADR 7). None if it needs a closer look: it may not fit, or holds more than roles and texts.
+
+    That is found out from a few hundred of its characters, and what is long is counted by samples: the work on a
+    request must not cost more than the request is worth."""
     plain = request.plain
     if budget.tokens is None or plain is None or request.attachments:
         return None
@@ -154,7 +153,6 @@ def fitted_as_sent(messages: Sequence[dict[str, Any]], plain: PlainMessages, cou
     return PackedWindow(WindowSelection(), forwarded, tokens, exact=False, breakdown=breakdown, estimated=estimated)
 
 
-__all__ = ["BuiltContext", "ContextManager", "ContextSources", "PassageRanking", "PlannerAccess"]
 NO_RANKING = PassageRanking()
 NOBODYS = PlannerAccess()
 
@@ -209,7 +207,7 @@ class ContextManager:
         if result is not None:
             with self._hooks.on_step("fit"):
                 final = await ranking.run(
-                    small, fit, proposal, result.planned, result.fallback_reason, access.scope.calls
+                    small, fit_as_planned, proposal, result.planned, result.fallback_reason, access.scope.calls
                 )
         proposal, final = await ranking.run(small, economised, proposal, final)
         built = await ranking.run(small, render, proposal, final, result)

@@ -32,9 +32,8 @@ class BuiltContext:
 
     `material` and `counting` are None where the messages go up as they were sent and nobody looked into them
     (`context/manager.py`). `cached` are digests of contents of which the cache keeps something. `plan` is what a
-    planner was asked for, so that a second context of the same request asks nobody. `left_out` is what everything would
-    have taken beside it. `indexes` and `vectors` are kept
-    for later questions once the request is stored.
+    planner was asked for, so that a second context of the same request asks nobody. `left_out`: tokens spared, against
+    forwarding everything. `indexes` and `vectors` are kept for later questions once the request is stored.
     """
 
     fitted: PackedWindow

@@ -64,11 +64,11 @@ ALIVE_FOR = timedelta(seconds=15)
 """How long a process counts as alive after each heartbeat, on other machines than its own."""
 BEAT_SECONDS = 5.0
 KILLED = "process_killed"
-"""The error code of their bills."""
+"""The error code of bills of processes that died."""
 
 
 class OpenCalls:
-    """Of this process."""
+    """The provisional bills of calls that this process has begun."""
 
     def __init__(self, store: ConversationStore, clock: Clock) -> None:
         self._store = store
@@ -87,9 +87,9 @@ class OpenCalls:
         failed, rounds = known.failed_costs, known.round_costs
         asking, route = run.asking, prepared.wire.deployment.route
         state = (len(failed), len(rounds), len(known.internal), len(asking), route)
-        if run.opened == state:
+        if run.noted_calls == state:
             return
-        run.opened = state  # it may be cancelled from here on, and is written all the same
+        run.noted_calls = state  # it may be cancelled from here on, and is written all the same
         calls = [*failed, *rounds, *map(price_internal, known.internal)]
         if internal is not None:
             calls += map(price_internal, asking[min(len(known.internal), len(asking) - 1) :])

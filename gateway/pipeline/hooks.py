@@ -46,13 +46,13 @@ class RequestFeature:
         on_request: a request as its target takes it, of which nothing is read yet.
         on_history: a request whose conversation is rebuilt, before its context is made.
         on_inputs: a request whose context is to be made, the conversation that it is made of, and its budget.
-        on_context: a request whose context is made; the request of which another is to be made in its place.
+        on_context: a request whose context is made; returns a changed request to build the context for again, or None.
         on_payload: a request whose context is made; by how many tokens what goes up is longer than was counted, below
             0 if it is shorter.
         on_answer: what one try was answered, before anybody looks at it.
         on_stream: the same of a stream that has begun.
         on_refusal: a request that its upstream refused, and why; the request as it may be sent once more.
-        on_reply: what a target answered in the end, and what asks it once more.
+        on_reply: what a target answered in the end, and a function that asks the target again.
         on_reply_stream: the same of a stream that has begun.
         on_bill: a request that was answered or has failed, with its bill, before both are committed.
         on_settled: an answered request, once it is committed. Nobody waits for what begins here.

@@ -320,7 +320,7 @@ class Pipeline:
     async def answer(self, request: ChatRequest) -> WholeCompletion | PausedRequest:
         """Answers a request at once.
         Raises GatewayError: see `core/errors`; what the failed call cost is in the ledger by then."""
-        run = await self._opened(request)
+        run = await self._new_run(request)
 
         async def ask() -> JsonAnswer:
             with self._routes.answering:
@@ -344,7 +344,7 @@ class Pipeline:
     async def stream(self, request: ChatRequest) -> StreamedAnswer | PausedRequest:
         """Answers a request by a stream; returns once upstream has begun to answer.
         Raises GatewayError: nothing has been sent yet."""
-        run, stack = await self._opened(request), AsyncExitStack()
+        run, stack = await self._new_run(request), AsyncExitStack()
 
         async def ask() -> ChunkStream:
             await stack.aclose()  # of a round before
@@ -378,7 +378,7 @@ class Pipeline:
     async def dry_run(self, request: ChatRequest) -> dict[str, Any] | PausedRequest:
         """What would be forwarded and what it would cost. The primary model is not called; nothing is stored but the
         bill of internal models (guarantee §5)."""
-        run = await self._opened(request)
+        run = await self._new_run(request)
         async with self.settlement.recording_failure(run):
             if paused := await self._prepare(run):
                 return paused
@@ -386,7 +386,7 @@ class Pipeline:
             await self.settlement.bill_dry_run(run)
         return estimate
 
-    async def _opened(self, asked: ChatRequest) -> RequestRun:
+    async def _new_run(self, asked: ChatRequest) -> RequestRun:
         """A request that may be asked, of which nothing is read yet.
         Raises GatewayError: it may not; there is no bill."""
         self._parts.store.check_writable()
@@ -395,7 +395,7 @@ class Pipeline:
             asked.caller.check_model(name)
         for fields in (asked.forward, asked.native.fields if asked.native is not None else {}):
             asked.caller.check_models_of(fields)
-        return RequestRun(await self._preparer.opened(asked, target))
+        return RequestRun(await self._preparer.for_target(asked, target))
 
     async def _prepare(self, run: RequestRun) -> PausedRequest | None:
         """Rebuilds and makes the context of what is to be sent first. If it cannot be fitted to its model, the request

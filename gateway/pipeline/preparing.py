@@ -50,7 +50,8 @@ class RequestPreparer:
         """Rebuilds and makes the context for another target than the one of `run`, which stays as it is.
         Raises GatewayError: it cannot be asked there."""
         before = run.prepared
-        prepared = replace(await self.opened(run.asked, target), conversation_id=before.conversation_id, own=before.own)
+        prepared = await self.for_target(run.asked, target)
+        prepared = replace(prepared, conversation_id=before.conversation_id, own=before.own)
         if not prepared.request.is_proxied:
             prepared = await self.rebuilt(prepared)
             made = await self.built(run, prepared)
@@ -60,7 +61,7 @@ class RequestPreparer:
         await self.reserve(prepared)  # it may be dearer
         return prepared
 
-    async def opened(self, asked: ChatRequest, target: Target) -> PreparedRequest:
+    async def for_target(self, asked: ChatRequest, target: Target) -> PreparedRequest:
         """A request as its target takes it, of which nothing is read yet.
         Raises InvalidRequest: it needs what the target has not; names the field."""
         await self._parts.router.learn(target.model, target.chosen)

@@ -380,7 +380,7 @@ class RequestSettlement:
             self.running.leave(run)
             if run.asked.admission is not None:
                 run.asked.admission.closed()
-            if run.opened:
+            if run.noted_calls:
                 self.open_calls.close(run.asked.request_id)
         return run.gives_up()
 

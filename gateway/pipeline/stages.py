@@ -313,9 +313,9 @@ def answer_fields(metadata: Any, known: ResponseMetadata) -> dict[str, Any]:
 class RequestRun:
     """What has happened to one request so far. It is only added to, so that a bill can be made of it at any moment."""
 
-    def __init__(self, opened: PreparedRequest) -> None:
-        self.asked = opened.asked
-        self.prepared = opened
+    def __init__(self, prepared: PreparedRequest) -> None:
+        self.asked = prepared.asked
+        self.prepared = prepared
         """The request as it was prepared last."""
         self.completion_id = new_id("chatcmpl-")
         self.internal: list[InternalCall] = []
@@ -326,7 +326,7 @@ class RequestRun:
         self.reported: list[dict[str, Any]] = []
         """The usage of the last call, where its answer has come whole and is still looked at."""
         self.timings: dict[str, float] = {}
-        self.opened: tuple[Any, ...] = ()
+        self.noted_calls: tuple[Any, ...] = ()
         """Which calls the storage knows of, should this process die."""
         self.upstream_id: str | None = None
         self.written = 0

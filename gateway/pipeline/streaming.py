@@ -50,11 +50,11 @@ async def relay(
     opened: ChunkStream,
     stack: AsyncExitStack,
     settlement: RequestSettlement,
-    settled: Callable[[], None],
+    on_committed: Callable[[], None],
 ) -> None:
     """Sends chunks to the client: those that arrive together, together. Those between the first and the last are
     written where their bytes arrive, as long as the client reads as fast as they come.
-    `stack`: holds the upstream call open; `settled`: called once turn and bill are committed.
+    `stack`: holds the upstream call open; `on_committed`: called once turn and bill are committed.
     Raises GatewayError: the stream broke off; what it cost is in the ledger by then."""
     request = run.asked
     chunks = ChunkRelay(run.completion_id, request.choices, request.include_usage)
@@ -92,6 +92,6 @@ async def relay(
         if not (record.begun_are_finished or opened.done):
             raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
         chunks.conclude()
-        bill = await settlement.settle(run, UpstreamOutcome.of_stream(record))
-    settled()
-    await receiver.send(chunks.final(bill.fields(), bill.usage))
+        settled = await settlement.settle(run, UpstreamOutcome.of_stream(record))
+    on_committed()
+    await receiver.send(chunks.final(settled.fields(), settled.usage))

@@ -138,6 +138,6 @@ async def test_s12_3_a_planner_is_not_paid_for_a_budget_that_is_used_up(tmp_path
                 break
             except GatewayError:
                 continue
-        inside.pipeline._opened = None  # type: ignore[method-assign, assignment]
+        inside.pipeline._new_run = None  # type: ignore[method-assign, assignment]
         with pytest.raises(BudgetExceeded):
             await limited.answer(request(inside.settings, key))

@@ -186,7 +186,7 @@ def purposes(bill: LedgerEntry | None) -> list[tuple[str, str]]:
 
 async def test_a_request_is_prepared_without_being_sent(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
-        run = await made.pipeline._opened(made.request())
+        run = await made.pipeline._new_run(made.request())
         assert await made.pipeline._prepare(run) is None
         prepared = run.prepared
         assert prepared.messages == [{"role": "user", "content": "hello"}]
