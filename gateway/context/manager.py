@@ -189,7 +189,8 @@ class ContextManager:
         budget: PromptBudget,
         access: PlannerAccess | None = None,
     ) -> BuiltContext:
-        """Gathers, decides without a plan; asks for a plan where one is called for; fits by it, and renders.
+        """Gathers; decides without a plan, and asks for one where one is called for; fits by it; economises, which may
+        change the fitted window, as old results become labels where that pays; and renders.
         `access`: whose internal models may be asked; none without it.
         Raises ContextLengthExceeded: it cannot be made to fit (guarantee §4 I1); InvalidRequest: a part holds no
         readable document, or names no picture; names the part; NotFound: a part names a file that is not there, where
