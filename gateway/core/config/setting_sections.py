@@ -485,7 +485,7 @@ class ClaimNames(SettingsSection):
     """Which claim of a token says what. A name is looked up as it stands, else as a path (`realm_access.roles`)."""
 
     tenant: ClaimName | None = Field(None, description="Whose data it is.")
-    project: ClaimName | None = Field(None, description="What it is for; costs are told by it.")
+    project: ClaimName | None = Field(None, description="What it is for; costs are reported by it.")
     roles: ClaimName | None = Field(None, description="Roles or groups: a list, or words with blanks between.")
     user: ClaimName = Field("sub", description="The `user` of requests.")
     name: ClaimName = Field("name", description="What people call them.")
@@ -678,7 +678,7 @@ class KeyFields(SettingsSection):
         description="The tenant that it belongs to; tenants see nothing of each other.",
     )
     project: str | None = Field(
-        None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="What it is for; costs are told by it."
+        None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="What it is for; costs are reported by it."
     )
     roles: tuple[Role, ...] = Field(
         (USER,),
