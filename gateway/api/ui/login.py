@@ -236,7 +236,7 @@ WITHOUT_KEYS = b"without keys"
 
 
 class TooManyTries(GatewayError):
-    """Too many logins with keys that are not known."""
+    """Too many login attempts with unknown keys."""
 
     status = 429
     type = "rate_limit_error"
@@ -244,7 +244,7 @@ class TooManyTries(GatewayError):
     advice = "Wait a minute."
 
     def __init__(self, seconds: float) -> None:
-        super().__init__("Too many logins with keys that are not known here. Wait a minute.")
+        super().__init__("Too many login attempts with unknown keys here. Wait a minute.")
         self.headers = {"retry-after": str(max(1, round(seconds)))}
 
 
