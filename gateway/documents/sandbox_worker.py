@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def _read(order: dict[str, Any], source: BinaryIO) -> dict[str, Any]:
-    """Raises UnreadableDocument, MemoryError: as drawn there; also of a text that is too long."""
+    """Raises UnreadableDocument, MemoryError: see `read`; also of a text that is too long."""
     with source:
         raw = source.read()
     reading = read(DocumentFile(raw, order["kind"], order["name"]), ReadOptions(**order["options"]))
