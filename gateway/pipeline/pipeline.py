@@ -360,9 +360,12 @@ class Pipeline:
                 return paused
             await self._preparer.reserve(run.prepared)
             opened = await ask()
-
-        for hook in self._parts.features.on_reply_stream:
-            opened = hook(run, opened, ask)
+            try:
+                for hook in self._parts.features.on_reply_stream:
+                    opened = hook(run, opened, ask)
+            except BaseException:
+                await stack.aclose()
+                raise
 
         async def close() -> None:
             try:

@@ -1,18 +1,21 @@
 """The points at which features act on a request (ADR 35): which are reached, in which order, and with what."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gateway.context.window.prompt_budget import PromptBudget
 from gateway.core import jsons
 from gateway.core.config.settings import Settings, StorageSettings
-from gateway.core.errors import GatewayError, UpstreamRefused, UpstreamTimeout
+from gateway.core.errors import GatewayError, InternalError, UpstreamRefused, UpstreamTimeout
 from gateway.core.ports import TokenCounter
-from gateway.core.types.chat import ChunkStream, JsonAnswer
+from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.hooks import FeatureHooks, ReadAs, RequestFeature
 from gateway.pipeline.stages import PreparedRequest, RequestRun, SettledRequest
 from tests.support.in_process import InProcess
@@ -108,9 +111,23 @@ class Noting:
         )
 
 
-async def world(directory: Path, noting: Noting, script: Script) -> World:
+class Ending(Script):
+    """Counts the calls that were ended."""
+
+    ended = 0
+
+    @asynccontextmanager
+    async def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
+        async with super().stream(deployment, request) as stream:
+            try:
+                yield stream
+            finally:
+                self.ended += 1
+
+
+async def world(directory: Path, feature: RequestFeature, script: Script) -> World:
     settings = Settings(storage=StorageSettings(url=sqlite_url(directory)))
-    features = FeatureHooks([noting.feature()])
+    features = FeatureHooks([feature])
     made = InProcess(settings, FACTS, lambda body: {"content": "ok"}, features=features)
     return World(await made.prepare(), script)
 
@@ -131,7 +148,7 @@ async def test_each_point_is_reached_in_its_order(
     tmp_path: Path, said: list[Exception], streamed: bool, mends: bool, then: list[str]
 ) -> None:
     noting = Noting(mends=mends)
-    made = await world(tmp_path, noting, Script(*said))
+    made = await world(tmp_path, noting.feature(), Script(*said))
     try:
         request = made.request(context={"recall": True})  # it is looked at more closely than one that surely fits
         try:
@@ -147,10 +164,32 @@ async def test_each_point_is_reached_in_its_order(
 
 
 async def test_what_is_told_at_the_bill_is_in_the_answer(tmp_path: Path) -> None:
-    made = await world(tmp_path, Noting(), Script())
+    made = await world(tmp_path, Noting().feature(), Script())
     try:
         answer = await made.answer(made.request())
         assert b'"citations_dropped":1' in jsons.dumps(answer.body)
+    finally:
+        await made.inside.close()
+
+
+async def test_a_feature_that_fails_on_a_begun_stream_ends_the_call_and_leaves_its_bill(tmp_path: Path) -> None:
+    def broken(run: RequestRun, opened: ChunkStream, again: Callable[[], Awaitable[ChunkStream]]) -> ChunkStream:
+        raise ValueError("odd")
+
+    made = await world(tmp_path, RequestFeature(on_reply_stream=broken), Ending())
+    try:
+        request = made.request()
+        with pytest.raises(InternalError):
+            await made.stream(request, Client())
+        bill = await made.bill(request)
+        assert bill is not None
+        assert (bill.status, bill.error_code, [call.purpose for call in bill.calls]) == (
+            "failed",
+            "internal_error",
+            ["primary"],
+        )
+        assert cast(Ending, made.script).ended == 1
+        assert (made.pipeline._routes.answering.count, len(made.pipeline.settlement.running)) == (0, 0)
     finally:
         await made.inside.close()
 
