@@ -304,6 +304,11 @@ class KeyAuthenticator:
         return found
 
 
+def seen_tenant(who: RequestCaller | KeyPolicy) -> str | None:
+    """The only tenant whose data a holder of a viewer's role may see; None: all, for an admin."""
+    return None if ADMIN in who.roles else who.tenant
+
+
 def _plain(name: bytes, value: bytes) -> str:
     if not value.isascii():
         header_name = name.decode()

@@ -3,13 +3,13 @@
 from typing import Any
 
 from gateway.api.api_call import received
-from gateway.api.auth import KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, seen_tenant
 from gateway.api.fields import invalid
 from gateway.api.middleware.origin_check import is_foreign, is_local
 from gateway.api.pagination import limit_of, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.core.config.exposure import has_page
-from gateway.core.config.setting_sections import ADMIN, LOOKS
+from gateway.core.config.setting_sections import LOOKS
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Forbidden
 from gateway.core.ports import Clock
@@ -69,7 +69,7 @@ class RequestListEndpoint:
         """The only tenant whose requests may be seen; None: all.
         Raises Forbidden: no page would show them to whoever asks."""
         if caller.key is not None and caller.roles & LOOKS:
-            return None if ADMIN in caller.roles else caller.tenant
+            return seen_tenant(caller)
         is_open = not self._settings.auth.wants_keys and has_page(self._settings)
         if caller.key is None and is_open and is_local(scope) and not is_foreign(scope):
             return None

@@ -1,6 +1,6 @@
 """`gateway check` and `gateway migrate`: says of each thing that the configuration names whether it can be reached.
 
-What `gateway check` says of upstreams, models, planner and summarizer.
+Each upstream is probed once with each key; planner and summarizer are reported with what they cost.
 """
 
 import asyncio

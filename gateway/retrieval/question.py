@@ -2,8 +2,8 @@
 cells, pages or files it names (guarantee §14.2); and a first look that finds the regions of very long texts that share
 words with it, so that only those are searched closely.
 
-An index of 50 million characters takes seconds and a gigabyte. The first look takes a tenth of that time, and no more
-memory than a region.
+An index of 50 million characters would take seconds and a gigabyte. The first look takes a tenth of that time, and no
+more memory than a region.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Scores the passages of texts by their relevance to a question.
 
-Ranks the records that a superlative asks for: the most or the least, of which field (`most expensive`: the highest
-price, cost, fare …).
+It also ranks the records that a superlative asks for: the most or the least, of which field (`most expensive`: the
+highest price, cost, fare …).
 """
 
 import re

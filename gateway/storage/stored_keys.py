@@ -1,12 +1,11 @@
 """Keys made at runtime (ADR 28): rows of keyed digests, never a key.
 
-The key of keyed hashes (guarantee §8), and how a user stands in bills and reports (guarantee §13.6).
+It also keeps the secret of keyed hashes (guarantee §8), and says how a user is named in bills and reports (§13.6).
 """
 
 import hmac
 import re
 import secrets
-import secrets as random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -353,7 +352,7 @@ class StoredSecret:
 
 def make_secret(connection: sa.Connection) -> bytes:
     """Whoever makes it first, all use it."""
-    new = insert_if_new(connection, schema.secrets).values(name=SECRET, value=random.token_bytes(32))
+    new = insert_if_new(connection, schema.secrets).values(name=SECRET, value=secrets.token_bytes(32))
     connection.execute(new)
     return bytes(connection.execute(_SECRET).scalar_one())
 

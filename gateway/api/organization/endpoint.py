@@ -13,10 +13,9 @@ from typing import Any
 from starlette.routing import Route
 
 from gateway.api.api_call import received
-from gateway.api.auth import KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, seen_tenant
 from gateway.api.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, ReportParameters, ReportRequest, asked
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
-from gateway.core.config.setting_sections import ADMIN
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent, actor_of
 from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
@@ -59,7 +58,7 @@ class OrganizationEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = (await received(scope, receive, self._auth, None)).caller
         request = asked(scope["query_string"].decode("latin-1"), self._what.kind, self._clock.now())
-        tenant = None if ADMIN in caller.roles else caller.tenant
+        tenant = seen_tenant(caller)
         body, headers = await self._page(request, tenant)
         if tenant is None:
             await self._trail.saw(NewEvent(actor_of(caller), "organization.seen", self._path))

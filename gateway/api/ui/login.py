@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from gateway.api.auth import seen_tenant
 from gateway.api.server.fast_router import Scope
 from gateway.api.server.receiving import header
 from gateway.api.tokens import Expected, Issuer, policy_of_claims
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, home, redirect
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.setting_sections import ADMIN, LOOKS, OidcSettings
+from gateway.core.config.setting_sections import LOOKS, OidcSettings
 from gateway.core.errors import Forbidden, GatewayError, IdentityProviderUnavailable, InvalidRequest, Unauthorized
 from gateway.core.ports import Clock, IdentityDocuments
 from gateway.core.types.audit_log import UNKNOWN_ACTOR, AuditActor, NewEvent
@@ -461,5 +462,6 @@ def _next(given: str | None) -> str:
 def _viewer(holder: KeyPolicy) -> PageViewer | None:
     if not holder.roles & LOOKS:
         return None
-    tenant = None if ADMIN in holder.roles else holder.tenant
-    return PageViewer(tenant, holder.roles, holder.key_id, holder.name, holder.tenant, holder.project, holder)
+    return PageViewer(
+        seen_tenant(holder), holder.roles, holder.key_id, holder.name, holder.tenant, holder.project, holder
+    )

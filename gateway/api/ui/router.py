@@ -1,6 +1,6 @@
 """The pages as one application: finds the page, sees to login and forms, answers faults with a page for a person.
 
-`/ui/conversations`: what was asked lately, and what it cost.
+It also has the list of conversations, `/ui/conversations`.
 """
 
 import re

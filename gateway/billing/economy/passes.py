@@ -104,7 +104,8 @@ def cleared_for_room(
     anew: that one is cheaper if the session goes on, and this one if it ends.
     `sizes, known, costs`: as for `cleared_when_paid`; `budget`: tokens that the prompt may have."""
     old, new = sum(sizes[:known]), sum(sizes[known:])
-    most = credit(replace(costs, direct=costs.direct + rates.prompt(old + new, old))) - rates.prompt(old + new, old)
+    unchanged = rates.prompt(old + new, old)
+    most = credit(replace(costs, direct=costs.direct + unchanged)) - unchanged
     deep = DEEP_SHARE * budget
     if most >= (rates.write - rates.read) * deep - rates.read * (old - deep):
         return []

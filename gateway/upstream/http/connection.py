@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection to an upstream, used by one exchange at a time; bytes are parsed by httptools (llhttp).
 
-What went wrong with a connection, as the gateway's errors: host and kind of failure are told, and no key, path or
-query (guarantee §7).
+What goes wrong with it is raised as the gateway's errors, which name the host and the kind of failure, and no key, path
+or query (guarantee §7).
 """
 
 import asyncio

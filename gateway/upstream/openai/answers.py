@@ -1,6 +1,6 @@
-"""Reading an OpenAI-compatible answer, whole or in chunks, within its limits of size and time.
+"""Reads an OpenAI-compatible answer, whole or in chunks, within its limits of size and time.
 
-Chat calls to an OpenAI-compatible provider.
+`HttpUpstream` makes the calls.
 """
 
 import asyncio

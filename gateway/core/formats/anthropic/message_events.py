@@ -20,7 +20,6 @@ from gateway.core.formats.anthropic.serializer import (
     OF_A_MESSAGE,
     ORDER,
     STOPPED,
-    an_object,
     annotations_of,
     arguments_of,
     as_usage,
@@ -115,7 +114,7 @@ class MessageEvents:
             self._stop(events)
         reason, sequence = stopped(self._choice, self._stops, calls=self._called)
         delta: Json = {"stop_reason": "refusal" if self._refused else reason, "stop_sequence": sequence}
-        delta |= an_object(self._choice.get(NATIVE_STOP))
+        delta |= object_of(self._choice.get(NATIVE_STOP))
         if details := refusal_details(self._choice):
             delta["stop_details"] = details
         if self._said.get("container") is not None:
@@ -174,7 +173,7 @@ class MessageEvents:
 
     def _native(self, event: Json, events: Events) -> None:
         """An event of Anthropic's in its place among ours: with our number, for the block that is open."""
-        block = an_object(event.get("content_block"))
+        block = object_of(event.get("content_block"))
         if event.get("type") == "content_block_delta":
             if self._open is not None:
                 events.append(self._changed(event["delta"]))
@@ -212,7 +211,7 @@ class MessageEvents:
 
     def _fragment(self, fragment: Json, position: int, events: Events) -> None:
         index, call_id = fragment.get("index"), fragment.get("id")
-        function = an_object(fragment.get("function"))
+        function = object_of(fragment.get("function"))
         place = index if isinstance(index, int) else position
         call = self._calls.get(place)
         if call is None or (call_id and call.id and call_id != call.id):

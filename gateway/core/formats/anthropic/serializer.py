@@ -279,7 +279,7 @@ def with_applied(told: Json, edits: Sequence[Json]) -> Json:
     """A message, or the event that ends one, with what was cleared of its context, where the request asks for that."""
     if not edits:
         return told
-    reported = blocks_in(an_object(told.get("context_management")).get("applied_edits"))
+    reported = blocks_in(object_of(told.get("context_management")).get("applied_edits"))
     return {**told, "context_management": {"applied_edits": [*reported, *applied(edits, told.get(METADATA))]}}
 
 
@@ -291,7 +291,7 @@ def content_blocks(said: Json) -> list[Json]:
     texts = (text_of(said.get("content")), said.get("refusal"))
     blocks += [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]
     for call in said.get("tool_calls") or ():
-        function = an_object(call.get("function"))
+        function = object_of(call.get("function"))
         given = arguments_of(function.get("arguments"))
         blocks.append(
             {"type": "tool_use", "id": str(call.get("id")), "name": str(function.get("name")), "input": given}
@@ -363,7 +363,7 @@ def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, st
 
 def refusal_details(choice: Json) -> Json | None:
     """Why a model refused, where Anthropic says so."""
-    found = an_object(choice.get("stop_details"))
+    found = object_of(choice.get("stop_details"))
     return found if found.get("type") == "refusal" else None
 
 
@@ -377,7 +377,7 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
         "cache_read_input_tokens": read,
         "output_tokens": _count(usage.get("completion_tokens")),
     }
-    thought = _count(an_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
+    thought = _count(object_of(usage.get("completion_tokens_details")).get("reasoning_tokens"))
     if thought:
         found["output_tokens_details"] = {"thinking_tokens": thought}
     if tier in ANTHROPIC_SERVICE_TIERS:
@@ -386,14 +386,9 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
     return {**more, **found}
 
 
-def an_object(value: Any) -> Json:
-    """What an upstream says where an object is to be; an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
 def blocks_in(value: Any) -> list[Json]:
     """What of a value are blocks."""
-    return [each for each in value if isinstance(an_object(each).get("type"), str)] if isinstance(value, list) else []
+    return [each for each in value if isinstance(object_of(each).get("type"), str)] if isinstance(value, list) else []
 
 
 Block = dict[str, Any]
