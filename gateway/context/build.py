@@ -4,7 +4,8 @@
 one is called for. `fit_as_planned` follows a plan, where one came that is worth its price (guarantee §5, ADR 16).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, ParamSpec, Self, TypeVar
@@ -16,19 +17,17 @@ from gateway.billing.economy.rates import FOR_AN_HOUR, WRITE_HOUR, CacheRates, c
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import worded
 from gateway.context.assembly.messages import assemble
-from gateway.context.gather import ContextInputs, MissingInput, collect
-from gateway.context.planning.decision import FORCED, PlanningDecision, facts_of, should_use_llm_planning
-from gateway.context.planning.processor import ModelConfig
-from gateway.context.window.counting import PromptCounter
+from gateway.context.gather import ContextInputs, MissingInput, OnForwarded, collect
+from gateway.context.planning.decision import FORCED, ModelConfig, PlanningDecision, facts_of, should_use_llm_planning
+from gateway.context.whole_files import NativeFiles
+from gateway.context.window.candidates import SegmentRoom, bounded
+from gateway.context.window.counting import MIN_CACHED, PromptCounter, SelectionLimits
 from gateway.context.window.fit import count_unreduced, fit
 from gateway.context.window.fitting import FittingSteps, no_results
-from gateway.context.window.greedy_fit import SegmentRoom
-from gateway.context.window.prompt_budget import MIN_CACHED, SelectionLimits
-from gateway.context.window.turns import bounded
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.formats.anthropic.edits import has_exact_edits
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import TokenCounter
+from gateway.core.ports import Spans, TokenCounter
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import (
@@ -182,6 +181,28 @@ class FinalFit:
     comparison: PlanComparison | None = None
     economy: EconomyNote | None = None
     """What economy made of it, where there is anything to economise."""
+
+
+OnProposal = Callable[[WindowProposal, NativeFiles, RequestRanking], Awaitable[tuple[ShownPages, ...]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextHooks:
+    """Where a feature acts on the making of a context (ADR 35): what is done at each point; unless set: nothing. The
+    points of a whole request are in `pipeline/hooks.py`.
+
+    Attributes:
+        on_forwarded: the conversation as it was forwarded before, and the PDFs of the request; the same, changed.
+        on_proposal: the context without a plan; pages of PDFs that are to stand beside its block.
+        on_step: what stands around the steps `plan` and `fit`; a trace has a span there.
+    """
+
+    on_forwarded: OnForwarded | None = None
+    on_proposal: OnProposal | None = None
+    on_step: Spans = nullcontext
+
+
+NO_HOOKS = ContextHooks()
 
 
 def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRanking) -> MeasuredInputs:

@@ -22,12 +22,11 @@ from gateway.context.artifacts.collect import (
 )
 from gateway.context.artifacts.in_messages import own_words, pinned_messages, with_in_full, with_whole_steps
 from gateway.context.assembly.block import says_same
-from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
-from gateway.context.assembly.messages import without_items
+from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles, without_block_items
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_FILES, NativeFiles, NativePdfs, WholeFiles
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import PromptBudget
 from gateway.conversations.frozen_frames import as_frozen
 from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.core.config.settings import ContextSettings
@@ -137,7 +136,7 @@ class ContextSources:
 class ContextGatherer:
     """Reads what one request's context is made of, each file once.
     `deployment`: who is asked, which decides on the PDFs that results of tools may hold; `on_forwarded`: what a feature
-    does with the conversation as it was forwarded (`context/context_hooks.py`)."""
+    does with the conversation as it was forwarded (`context/build.py`)."""
 
     def __init__(
         self,
@@ -206,7 +205,7 @@ class ContextGatherer:
         has_parts = any(m.rendered is not None and isinstance(m.rendered.get("content"), list) for m in frozen.messages)
         if has_parts and self._on_forwarded is not None:
             frozen = await self._on_forwarded(frozen, natives)
-        steps = steps_as_text(frozen, without_items, has_tools=has_tools, origin=self._origin)
+        steps = steps_as_text(frozen, without_block_items, has_tools=has_tools, origin=self._origin)
         native = NO_FILES
         if stays is not NativePdfs.NONE:
             native = await natives.of(steps.history, stays, counted=budget.tokens is not None)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.context.artifacts.collect import current_turn
-from gateway.context.assembly.body import OwnFiles
+from gateway.context.assembly.messages import OwnFiles
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.errors import InvalidRequest, NotFound
 from gateway.core.ids import FILE

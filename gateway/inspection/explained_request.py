@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.billing.cost import ledger_figures, primary_usage, total_cost
 from gateway.billing.ledger_verification import AuditDifference, differences, repriced
-from gateway.context.assembly.messages import without_items
+from gateway.context.assembly.messages import without_block_items
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import CallCost, CostMetadata, PriceLine, usage_of
 from gateway.core.types.frames import PromptFrame
@@ -237,7 +237,7 @@ def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | No
 def _sent(path: ConversationPath, request: PastRequest, entry: LedgerEntry, frame: PromptFrame | None) -> SentMessages:
     if request.answer is None:
         return SentMessages(None, FAILED)
-    return sent_messages(path, request, entry, frame, without_items)
+    return sent_messages(path, request, entry, frame, without_block_items)
 
 
 def _divergence(

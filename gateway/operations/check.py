@@ -15,7 +15,7 @@ import httpx
 
 from gateway.api.tokens import Issuer
 from gateway.billing.cost import price_internal
-from gateway.context.planning.processor import DEFAULT_INTERNAL
+from gateway.context.planning.decision import DEFAULT_INTERNAL
 from gateway.core.clock import SystemClock
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.exposure import refusal

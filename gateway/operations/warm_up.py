@@ -16,7 +16,7 @@ from gateway.api.request.validation import RequestArrival, parse_chat_request, p
 from gateway.api.tokens import load_jose
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import PromptBudget
 from gateway.conversations.rebuild import new_history
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import LOCAL, Settings

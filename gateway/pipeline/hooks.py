@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.context.report import BuiltContext
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.manager import BuiltContext
+from gateway.context.window.counting import PromptBudget
 from gateway.core.errors import UpstreamRefused
 from gateway.core.ports import TokenCounter
 from gateway.core.types.chat import ChunkStream, JsonAnswer

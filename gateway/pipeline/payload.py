@@ -10,7 +10,7 @@ them is changed here.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gateway.context.assembly.body import (
+from gateway.context.assembly.messages import (
     as_upstream_takes,
     has_blocks,
     request_body,

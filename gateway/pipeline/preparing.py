@@ -6,10 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from gateway.billing.quota.call_costs import most_cost, most_output, prompt_at_most
-from gateway.context.manager import PlannerAccess
+from gateway.context.manager import BuiltContext, PlannerAccess
 from gateway.context.planner import plan_of_then
-from gateway.context.report import BuiltContext
-from gateway.context.window.prompt_budget import PromptBudget, TurnBound, budget_for, cleared_above, tightened, writable
+from gateway.context.window.counting import PromptBudget, TurnBound, budget_for, cleared_above, tightened, writable
 from gateway.conversations.frozen_frames import for_origin
 from gateway.conversations.rebuild import (
     RebuildOptions,

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.billing.cost import estimated_cost, price_internal, total_cost
 from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
 from gateway.billing.quota.call_costs import billed, owed
-from gateway.context.window.prompt_budget import output_limit
+from gateway.context.window.counting import output_limit
 from gateway.conversations.rebuild import sent_instructions, users_of
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache

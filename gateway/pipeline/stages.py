@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gateway.billing.metadata import in_answer, with_citations
-from gateway.context.assembly.body import NO_OWN_FILES, OwnFiles
+from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
+from gateway.context.manager import BuiltContext
 from gateway.context.planner import PlanResult
-from gateway.context.report import BuiltContext
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import PromptBudget
 from gateway.conversations.frozen_frames import without_provider_fields
 from gateway.core import jsons
 from gateway.core.errors import GatewayError

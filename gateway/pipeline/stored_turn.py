@@ -6,8 +6,8 @@ from itertools import product
 from typing import Any
 
 from gateway.billing.cost import ledger_figures
+from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import ToolLoops
-from gateway.context.report import BuiltContext
 from gateway.context.window.counting import PromptCounter
 from gateway.conversations.rebuild import end_user_of, sent_chain, sent_instructions, users_of
 from gateway.core.errors import GatewayError, InternalError, StorageUnavailable, UpstreamRefused

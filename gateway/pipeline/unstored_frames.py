@@ -18,8 +18,8 @@ from typing import Any
 
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import ID
+from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import reduced_of
-from gateway.context.report import BuiltContext
 from gateway.context.window.counting import PromptCounter
 from gateway.conversations.rebuild import users_of
 from gateway.core import jsons

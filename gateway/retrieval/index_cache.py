@@ -12,8 +12,7 @@ from gateway.core.types.conversation import NotedForms
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 
 if TYPE_CHECKING:
-    from gateway.retrieval.corpus import ContentIndex
-    from gateway.retrieval.terms import TermLexicon
+    from gateway.retrieval.corpus import ContentIndex, TermLexicon
 
 MAX_FORGOTTEN = 10_000
 """Deleted groups that are remembered, so that a request which is still running does not store them again."""

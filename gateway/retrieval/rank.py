@@ -19,28 +19,36 @@ from numpy.typing import NDArray
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.split import fields_of, passages
 from gateway.retrieval.corpus import (
+    IDENTIFIER,
+    NAME,
     SHORT,
     ContentIndex,
+    Numbers,
     Scores,
     SourceCorpus,
+    TermLexicon,
     TermRanking,
+    Terms,
     fuse,
     index_texts,
     lexical,
+    numbers_of,
+    places,
     rarity,
     saturated,
     share_held,
 )
-from gateway.retrieval.named_places import ENGLISH, GERMAN, named_places
 from gateway.retrieval.question import (
+    ENGLISH,
+    GERMAN,
     borrowed_terms,
     line_scores,
     named_before,
+    named_places,
     place_scores,
     quotation_scores,
     speaker_weights,
 )
-from gateway.retrieval.terms import IDENTIFIER, NAME, Numbers, TermLexicon, Terms, numbers_of, places
 
 # Reads values of records as numbers: amounts with units, sizes, durations, dates.
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import respx
 
-from gateway.context.assembly.body import wants_breakpoints, with_breakpoints
+from gateway.context.assembly.messages import wants_breakpoints, with_breakpoints
 from gateway.core.errors import UpstreamAuth, UpstreamInterrupted, UpstreamOverflow
 from gateway.core.types.chat import ModelFacts
 from tests.integration.litellm_calls import TOOLS, Json, complete, deployment, streamed

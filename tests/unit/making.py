@@ -5,10 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.context.manager import ContextManager, ContextSources
-from gateway.context.report import BuiltContext
+from gateway.context.manager import BuiltContext, ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.prompt_budget import PromptBudget, TurnBound
+from gateway.context.window.counting import PromptBudget, TurnBound
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.types.artifacts import Artifact, ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, ModelFacts, RequestCaller

@@ -10,7 +10,7 @@ from gateway.api.conversations.endpoint import as_spent
 from gateway.api.pagination import check_named, limit_of, listed, newest_first
 from gateway.billing.ledger_verification import repriced
 from gateway.billing.metadata import with_plan
-from gateway.context.assembly.messages import without_items
+from gateway.context.assembly.messages import without_block_items
 from gateway.core.errors import ItemNotFound, TurnNotFound
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chain import is_step
@@ -102,7 +102,7 @@ def as_request(path: ConversationPath, request: PastRequest, details: TurnDetail
     """One request of a turn: what it forwarded, why, and its bill."""
     bill = details.bills.get(request.request_id)
     entry = bill.completion.ledger if bill is not None else None
-    sent = sent_messages(path, request, entry, details.frames.get(request.request_id), without_items)
+    sent = sent_messages(path, request, entry, details.frames.get(request.request_id), without_block_items)
     found = {"request_id": request.request_id, **_sent(sent)}
     if bill is None or entry is None:
         return {**found, "why": None, "usage": None, "cost": None}

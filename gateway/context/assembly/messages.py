@@ -1,9 +1,19 @@
-"""Turns a selection into the messages that are forwarded (guarantee §4 I3, I4, I6)."""
+"""Turns a selection into the messages that are forwarded (guarantee §4 I3, I4, I6), and these into the body that goes
+upstream: kept files in the place of their ids (guarantee §14.6), prompt profiles (guarantee §11.7), breakpoints of
+prompt caches (guarantee §4 I7), and Anthropic's requests in a chat's words (ADR 27).
 
+Anthropic's models cache a prompt only up to content blocks with `cache_control`. Three are set: after the system
+messages, which the tools precede; where the previous request ended, up to which its prompt is cached; and where this
+one ends, for the next request. Breakpoints are not part of what is cached, so that they can move on.
+"""
+
+import re
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from gateway.context.assembly.block import (
     CITING_NOTE,
@@ -20,12 +30,45 @@ from gateway.context.assembly.block import (
     one_line,
     says_same,
 )
+from gateway.core.config.settings import PromptProfiles
+from gateway.core.formats.anthropic.edits import EDITS, edited, edits_of
+from gateway.core.formats.anthropic.plain_blocks import plain_messages, with_shown_apart, without_blocks
+from gateway.core.formats.tool_calls import is_silent, told_items, with_told
 from gateway.core.types.artifacts import ProcessingStrategy
-from gateway.core.types.chat import as_parts, dicts_of, parts_of
+from gateway.core.types.chat import (
+    CacheMark,
+    ChatRequest,
+    ModelDeployment,
+    ModelFacts,
+    NativeRequest,
+    as_parts,
+    dicts_of,
+    map_parts,
+    parts_of,
+    texts_of,
+)
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.core.types.items import ANTHROPIC_BLOCK, BREAKPOINT
+from gateway.core.types.items import (
+    ANTHROPIC_BLOCK,
+    ANTHROPIC_BLOCKS,
+    BREAKPOINT,
+    OF_RESPONSES,
+    named_file,
+    named_picture,
+)
 from gateway.core.types.memory import MemoryMessage, PinnedMessage, SummarySegment
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, text_of
+from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, text_of, turn_starts
+from gateway.core.types.upstreams import (
+    ANSWER_LIMITS,
+    EFFORT_LEVELS,
+    EFFORT_MODELS,
+    EFFORT_PROVIDERS,
+    EFFORTS,
+    LIMITED_ROUTES,
+    PROTOCOLS,
+    family_in,
+    is_routed,
+)
 from gateway.core.types.window import (
     MEMORY_INDEX,
     SYSTEM_INDEX,
@@ -184,7 +227,7 @@ def assemble(material: WindowInputs, selection: WindowSelection) -> ForwardedMes
     return ForwardedMessages(messages, indexes, text, rendered, in_full, memory, pages, material.things)
 
 
-def without_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:
+def without_block_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:
     """A forwarded message without the items with these numbers among those that its block shows in full, from 0. An
     empty block is left out."""
     content = rendered["content"]
@@ -288,3 +331,394 @@ def _with_block(body: dict[str, Any], text: str, pages: Sequence[dict[str, Any]]
         return {**body, "content": text + content}
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     return {**body, "content": [{"type": "text", "text": text}, *pages, *parts]}
+
+
+TOLD_THOUGHTS = frozenset({"reasoning_content", "reasoning"})
+SPARE_SHARE = 0.05
+"""Share of the prompt by which the provider may count more tokens than were counted here."""
+
+
+def with_output_limit(
+    forward: dict[str, Any],
+    deployment: ModelDeployment,
+    facts: ModelFacts,
+    *,
+    window: int | None,
+    prompt: int,
+    reserved: int,
+    refitted: bool,
+) -> dict[str, Any]:
+    """The fields with `max_tokens`, if neither request nor deployment names it: what the model can write, or what the
+    prompt leaves of the window; never less than was reserved when the prompt was fitted (guarantee §4 I1).
+
+    Anthropic requires `max_tokens`, and refuses a request whose prompt and `max_tokens` together exceed the window.
+    litellm's default is what the model can write at most, for which a long prompt leaves no room.
+    `prompt`: tokens of the prompt as counted; `reserved`: tokens reserved for the answer; `refitted`: the provider has
+    refused the prompt once as too long; then no more than `reserved` is asked for."""
+    named = {**deployment.parameters, **deployment.options, **forward}
+    if not PROTOCOLS[deployment.protocol].as_anthropics or not deployment.route.startswith(LIMITED_ROUTES):
+        return forward
+    if any(named.get(name) is not None for name in ANSWER_LIMITS):
+        return forward
+    if window is None or facts.max_output_tokens is None or reserved <= 0:
+        return forward
+    room = 0 if refitted else window - int(prompt * (1 + SPARE_SHARE))
+    return {**forward, "max_tokens": min(facts.max_output_tokens, max(reserved, room))}
+
+
+def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[dict[str, Any]]:
+    """The messages without what only Responses take back, for an upstream that is called by another API: hosted calls
+    are told in words (guarantee §1.14), and what then says nothing is left out. What a chat's own client says stays as
+    it is."""
+    found = [message for message in messages if not OF_RESPONSES.isdisjoint(message)]
+    if not found:
+        return messages
+    own = frozenset(map(id, request.messages)) if request.api is None else frozenset()
+    taken = frozenset(id(message) for message in found) - own
+    told = ((_without_items(message), True) if id(message) in taken else (message, False) for message in messages)
+    return [message for message, changed in told if not (changed and is_silent(message))]
+
+
+def _without_items(message: dict[str, Any]) -> dict[str, Any]:
+    dropped = OF_RESPONSES if _are_readable(message) else OF_RESPONSES | TOLD_THOUGHTS
+    return with_told({name: value for name, value in message.items() if name not in dropped}, told_items(message))
+
+
+def has_blocks(messages: list[dict[str, Any]], fields: Set[str]) -> bool:
+    """Whether a message holds what only Anthropic's API can be sent as it is. `fields` are those of all messages."""
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if type(content) is list for part in content)
+    return ANTHROPIC_BLOCKS in fields or any(ANTHROPIC_BLOCK in part for part in parts)
+
+
+def _are_readable(message: dict[str, Any]) -> bool:
+    """Whether the thoughts of a message are their own words. What is told of sealed ones, a summary mostly, is bound to
+    whoever sealed them."""
+    items = [*(message.get("reasoning_items") or ()), *(message.get("output_items") or ())]
+    thoughts = [each for each in items if isinstance(each, dict) and each.get("type") == "reasoning"]
+    return all(each.get("content") and not each.get("encrypted_content") for each in thoughts)
+
+
+def request_body(
+    forward: dict[str, Any],
+    messages: list[dict[str, Any]],
+    deployment: ModelDeployment,
+    *,
+    stream: bool,
+    ask_usage: bool,
+) -> dict[str, Any]:
+    """The client's fields, unchanged, and where it names none the deployment's. `ask_usage`: the stream is to end with
+    its usage (guarantee §6)."""
+    body = {**deployment.parameters, **forward, "model": deployment.provider_model, "messages": messages}
+    if stream:
+        body["stream"] = True
+        options = dict(forward.get("stream_options") or {})
+        options.pop("include_usage", None)
+        if ask_usage:
+            options["include_usage"] = True
+        body.pop("stream_options", None)
+        if options:
+            body["stream_options"] = options
+    return body
+
+
+NOTHING: Mapping[str, dict[str, Any]] = {}
+
+
+class OwnFiles(NamedTuple):
+    """What goes up in the place of ids: of `files` as `file` parts hold them, of `pictures` the whole part."""
+
+    files: Mapping[str, dict[str, Any]] = NOTHING
+    pictures: Mapping[str, dict[str, Any]] = NOTHING
+
+
+NO_OWN_FILES = OwnFiles()
+
+
+def with_own_files(messages: Sequence[dict[str, Any]], own: OwnFiles) -> list[dict[str, Any]]:
+    """The messages with these files in the place of their ids. The same files give the same JSON each time."""
+    return [map_parts(message, lambda part: _part(part, own)) for message in messages]
+
+
+def _part(part: dict[str, Any], own: OwnFiles) -> dict[str, Any]:
+    name, picture = named_file(part), named_picture(part)
+    if name is not None and name in own.files:
+        return {**part, "file": own.files[name]}
+    return _picture(part, own.pictures[picture]) if picture is not None and picture in own.pictures else part
+
+
+def _picture(part: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
+    """What is shown of a picture, with all else that its part says."""
+    rest = {name: value for name, value in part.items() if name not in ("type", "file_id", "image_url", "detail")}
+    if "image_url" in shown and part.get("detail") is not None:
+        return {**shown, "image_url": {**shown["image_url"], "detail": part["detail"]}, **rest}
+    return {**shown, **rest}
+
+
+GENERAL = "general"
+MODES = (GENERAL, "creation", "search", "modification", "analysis")
+WORDS = {
+    "creation": "create make build generate write compose draft design add new setup start begin insert",
+    "search": "search find look lookup list show where which get fetch retrieve locate browse query",
+    "modification": "update change modify edit rename replace remove delete fix correct adjust move extend",
+    "analysis": "analyze analyse explain why compare summarize summarise review evaluate assess understand count",
+}
+"""Words by which a message, or the name of a tool, calls for a mode. English, like the names of tools mostly are."""
+MODE_OF = {word: mode for mode, words in WORDS.items() for word in words.split()}
+WORD = re.compile(r"[a-z]+", re.IGNORECASE)
+FIRST_CHARS = 2000
+"""Of a message, in which its words are looked for: what is wanted stands at the beginning, documents behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProfile:
+    """A composed system message. `source` says what the mode was taken from: the `request`, the `message`, the `tools`
+    used last, the `conversation` so far, or the `default`."""
+
+    mode: str
+    source: str
+    text: str
+    tokens: int = 0
+    saved_tokens: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """As bills name it; `saved_tokens` beside a system message with the guidance of all modes."""
+        return {
+            "mode": self.mode,
+            "source": self.source,
+            "tokens": self.tokens,
+            "saved_tokens": self.saved_tokens,
+        }
+
+
+def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[str, str]:
+    """The mode of a conversation, and what it was taken from: the message that begins the current turn, else the tools
+    that were used in the turn before it, else the mode before; the same in each step of a turn.
+    `before`: the mode that the conversation had."""
+    starts = turn_starts(str(message.get("role")) for message in messages)
+    if starts:
+        if (mode := _mode_of(WORD.findall(text_of(messages[starts[-1]].get("content"))[:FIRST_CHARS]))) is not None:
+            return mode, "message"
+        first = starts[-2] if len(starts) > 1 else 0
+        if (mode := _mode_of(_tools_of(messages[first : starts[-1]]))) is not None:
+            return mode, "tools"
+    return (before, "conversation") if before is not None else (GENERAL, "default")
+
+
+def composed(profiles: PromptProfiles, mode: str) -> str:
+    """The system message of a mode: core, the mode's own guidance, tools, error handling, with blank lines between."""
+    guidance = getattr(profiles.modes, mode)
+    return _joined((profiles.core, guidance, profiles.tools, profiles.error_handling))
+
+
+def monolith(profiles: PromptProfiles) -> str:
+    """The system message with the guidance of all modes: what would be sent without profiles."""
+    guidance = (getattr(profiles.modes, mode) for mode in MODES)
+    return _joined((profiles.core, *guidance, profiles.tools, profiles.error_handling))
+
+
+def _joined(parts: Iterable[str | None]) -> str:
+    return "\n\n".join(part.strip() for part in parts if part and part.strip())
+
+
+def _tools_of(turn: Sequence[dict[str, Any]]) -> list[str]:
+    """The words in the names of the tools that a turn used, the latest first."""
+    found: list[str] = []
+    for message in reversed(turn):
+        for call in calls_of(message):
+            function = call.get("function") or call.get("custom") or {}
+            found += WORD.findall(str(function.get("name") or ""))
+    return found
+
+
+def _mode_of(words: Iterable[str]) -> str | None:
+    """The mode that most words call for; of equally many the one that is called for first."""
+    counts: dict[str, int] = {}
+    for word in words:
+        if (mode := MODE_OF.get(word.lower())) is not None:
+            counts[mode] = counts.get(mode, 0) + 1
+    return max(counts, key=lambda mode: counts[mode]) if counts else None
+
+
+EPHEMERAL = {"type": "ephemeral"}
+INJECTION_POINTS = "cache_control_injection_points"
+"""LiteLLM's setting for the same purpose: with it the operator sets the breakpoints."""
+MIN_CHARS = 4 * 1024
+"""Characters of a prompt worth caching: Anthropic caches no less than 1,024 tokens, of about four characters."""
+
+
+def wants_breakpoints(deployment: ModelDeployment, facts: ModelFacts) -> bool:
+    """Whether the model's prompts are cached only up to breakpoints."""
+    if not family_in(f"{deployment.route} {deployment.provider_model}").wants_breakpoints:
+        return False
+    if INJECTION_POINTS in deployment.options or INJECTION_POINTS in deployment.parameters:
+        return False
+    if PROTOCOLS[deployment.protocol].as_anthropics:
+        known = facts.supports_prompt_caching
+        return deployment.route.startswith("anthropic/") if known is None else known
+    return is_routed(deployment)
+
+
+def takes_breakpoints(deployment: ModelDeployment) -> bool:
+    """Whether a deployment is told by `cache_control` where to cache: others may refuse the field."""
+    return deployment.protocol == "litellm" or is_routed(deployment)
+
+
+def with_breakpoints(
+    messages: list[dict[str, Any]], forward: dict[str, Any], *, goes_on: bool, translated: bool
+) -> list[dict[str, Any]]:
+    """The messages with breakpoints, in copies; unchanged if the client set any itself.
+    `forward`: the other fields of the body, with its tools. `goes_on`: whether another request may continue this one.
+    If not, its end is not cached: writing costs more. `translated`: the body becomes one of Anthropic's, for which a
+    tool result's breakpoint is expected on the message; routers expect it on a part."""
+    tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
+    if BREAKPOINT in forward or any(map(_has_breakpoint, (*messages, *tools))):
+        return messages
+    sizes = list(accumulate(map(_size, messages), initial=sum(len(str(tool)) for tool in tools)))[1:]
+    marked = list(messages)
+    for at in _positions(messages, goes_on=goes_on):
+        if sizes[at] >= MIN_CHARS:
+            marked[at] = _marked(messages[at], whole=translated and messages[at]["role"] == "tool") or messages[at]
+    return marked
+
+
+def _positions(messages: Sequence[dict[str, Any]], *, goes_on: bool) -> set[int]:
+    """Indexes of the messages after which a breakpoint is due."""
+    roles = [message["role"] for message in messages]
+    system = next((i for i, role in enumerate(roles) if role not in INSTRUCTION_ROLES), len(roles)) - 1
+    answers = [i for i, role in enumerate(roles[:-1]) if role == "assistant"]
+    ends = [system, answers[-1] - 1 if answers else -1, len(messages) - 1 if goes_on else -1]
+    return {at for end in ends if (at := _last_possible(messages, end)) is not None}
+
+
+def _last_possible(messages: Sequence[dict[str, Any]], last: int) -> int | None:
+    """The last message up to `last` that can have a breakpoint; the model's own may have to stay as they came."""
+    return next((i for i in range(last, -1, -1) if messages[i]["role"] != "assistant" and _marked(messages[i])), None)
+
+
+def _marked(message: dict[str, Any], *, whole: bool = False) -> dict[str, Any] | None:
+    """The message with a breakpoint after its last text, or on the message if `whole`; None if it has no text, as
+    providers refuse a breakpoint on nothing."""
+    parts = as_parts(message.get("content"))
+    for at in range(len(parts) - 1, -1, -1):
+        if isinstance(parts[at], dict) and str(parts[at].get("text") or "").strip():
+            if whole:
+                return {**message, BREAKPOINT: dict(EPHEMERAL)}
+            return {**message, "content": [*parts[:at], {**parts[at], BREAKPOINT: dict(EPHEMERAL)}, *parts[at + 1 :]]}
+    return None
+
+
+def _has_breakpoint(value: dict[str, Any]) -> bool:
+    """Whether a message or a tool has a breakpoint, itself or in one of its parts, calls or its function."""
+    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(ANTHROPIC_BLOCKS))
+    parts = [part for each in inner if isinstance(each, list) for part in each]
+    return BREAKPOINT in value or any(isinstance(part, dict) and BREAKPOINT in part for part in parts)
+
+
+def _size(message: dict[str, Any]) -> int:
+    """Characters of a message's texts, roughly."""
+    return sum(map(len, texts_of(message.get("content"))))
+
+
+Message = dict[str, Any]
+
+
+class TranslatedPrompt(NamedTuple):
+    """Messages and fields in a deployment's protocol, and what only that says, where it is the request's own."""
+
+    messages: list[Message]
+    forward: dict[str, Any]
+    native: dict[str, Any] | None
+    cleared: tuple[dict[str, Any], ...] = ()
+    """What the request's edits took out, as its API reports that."""
+
+
+def as_upstream_takes(
+    messages: list[Message],
+    forward: dict[str, Any],
+    request: ChatRequest,
+    deployment: ModelDeployment,
+    tokens: int | None = None,
+) -> TranslatedPrompt:
+    """A request as its deployment takes it. Of a request of another API only what was stored by this one changes.
+    `tokens`: what the prompt takes, by which edits go."""
+    cleared: list[dict[str, Any]] = []
+    native, protocol = request.native, PROTOCOLS[deployment.protocol]
+    speaks = native is not None and native.protocol == deployment.protocol
+    fields = dict(native.fields) if native is not None and speaks else None
+    if native is None or request.api != "messages":
+        if not protocol.takes_blocks:
+            plain = ((without_blocks(message), message) for message in messages)
+            messages = [each for each, message in plain if each is message or not is_silent(each)]
+        if request.api == "responses" and not protocol.takes_items:
+            messages = [message for message in messages if not is_silent(message)]
+        if protocol.text_results and request.api == "responses":
+            messages = list(with_shown_apart(messages))
+        return TranslatedPrompt(messages, forward, fields)
+    if EDITS in native.fields:
+        relayed = fields is not None and messages == list(request.messages)
+        if fields is not None and not relayed:  # the window has made room already
+            del fields[EDITS]
+        if not relayed:
+            messages, cleared = edited(messages, edits_of(native.fields[EDITS]), tokens)
+    takes = speaks or takes_breakpoints(deployment)
+    if not speaks:
+        messages = plain_messages(messages, thoughts=takes)
+        forward = _plain_fields(forward, native, deployment, marked=takes)
+    if takes and native.marks:
+        messages = with_marks(messages, request.messages, native.marks)
+    return TranslatedPrompt(messages, forward, fields, tuple(cleared))
+
+
+def with_marks(messages: Sequence[Message], sent: Sequence[Message], marks: Sequence[CacheMark]) -> list[Message]:
+    """The forwarded messages with the client's marks: system messages stand in front, all others count from the end."""
+    marked = list(messages)
+    for mark in marks:
+        role = sent[mark.message].get("role")
+        leads = all(each.get("role") in INSTRUCTION_ROLES for each in sent[: mark.message + 1])
+        at = mark.message if leads else mark.message + len(messages) - len(sent)
+        if 0 <= at < len(marked) and marked[at].get("role") == role:
+            marked[at] = _with_mark(marked[at], mark)
+    return marked
+
+
+def _with_mark(message: Message, mark: CacheMark) -> Message:
+    content = message.get("content")
+    if mark.part is None:
+        return {**message, BREAKPOINT: mark.value}
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    at = min(mark.part, len(parts) - 1)
+    if at < 0 or not isinstance(parts[at], dict):
+        return message
+    parts[at] = {**parts[at], BREAKPOINT: mark.value}
+    return {**message, "content": parts}
+
+
+def _plain_fields(
+    forward: dict[str, Any], native: NativeRequest, deployment: ModelDeployment, *, marked: bool
+) -> dict[str, Any]:
+    found = dict(forward)
+    if not marked and found.get("tools"):
+        found["tools"] = [{k: v for k, v in tool.items() if k != BREAKPOINT} for tool in found["tools"]]
+    thinking = native.fields.get("thinking")
+    if deployment.protocol == "litellm" and family_in(deployment.route).signs_thoughts:
+        if thinking is not None:
+            found["thinking"] = thinking
+    elif deployment.provider in EFFORT_PROVIDERS and EFFORT_MODELS.search(deployment.provider_model):
+        if "max_tokens" in found:
+            found["max_completion_tokens"] = found.pop("max_tokens")
+        effort = _effort(thinking, native.fields.get("output_config"))
+        if effort is not None:
+            found.setdefault("reasoning_effort", effort)
+    return found
+
+
+def _effort(thinking: Any, config: Any) -> str | None:
+    """How much is to be thought, as OpenAI's models are told it; None where nothing is said."""
+    said = config.get("effort") if isinstance(config, dict) else None
+    if isinstance(said, str) and said in EFFORT_LEVELS:
+        return EFFORT_LEVELS[said]
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    if not isinstance(budget, int):
+        return None
+    return next((name for most, name in EFFORTS if budget <= most), "high")

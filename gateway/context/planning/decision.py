@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from gateway.core import jsons
 from gateway.core.config.settings import ContextSettings
@@ -22,7 +22,7 @@ from gateway.core.ports import CacheBackend, Clock
 from gateway.core.tasks import Cooldown
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ArtifactUsageRecord, nameless
-from gateway.core.types.chat import ContextOptions
+from gateway.core.types.chat import ChatRequest, ContextOptions
 from gateway.core.types.conversation import ConversationHistory, FormNotes
 from gateway.core.types.frames import FrozenDecision
 from gateway.core.types.tool_steps import calls_of, turn_starts
@@ -451,6 +451,45 @@ TABLE = (
 def should_use_llm_planning(facts: PlanningFacts, settings: ContextSettings) -> PlanningDecision:
     """The first row of the table that holds; a pure function."""
     return next(PlanningDecision(row.use, row.reason) for row in TABLE if row.holds(facts, settings))
+
+
+DEFAULT_INTERNAL = "gpt-4o-mini"
+INPUT_PRICE = "input_cost_per_token"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The models of a request: `primary` answers, `context_planner` and `summarizer` are internal (guarantee §5).
+
+    `chosen` are the internal ones that the request or the operator named; the others are defaults, which count only
+    where they are known to be served.
+    """
+
+    primary: str
+    context_planner: str = DEFAULT_INTERNAL
+    summarizer: str = DEFAULT_INTERNAL
+    chosen: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_request(cls, request: ChatRequest, settings: ContextSettings) -> Self:
+        """The request's `context.models`, else the settings (`CONTEXT_PLANNER_MODEL`, `SUMMARIZER_MODEL`), else
+        `gpt-4o-mini`."""
+        named = request.options.models
+        planner = named.get("context_planner") or settings.planner_model
+        summarizer = named.get("summarizer") or settings.summarizer_model
+        return cls(
+            request.model,
+            planner or DEFAULT_INTERNAL,
+            summarizer or DEFAULT_INTERNAL,
+            frozenset(name for name in (planner, summarizer) if name),
+        )
+
+    def is_expensive_primary(self, prices: Mapping[str, Decimal], threshold: Decimal) -> bool:
+        """Whether the primary model's input price (USD per token) is above the threshold; an unknown one is cheap
+        (guarantee §5).
+        `prices`: the primary model's, by LiteLLM's names."""
+        price = prices.get(INPUT_PRICE)
+        return price is not None and price > threshold
 
 
 @dataclass(frozen=True, slots=True)

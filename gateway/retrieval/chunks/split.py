@@ -9,15 +9,23 @@ from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from gateway.core.types.places import is_marked
-from gateway.retrieval.chunks import marked, structured, tables
+from gateway.retrieval.chunks import structured
 from gateway.retrieval.chunks.chunk import (
+    CODE_ENDINGS,
+    MARKED_ROWS,
     MAX_CHARS,
     MAX_CHUNKS,
     TARGET_CHARS,
+    YAML_ENDINGS,
+    MarkedSection,
     Span,
     TextChunk,
     bounded,
     gathered,
+    is_wrapped,
+    placed,
+    sections,
+    split_heading,
     trimmed,
 )
 
@@ -46,22 +54,22 @@ def _chunks(text: str, start: int, end: int) -> Iterator[TextChunk]:
 
 def _of_sections(text: str) -> Iterator[TextChunk]:
     """The chunks between markers, each cut as what it is."""
-    for section in marked.sections(text):
+    for section in sections(text):
         begin, until = trimmed(text, section.body, section.end)
         begin = max(section.body, text.rfind("\n", section.body, begin) + 1)
         most = max(1, MAX_CHUNKS * (section.end - section.start) // len(text))
         cut = list(_of_section(text, begin, until, section)) if begin < until else []
-        yield from marked.placed(section, gathered(cut, most) if most < len(cut) else cut)
+        yield from placed(section, gathered(cut, most) if most < len(cut) else cut)
 
 
-def _of_section(text: str, start: int, end: int, section: marked.MarkedSection) -> Iterator[TextChunk]:
-    if section.kind in marked.ROWS:
-        return tables.rows_below(text, start, end)
-    if section.kind == "file" and section.ending in marked.CODE:
+def _of_section(text: str, start: int, end: int, section: MarkedSection) -> Iterator[TextChunk]:
+    if section.kind in MARKED_ROWS:
+        return structured.rows_below(text, start, end)
+    if section.kind == "file" and section.ending in CODE_ENDINGS:
         return code_blocks(text, start, end)
-    if section.kind == "file" and section.ending in marked.YAML:
+    if section.kind == "file" and section.ending in YAML_ENDINGS:
         return structured.yaml_blocks(text, start, end)
-    if section.kind == "page" and marked.is_wrapped(text, start, end):
+    if section.kind == "page" and is_wrapped(text, start, end):
         return prose(text, start, end)
     return _chunks(text, start, end)
 
@@ -69,7 +77,7 @@ def _of_section(text: str, start: int, end: int, section: marked.MarkedSection) 
 def fields_of(content: str, chunk: TextChunk) -> list[tuple[str, Any]]:
     """The values of a record or row by the names of their fields (nested ones: `items price`); empty for any other."""
     if chunk.kind == "row":
-        return list(tables.cells(marked.split_heading(chunk.heading)[1], content[chunk.start : chunk.end]))
+        return list(structured.cells(split_heading(chunk.heading)[1], content[chunk.start : chunk.end]))
     return structured.fields(content, chunk.origin) if chunk.kind == "record" and chunk.origin >= 0 else []
 
 
@@ -115,15 +123,15 @@ def _of_one_kind(text: str, start: int, end: int) -> Iterator[TextChunk]:
         return iter(())
     if is_hypertext(text, start, end):
         return hypertext_blocks(text, start, end)
-    separator = tables.separator_of(text, start, end)
+    separator = structured.separator_of(text, start, end)
     if separator is not None:
-        return tables.rows(text, start, end, separator)
+        return structured.rows(text, start, end, separator)
     if (text.find("- ", start, end) >= 0 or text.startswith("---", start)) and structured.is_yaml(text, start, end):
         return structured.yaml_blocks(text, start, end)
     if is_code(text, start, end):
         return code_blocks(text, start, end)
-    if tables.is_lines(text, start, end):
-        return tables.blocks(text, start, end)
+    if structured.is_lines(text, start, end):
+        return structured.line_blocks(text, start, end)
     return prose(text, start, end)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.retrieval.terms import TermLexicon, all_words, bare, begins_of, places
+from gateway.retrieval.corpus import TermLexicon, all_words, bare, begins_of, places
 
 BUCKET_BITS = 8
 BUCKETS = 1 << BUCKET_BITS

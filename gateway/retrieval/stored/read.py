@@ -20,13 +20,12 @@ from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.large import LargeIndex
 from gateway.core.types.places import MARKER, REGION_CHARS, SHEET, RegionPlace, TextRegion, joined
 from gateway.core.types.tool_steps import text_of, turn_starts
-from gateway.retrieval.named_places import NamedPlaces, named_places
-from gateway.retrieval.question import borrowed_terms, is_named
+from gateway.retrieval.corpus import TermLexicon
+from gateway.retrieval.question import NamedPlaces, borrowed_terms, is_named, named_places
 from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS, PostingBucket, bucket_of
-from gateway.retrieval.terms import TermLexicon
 
 LINE = "line"
-"""The kind of lines and of rows (`retrieval.named_places`)."""
+"""The kind of lines and of rows (`retrieval.question`)."""
 MAX_PLACED_REGIONS = 12
 """Regions of one document that are read since the question names their places."""
 MAX_OF_NAME = 2

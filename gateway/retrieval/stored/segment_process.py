@@ -84,8 +84,8 @@ def _started() -> subprocess.Popen[bytes]:
 
 def main() -> int:
     """Runs in the other process until its input ends."""
+    from gateway.retrieval.corpus import TermLexicon
     from gateway.retrieval.stored.postings import segment
-    from gateway.retrieval.terms import TermLexicon
 
     with contextlib.suppress(OSError, AttributeError):
         os.nice(NICE)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.context.report import BuiltContext
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.manager import BuiltContext
+from gateway.context.window.counting import PromptBudget
 from gateway.core.types.bill import BranchCosts
 from gateway.core.types.chat import ContextOptions, ModelFacts
 from gateway.core.types.conversation import ConversationHistory

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.context.context_hooks import ContextHooks
+from gateway.context.build import ContextHooks
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import PromptBudget
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, ContextSettings, Settings
 from gateway.core.errors import ContextLengthExceeded

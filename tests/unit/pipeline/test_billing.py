@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.context.report import BuiltContext
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.manager import BuiltContext
+from gateway.context.window.counting import PromptBudget
 from gateway.core.errors import GatewayError, UpstreamTimeout, UpstreamUnreachable
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.core.types.chat import ModelDeployment, ModelFacts

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import PromptBudget
 from gateway.core import jsons
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import GatewayError, InternalError, UpstreamRefused, UpstreamTimeout

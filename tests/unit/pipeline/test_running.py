@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import PromptBudget
 from gateway.conversations.rebuild import new_history, sent_chain
 from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import RoutingSettings

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import PromptBudget
 from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable

@@ -2,7 +2,7 @@
 
 import random
 
-from gateway.retrieval.terms import LONGEST, TermLexicon, numbered, numbers_of
+from gateway.retrieval.corpus import LONGEST, TermLexicon, numbered, numbers_of
 
 TEXT = """
 order Orders ORDERS HTTPServer getUserName user_id parseXMLFile2 v2.10.3 2024-05-17 10.0.12.7 12345 123456 W0042317

@@ -10,7 +10,7 @@ import random
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval.corpus import SourceCorpus, index_texts
 from gateway.retrieval.rank import rankings
-from gateway.retrieval.terms import TermLexicon
+from gateway.retrieval.corpus import TermLexicon
 
 rng = random.Random(7)
 words = [f"{a}{b}" for a in ("har", "lam", "kee", "tid") for b in ("bour", "ps", "per", "es", "ORD-")]

@@ -6,7 +6,8 @@ import zlib
 import pytest
 
 from gateway.core.types.places import GAP, REGION_CHARS, RegionPlace, TextPlaces, joined, region_spans, regions_of
-from gateway.retrieval.named_places import named_places
+from gateway.retrieval.corpus import TermLexicon
+from gateway.retrieval.question import named_places
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment
 from gateway.retrieval.stored.read import (
     HEAD_REGIONS,
@@ -17,7 +18,6 @@ from gateway.retrieval.stored.read import (
     wanted_terms,
 )
 from gateway.retrieval.stored.segment_process import SegmentMaker
-from gateway.retrieval.terms import TermLexicon
 
 WORDS = ["harbour", "tide", "rope", "anchor", "gull", "mast", "deck", "hull", "storm", "chart", "bell", "lantern"]
 

@@ -5,8 +5,8 @@ from itertools import chain
 
 import pytest
 
+from gateway.retrieval.corpus import STOPWORDS
 from gateway.retrieval.rank import TOPICS_FILE
-from gateway.retrieval.terms import STOPWORDS
 from tests.unit.retrieval.asking import documents, ranked, turns
 
 LINES = [line for line in TOPICS_FILE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]

@@ -9,10 +9,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from gateway.context.gather import INLINE_CHARS
-from gateway.context.report import BuiltContext
+from gateway.context.manager import BuiltContext
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import REPLY_TOKENS
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import REPLY_TOKENS, PromptBudget
 from gateway.conversations.markers import parts_beside_text, without_markers
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded, InvalidRequest

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from gateway.context.context_hooks import ContextHooks
+from gateway.context.build import ContextHooks
 from gateway.pipeline.features.pdf_pages.choosing import PageCutter, shown_pages, with_kept_pages
 
 __all__ = ["PageCutter", "build"]

@@ -18,8 +18,8 @@ from gateway.context.assembly.block import block
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.candidates import PassageCandidate, TranscriptMessage, candidates
+from gateway.context.window.extracts import extract, not_wholly_shown, outside, recalled
 from gateway.context.window.fitting import in_full
-from gateway.context.window.recalled_extracts import extract, not_wholly_shown, outside, recalled
 from gateway.conversations.rebuild import has_unread
 from gateway.core import jsons
 from gateway.core.config.settings import ContextSettings

@@ -9,7 +9,7 @@ from itertools import pairwise
 from gateway.billing.cost import price_internal
 from gateway.billing.metadata import amended, amended_once
 from gateway.context.internal_calls import CallBudget, InternalModels, OpenBill
-from gateway.context.planning.processor import ModelConfig
+from gateway.context.planning.decision import ModelConfig
 from gateway.context.planning.summaries import ArtifactSummarizer, SummaryCache
 from gateway.context.window.candidates import OMITTED, words_of
 from gateway.core.config.settings import ContextSettings, MemorySettings

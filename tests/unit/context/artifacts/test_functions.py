@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.context.artifacts.collect import extract_artifacts_from_messages, steps_as_text
-from gateway.context.assembly.messages import without_items
+from gateway.context.assembly.messages import without_block_items
 from gateway.conversations.tool_pairs import forwardable, regrouped, without_open_calls
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from tests.unit.making import assistant, build, stored, tool, user
@@ -73,7 +73,7 @@ def test_a_restored_step_is_shown_as_text_where_the_request_calls_nothing(has_to
         for n, message in enumerate(stored([user("a"), calling(content="I look."), result("found"), assistant("b")]))
     ]
     history = ConversationHistory("conv_1", False, (), (*path, *stored([user("c")])), stored=4, restored_count=4)
-    shown = steps_as_text(history, without_items, has_tools=has_tools, origin=None)
+    shown = steps_as_text(history, without_block_items, has_tools=has_tools, origin=None)
     if has_tools:
         assert (shown.history, shown.artifacts) == (history, ())
         return

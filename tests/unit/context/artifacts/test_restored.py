@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.collect import steps_as_text
-from gateway.context.assembly.messages import without_items
-from gateway.context.manager import ContextManager, PlannerAccess
-from gateway.context.report import BuiltContext
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.assembly.messages import without_block_items
+from gateway.context.manager import BuiltContext, ContextManager, PlannerAccess
+from gateway.context.window.counting import PromptBudget
 from gateway.conversations.frozen_frames import for_origin
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.chat import ModelDeployment
@@ -170,7 +169,7 @@ def path_of(*bodies: Json) -> ConversationHistory:
 
 
 def as_text(history: ConversationHistory) -> list[tuple[str, str]]:
-    found = steps_as_text(history, without_items, has_tools=False, origin=None)
+    found = steps_as_text(history, without_block_items, has_tools=False, origin=None)
     assert found.removed == len(history.messages) - len(found.history.messages)
     assert found.history.stored == history.stored - found.removed
     assert found.history.new_messages == history.new_messages

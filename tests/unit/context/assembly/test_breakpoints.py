@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.assembly.body import wants_breakpoints, with_breakpoints
+from gateway.context.assembly.messages import wants_breakpoints, with_breakpoints
 from gateway.core.types.chat import ModelDeployment, ModelFacts
 from tests.unit.making import assistant, system, tool, user
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.assembly.body import with_output_limit
+from gateway.context.assembly.messages import with_output_limit
 from gateway.core.types.chat import ModelDeployment, ModelFacts
 
 FACTS = ModelFacts("claude", max_input_tokens=200_000, max_output_tokens=64_000)

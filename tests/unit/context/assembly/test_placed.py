@@ -2,7 +2,7 @@
 
 from gateway.context.assembly.block import extract_text
 from gateway.context.window.candidates import PassageCandidate
-from gateway.context.window.recalled_extracts import extract
+from gateway.context.window.extracts import extract
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.places import marker, sheet_marker
 from gateway.core.types.relevance import RankedPassage

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.assembly.body import MODES, composed, inferred, monolith
+from gateway.context.assembly.messages import MODES, composed, inferred, monolith
 from gateway.core.config.loading import load_settings
 from gateway.core.config.settings import PromptModes, PromptProfiles
 from tests.unit.o200k import text_tokens

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import PlanningFacts, facts_of, should_use_llm_planning
-from gateway.context.report import BuiltContext
-from gateway.context.window.prompt_budget import PromptBudget
+from gateway.context.window.counting import PromptBudget
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage

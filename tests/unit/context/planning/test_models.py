@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.context.planning.processor import DEFAULT_INTERNAL, ModelConfig
+from gateway.context.planning.decision import DEFAULT_INTERNAL, ModelConfig
 from gateway.core.config.settings import ContextSettings
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from tests.unit.making import OPTIONS, chat, user

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.planning.processor import MAX_ANSWER_CHARS, MAX_PRIORITY, InvalidPlan, read_plan
+from gateway.context.planner import MAX_ANSWER_CHARS, MAX_PRIORITY, InvalidPlan, read_plan
 from gateway.core.types.artifacts import ProcessingStrategy
 from tests.support.growth import is_linear
 

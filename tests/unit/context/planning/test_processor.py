@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.planning.processor import ArtifactProcessor
+from gateway.context.planner import ArtifactProcessor
 from gateway.context.planning.prompt import PlannerTask
 from gateway.context.planning.summaries import (
     PIECE_CHARS_PER_TOKEN,

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.billing.metadata import response_metadata
+from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import WindowContents, records_of, reduced_of, strategy_of, without_standing
-from gateway.context.report import BuiltContext
 from gateway.conversations.frozen_frames import as_frozen
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.conversation import ConversationHistory

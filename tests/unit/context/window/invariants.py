@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.context.report import BuiltContext
+from gateway.context.manager import BuiltContext
 from gateway.core.types.artifacts import Artifact
 from gateway.retrieval.chunks.split import passages
 from tests.properties.checks import escapes

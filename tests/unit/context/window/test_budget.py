@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.window.prompt_budget import PromptBudget, SelectionLimits, budget_for, tightened, writable
+from gateway.context.window.counting import PromptBudget, SelectionLimits, budget_for, tightened, writable
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.chat import ModelFacts

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.context.report import BuiltContext
-from gateway.context.window.turns import run_of_turns
+from gateway.context.manager import BuiltContext
+from gateway.context.window.candidates import run_of_turns
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.artifacts import RequestAttachment

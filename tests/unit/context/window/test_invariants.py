@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hypothesis import event, given
 
-from gateway.context.report import BuiltContext
+from gateway.context.manager import BuiltContext
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from tests.unit.context.window import invariants

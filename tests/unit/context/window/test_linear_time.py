@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.report import BuiltContext
+from gateway.context.manager import BuiltContext
 from tests.support.growth import is_linear
 from tests.unit.making import assistant, build, system, tool, user
 

@@ -11,10 +11,9 @@ from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import worded
 from gateway.context.assembly.messages import assemble
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import PromptCounter
+from gateway.context.window.counting import PromptCounter, SelectionLimits
 from gateway.context.window.fit import count_unreduced, fit
 from gateway.context.window.fitting import FittingSteps
-from gateway.context.window.prompt_budget import SelectionLimits
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.window import WindowInputs
 from gateway.retrieval.index_cache import PassageFinder

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.context.assembly.messages import assemble
+from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import records_of
-from gateway.context.report import BuiltContext
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message

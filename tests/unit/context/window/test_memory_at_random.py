@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.report import BuiltContext
+from gateway.context.manager import BuiltContext
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.conversation import ConversationHistory, new_message

@@ -7,11 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window import packing, tuning
-from gateway.context.window.candidates import PassageCandidate, TranscriptMessage, best_first, candidates, latest_first
+from gateway.context.window import fit, tuning
+from gateway.context.window.candidates import (
+    GreedyFit,
+    PassageCandidate,
+    TranscriptMessage,
+    TurnSpan,
+    best_first,
+    candidates,
+    latest_first,
+)
 from gateway.context.window.counting import PromptCounter
-from gateway.context.window.greedy_fit import GreedyFit
-from gateway.context.window.turns import TurnSpan
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.relevance import RankedPassage
 from gateway.core.types.window import WindowInputs
@@ -101,15 +107,15 @@ async def test_no_lane_may_fill_more_than_the_room(monkeypatch: Any) -> None:
     """The lanes of a question beside a document that does not fit, in their order."""
     seen: list[tuple[str, float, float]] = []
 
-    def watched(lane: packing.PackingLane) -> packing.PackingLane:
-        def limit(packer: packing.WindowPacker, room: float) -> float:
+    def watched(lane: fit.PackingLane) -> fit.PackingLane:
+        def limit(packer: fit.WindowPacker, room: float) -> float:
             found = lane.limit(packer, room)
             seen.append((lane.name, found, room))
             return found
 
-        return packing.PackingLane(lane.name, limit, lane.fill)
+        return fit.PackingLane(lane.name, limit, lane.fill)
 
-    monkeypatch.setattr(packing, "LANES", tuple(map(watched, packing.LANES)))
+    monkeypatch.setattr(fit, "LANES", tuple(map(watched, fit.LANES)))
     await build([user(f"{lamps(300)}\n\nWho is the keeper of lamp 5?")], 2000)
     names = ["kept results", "best passages", "turns", "rules", "latest step", "needed passages", "summaries"]
     assert [name for name, _, _ in seen] == names

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.context.report import BuiltContext
-from gateway.context.window.prompt_budget import TurnBound
-from gateway.context.window.turns import bounded
+from gateway.context.manager import BuiltContext
+from gateway.context.window.candidates import bounded
+from gateway.context.window.counting import TurnBound
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.conversation import ConversationHistory, new_message
 from gateway.core.types.frames import PromptFrame

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.api.fields import renamed
-from gateway.context.assembly.body import as_upstream_takes, with_marks
+from gateway.context.assembly.messages import as_upstream_takes, with_marks
 from gateway.core.errors import ContextLengthExceeded, InvalidRequest, UpstreamRefused, overflow_text
 from gateway.core.formats.anthropic.edits import edits_of, limit_of, thinking_turns, without_old_thoughts
 from gateway.core.formats.anthropic.message_events import error_body

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.assembly.body import without_items
+from gateway.context.assembly.messages import without_items
 from gateway.core.formats.anthropic.plain_blocks import plain_messages
 from gateway.core.formats.anthropic.request_parser import read_request as read_messages
 from gateway.core.formats.responses.request_parser import read_request as read_response

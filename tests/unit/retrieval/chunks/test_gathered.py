@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.chunk import MAX_CHARS, MAX_CHUNKS, PackedChunks, TextChunk, gathered
 from gateway.retrieval.chunks.split import passages
-from gateway.retrieval.corpus import index_texts
+from gateway.retrieval.corpus import TermLexicon, index_texts
 from gateway.retrieval.rank import relevance
-from gateway.retrieval.terms import TermLexicon
 
 ROWS = 3 * MAX_CHUNKS // 2
 TINY = {
