@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess, shared_fork_server
+from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.patches import leave_out_local_constants, read_certificates_once
 from tests.support.postgres import Postgres, PostgresProcess
@@ -223,6 +224,12 @@ def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
     found = list(module_upstream.violations)
     module_upstream.clear()
     assert not found, "the upstream was sent invalid requests"
+
+
+@pytest.fixture
+def provider(upstream: MockUpstream) -> MockProvider:
+    """The same in the words of Anthropic and Gemini."""
+    return MockProvider(upstream)
 
 
 @pytest.fixture(scope="session", autouse=True)

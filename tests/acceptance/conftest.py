@@ -1,29 +1,14 @@
-"""Replicas and a provider that the acceptance tests share."""
+"""Replicas that the acceptance tests share."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from openai import AsyncOpenAI
 
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
-
-
-@pytest.fixture(scope="module")
-def module_provider() -> Iterator[MockProvider]:
-    """Anthropic's and Gemini's server, which the module's gateways call; tests take `provider`."""
-    with MockProvider() as server:
-        yield server
-
-
-@pytest.fixture
-def provider(module_provider: MockProvider) -> MockProvider:
-    """Anthropic's and Gemini's server, as new."""
-    module_provider.clear()
-    return module_provider
 
 
 @pytest.fixture(scope="module")

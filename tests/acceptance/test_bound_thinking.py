@@ -9,9 +9,9 @@ from tests.support import anthropic_wire as wire
 from tests.support.answers import http
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.http_server import Answer
-from tests.support.mock_provider import JSON, MockProvider
-from tests.support.signing_anthropic import Refused, SigningAnthropic
+from tests.support.mock_provider import MockProvider
+from tests.support.mock_upstream import MockUpstream
+from tests.support.signing_anthropic import SigningAnthropic
 from tests.support.sse import chunks_of, messages_of
 
 Json = dict[str, Any]
@@ -22,11 +22,12 @@ ENABLED = {"type": "enabled", "budget_tokens": 1024}
 
 
 @pytest.fixture(scope="module")
-def house(module_start_gateway: GatewayFactory, module_provider: MockProvider) -> GatewayProcess:
-    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_provider.url, "api_key": "sk-ant"}
+def house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_upstream.url, "api_key": "sk-ant"}
     facts = {"max_input_tokens": WINDOW, "context_window": WINDOW}
     models = [{"model_name": "claude", "litellm_params": params, "model_info": facts}]
     gateway = module_start_gateway({"model_list": models})
+    MockProvider(module_upstream)
     with http(gateway) as client:  # loads litellm
         client.post("/chat/completions", json={"model": "claude", "messages": [USER]}, timeout=120)
     return gateway
@@ -40,14 +41,7 @@ def test_s10_10_a_tool_loop_that_does_not_fit(house: GatewayProcess, provider: M
     """§10.10: over a tool loop of several windows no request is refused, and thoughts go up again where they may."""
     model = SigningAnthropic()
     told: list[Json] = []
-
-    def answer(body: Json) -> Json | Answer:
-        try:
-            return model.answer(body, *told)
-        except Refused as refused:
-            return Answer(400, JSON, (json.dumps(refused.body).encode(),))
-
-    provider.claude = answer
+    provider.claude = lambda body: model.answer(body, *told)
     said: list[Json] = [USER]
     with http(house) as client:
         for step in range(STEPS):

@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
-from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
 
@@ -33,15 +32,7 @@ ADDED = {"messages", "tokens_before", "tokens_after", "response_metadata"}
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[MockProvider]:
-    with MockProvider() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def module_house(
-    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, provider: MockProvider
-) -> GatewayProcess:
+def module_house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
     keys = [
         {"key": OTHER, "tenant": "other"},
         {"key": SPENT, "tenant": "spent", "budgets": [{"usd": "0.00001", "period": "total"}]},
@@ -50,7 +41,7 @@ def module_house(
     served = {"api_base": module_upstream.base_url, "api_key": "sk-upstream"}
     facts = {"max_input_tokens": 4096, "max_output_tokens": 512, "tokenizer": "o200k_base"}
     small = {"model_name": "small", "litellm_params": {"model": "openai/small", **served}, "model_info": facts}
-    claude = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.url, "api_key": "sk-ant"}
+    claude = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_upstream.url, "api_key": "sk-ant"}
     internal = [
         {"model_name": name, "litellm_params": {"model": f"openai/{name}", **served}}
         for name in ("gpt-4o", "gpt-4o-mini")
@@ -69,9 +60,8 @@ def module_house(
 
 
 @pytest.fixture
-def house(module_house: GatewayProcess, upstream: MockUpstream, provider: MockProvider) -> GatewayProcess:
+def house(module_house: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
     """A gateway with keys, planning, masking, and the defaults that add something to a prompt."""
-    provider.clear()
     return module_house
 
 

@@ -1,45 +1,12 @@
 """The Conversations API through the official SDK, on both storages: conversations as such (guarantee §3, §7, §8)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
-from openai import OpenAI
 
 from tests.support.answers import Json, http
-from tests.support.factory import ClientFactory, GatewayFactory
-from tests.support.fork_server import ForkServer
-from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
+from tests.support.factory import GatewayFactory
 from tests.support.postgres import PostgresProcess
-
-ALICE, BOB = "sk-gateway-alice", "sk-gateway-bob"
-
-
-@pytest.fixture
-def client(gateway: GatewayProcess, make_client: ClientFactory, request: pytest.FixtureRequest) -> OpenAI:
-    """A client of a tenant of its own: lists show nothing of other tests."""
-    return make_client(gateway, api_key=f"sk-{request.node.name.encode().hex()[:80]}")
-
-
-@pytest.fixture(scope="module")
-def module_keyed(
-    module_upstream: MockUpstream,
-    module_storage_url: str,
-    tmp_path_factory: pytest.TempPathFactory,
-    fork_server: ForkServer,
-) -> Iterator[GatewayProcess]:
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("keyed"), module_storage_url, fork_server)
-    keys = [{"key": key, "tenant": key[11:]} for key in (ALICE, BOB)]
-    yield factory({"auth": {"keys": keys}, "server": {"max_body_bytes": 4000}})
-    factory.close()
-
-
-@pytest.fixture
-def keyed(module_keyed: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with keys for Alice and Bob, and small bodies."""
-    return module_keyed
 
 
 def refusal(answer: httpx.Response) -> tuple[int, Any, Any]:

@@ -15,7 +15,6 @@ from tests.support.valkey import Valkey
 ASK = "Who is the keeper of lamp 83? Answer with the name alone."
 FACT = "Name581x"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-SECTIONS = lamps(120).split("\n\n## ")
 ROWS = [(i, f"Name{i * 7}x", prose(i, 25)) for i in range(300)]
 LONG: dict[str, tuple[str, str | None, bytes]] = {
     "txt": ("lamps.txt", "text/plain", lamps(120).encode()),

@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -27,7 +27,6 @@ PAPER = "The will of Ottoline Marchbanks leaves the lighthouse to the cat."
 MODES = ["auto", "legacy"]
 """How a client begins: as the newest version of the protocol has it, or by `initialize`."""
 _numbers = itertools.count()
-Connect = Callable[..., AbstractAsyncContextManager[Client]]
 
 
 @pytest.fixture(scope="module")

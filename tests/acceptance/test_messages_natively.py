@@ -14,7 +14,8 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Answer
 from tests.support.messages import TOOL, ask, sdk
 from tests.support.mock_provider import JSON, MockProvider
-from tests.support.signing_anthropic import Refused, SigningAnthropic
+from tests.support.mock_upstream import MockUpstream
+from tests.support.signing_anthropic import SigningAnthropic
 
 Json = dict[str, Any]
 WINDOW = 3000
@@ -26,8 +27,8 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 @pytest.fixture(scope="module")
-def house(module_start_gateway: GatewayFactory, module_provider: MockProvider) -> GatewayProcess:
-    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_provider.url, "api_key": "sk-ant"}
+def house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_upstream.url, "api_key": "sk-ant"}
     facts = {"max_input_tokens": WINDOW, "context_window": WINDOW}
     models = [
         {"model_name": "small", "litellm_params": params, "model_info": facts},
@@ -39,15 +40,7 @@ def house(module_start_gateway: GatewayFactory, module_provider: MockProvider) -
 def signing(provider: MockProvider, told: list[Json]) -> SigningAnthropic:
     """The provider, which says from now on what is `told`, and signs its thoughts."""
     model = SigningAnthropic()
-
-    def answer(body: Json) -> Json | Answer:
-        try:
-            return model.answer(body, *told)
-        except Refused as refused:
-            return Answer(400, JSON, (json.dumps(refused.body).encode(),))
-
-    provider.clear()
-    provider.claude = answer
+    provider.claude = lambda body: model.answer(body, *told)
     return model
 
 
@@ -97,7 +90,6 @@ def test_s10_9_errors_are_as_they_came(house: GatewayProcess, provider: MockProv
 
 def test_s10_9_blocks_of_its_own_and_betas(house: GatewayProcess, provider: MockProvider) -> None:
     """§10.9: hosted tools, betas and unknown fields go up; their blocks come back and go up again as they came."""
-    provider.clear()
     searched = [
         wire.text("I look it up."),
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Bern"}},
@@ -135,7 +127,6 @@ def test_s10_9_a_users_own_blocks(house: GatewayProcess, provider: MockProvider)
 
 def test_s10_9_an_overflow_keeps_its_figures(house: GatewayProcess, provider: MockProvider) -> None:
     """§10.9: that a prompt is too long, Anthropic says in its own figures, also where nothing can be made shorter."""
-    provider.clear()
     said = wire.error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum")
     provider.claude = lambda body: Answer(400, JSON, (json.dumps(said).encode(),))
     with sdk(house) as client, pytest.raises(APIStatusError) as raised:
@@ -191,7 +182,6 @@ def test_s1_7_citations_in_a_stream(house: GatewayProcess, provider: MockProvide
         told.append({"type": "content_block_stop", "index": index})
     ended = {"delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 5}}
     told += [{"type": "message_delta", **ended}, {"type": "message_stop"}]
-    provider.clear()
     provider.script(*map(wire.event, told))
     said: list[Json] = [USER]
     answer = ask(house, {"model": "claude", "max_tokens": 99, "messages": said}, stream=True)

@@ -46,34 +46,33 @@ SIGNED = gemini_wire.answer(
 RESULTS = [{"role": "tool", "tool_call_id": i, "content": "12 degrees"} for i in ("toolu_1", "toolu_2")]
 
 
-def models(provider: MockProvider, mock: MockUpstream) -> list[Json]:
+def models(mock: MockUpstream) -> list[Json]:
     def entry(name: str, model: str, base: str, **more: Any) -> Json:
         params = {"model": model, "api_base": base, **more}
         return {"model_name": name, "litellm_params": params}
 
     timeout = {"connect": 2, "first_byte": 5, "idle": 1.0}
     return [
-        entry("claude", "anthropic/claude-sonnet-4-5", provider.url, api_key="sk-secret-ant"),
-        entry("hasty", "anthropic/claude-sonnet-4-5", provider.url, api_key="sk-secret-ant", timeout=timeout),
-        entry("own-key", "anthropic/claude-sonnet-4-5", provider.url),
-        entry("gemini", "gemini/gemini-2.5-pro", provider.url, api_key="sk-secret-gem"),
+        entry("claude", "anthropic/claude-sonnet-4-5", mock.url, api_key="sk-secret-ant"),
+        entry("hasty", "anthropic/claude-sonnet-4-5", mock.url, api_key="sk-secret-ant", timeout=timeout),
+        entry("own-key", "anthropic/claude-sonnet-4-5", mock.url),
+        entry("gemini", "gemini/gemini-2.5-pro", mock.url, api_key="sk-secret-gem"),
         entry("gpt-4o", "openai/gpt-4o", mock.base_url, api_key="sk-upstream"),
         entry("gone", "anthropic/claude-sonnet-4-5", "http://127.0.0.1:9", api_key="sk-secret-ant"),
     ]
 
 
 @pytest.fixture(scope="module")
-def module_house(
-    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, module_provider: MockProvider
-) -> GatewayProcess:
-    gateway = module_start_gateway({"model_list": models(module_provider, module_upstream)})
+def module_house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    gateway = module_start_gateway({"model_list": models(module_upstream)})
+    MockProvider(module_upstream)
     with http(gateway) as client:  # loads litellm
         client.post("/chat/completions", json={"model": "claude", "messages": [ASK]}, timeout=120)
     return gateway
 
 
 @pytest.fixture
-def house(module_house: GatewayProcess, provider: MockProvider, upstream: MockUpstream) -> GatewayProcess:
+def house(module_house: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
     """A gateway before both providers and an OpenAI-compatible one."""
     return module_house
 
@@ -285,7 +284,7 @@ def test_s9_models_and_check(
     """§9: the entries are listed; `gateway check` reaches what it can, names a refused key and an unknown provider."""
     with http(house) as plain:
         listed = [model["id"] for model in plain.get("/models").json()["data"]]
-    assert listed == [entry["model_name"] for entry in models(provider, upstream)]
+    assert listed == [entry["model_name"] for entry in models(upstream)]
 
     def check(*entries: Json) -> tuple[int, str]:
         config = {"model_list": entries, "storage": {"url": f"sqlite:///{tmp_path / 'x.db'}"}}
@@ -293,7 +292,7 @@ def test_s9_models_and_check(
         done = gateway_command("check", "--config", str(path), directory=tmp_path)
         return done.returncode, done.stdout
 
-    claude, *_, gemini, _, _ = models(provider, upstream)
+    claude, *_, gemini, _, _ = models(upstream)
     cloud = {"model_name": "nova", "litellm_params": {"model": "bedrock/amazon.nova-pro-v1:0"}}
     code, said = check(claude, gemini, cloud)
     assert code == 0, said

@@ -4,7 +4,6 @@ Run by `make bench`, or alone by `python -m tests.bench.first`. A fresh process 
 and asked at the moment when it is ready. A later request is the median of five.
 """
 
-import json
 import sqlite3
 import statistics
 import threading
@@ -15,9 +14,8 @@ from typing import Any
 
 import httpx
 
-from tests.support import anthropic_wire
 from tests.support.gateway_process import GatewayProcess
-from tests.support.http_server import Answer, ThreadedHttpServer
+from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 
@@ -25,7 +23,6 @@ Json = dict[str, Any]
 Ask = Callable[[httpx.Client, GatewayProcess, int], float]
 """Asks for the n-th time; returns the seconds that are measured."""
 LATER = 5
-WARM_WITHIN = 60.0
 POLL_SECONDS = 0.002
 
 
@@ -96,19 +93,13 @@ def _measured(name: str, *, warm: bool) -> dict[str, float]:
 @contextmanager
 def _upstreams(name: str) -> Iterator[Json]:
     """The configuration of a case: a model of Anthropic's, or nothing but where the default upstream is."""
-    answer = json.dumps(anthropic_wire.message(anthropic_wire.text("Hello."))).encode()
-    anthropic = ThreadedHttpServer(lambda _: Answer(200, [("content-type", "application/json")], [answer]))
-    anthropic.start()
-    try:
-        with MockUpstream() as upstream:
-            for _ in range(1 + LATER if name == "left" else 0):
-                upstream.reply(text="one two three four five " * 40, chunk_delay=0.02, usage=None)
-            served = {"api_base": f"http://127.0.0.1:{anthropic.port}", "api_key": "sk-bench"}
-            entry = {"model_name": "claude", "litellm_params": {"model": "anthropic/claude-sonnet-4-5", **served}}
-            models = {"model_list": [entry]} if name == "through_litellm" else {}
-            yield {"upstream": {"api_base": upstream.base_url}, **models}
-    finally:
-        anthropic.stop()
+    with MockUpstream() as upstream:
+        MockProvider(upstream)
+        for _ in range(1 + LATER if name == "left" else 0):
+            upstream.reply(text="one two three four five " * 40, chunk_delay=0.02, usage=None)
+        served = {"model": "anthropic/claude-sonnet-4-5", "api_base": upstream.url, "api_key": "sk-bench"}
+        models = {"model_list": [{"model_name": "claude", "litellm_params": served}]}
+        yield {"upstream": {"api_base": upstream.base_url}, **(models if name == "through_litellm" else {})}
 
 
 def _bills(gateway: GatewayProcess) -> int:

@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.compat.coding_task import Said, ScriptedModel, count_text
 from tests.support import anthropic_wire as wire
-from tests.support.http_server import Answer, Record
-from tests.support.mock_provider import JSON, MockProvider
+from tests.support.http_server import Record
+from tests.support.mock_provider import MockProvider
 from tests.support.mock_responses import MockResponses, Script, call, thought, words
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import JsonDict, Reply, count_usage
-from tests.support.signing_anthropic import Refused, SigningAnthropic
+from tests.support.signing_anthropic import SigningAnthropic
 
 COUNTED = ("content", "text", "thinking", "output", "arguments", "input", "name", "summary")
 """What of an item or a block is words of its prompt."""
@@ -102,10 +102,10 @@ class Responses:
 class Messages:
     """Answers Anthropic's `/v1/messages`, with thoughts that it signs over all that stands before them."""
 
-    def __init__(self, model: ScriptedModel, provider: MockProvider) -> None:
+    def __init__(self, model: ScriptedModel, upstream: MockUpstream) -> None:
         self._model, self._signing = model, SigningAnthropic()
         self._serial = 0
-        provider.claude = self._answer
+        MockProvider(upstream).claude = self._answer
 
     @property
     def refused(self) -> list[str]:
@@ -122,7 +122,7 @@ class Messages:
         """How many of them belong where they would stand."""
         return self._signing.takes
 
-    def _answer(self, body: JsonDict) -> JsonDict | Answer:
+    def _answer(self, body: JsonDict) -> JsonDict:
         tools = body.get("tools") or []
         last = [block for message in _behind_the_last(body["messages"], "assistant") for block in _blocks(message)]
         results = [block for block in last if block["type"] == "tool_result"]
@@ -134,10 +134,7 @@ class Messages:
         for name, arguments in said.calls:
             self._serial += 1
             blocks.append(wire.tool_use(f"toolu_{self._serial:04}", name, **arguments))
-        try:
-            return {**self._signing.answer(body, *blocks), "usage": wire.usage(prompt, said.tokens)}
-        except Refused as refused:
-            return Answer(400, JSON, (json.dumps(refused.body).encode(),))
+        return {**self._signing.answer(body, *blocks), "usage": wire.usage(prompt, said.tokens)}
 
 
 def _behind_the_last(items: list[JsonDict], kind: str) -> list[JsonDict]:

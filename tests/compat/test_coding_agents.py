@@ -4,7 +4,7 @@ Each does the task with few tools and with all of its own, before an upstream th
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from tests.compat.running import KEY
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.provider_account import PICO
 from tests.support.schemas import sqlite_url
@@ -94,38 +93,34 @@ def run(
     module_upstream: MockUpstream,
     module_start_gateway: GatewayFactory,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Run]:
+) -> Run:
     """A client that has done the task."""
     case: Case = request.param
     folder = tmp_path_factory.mktemp(str(case))
     scratch, model = coding_task.scratch(folder / "repository", case.job), ScriptedModel(case.job)
     module_upstream.clear()
-    with MockProvider() as provider:
-        face = _face(case, model, module_upstream, provider)
-        config: dict[str, Any] = {
-            "model_list": [_entry(case, module_upstream, provider)],
-            "auth": {"keys": [{"key": KEY, "tenant": "compat"}]},
-            "storage": {"url": sqlite_url(folder)},
-        }
-        gateway = module_start_gateway(config)
-        ended = RUNS[case.client](gateway, MODEL, scratch.path, folder / "home", TASK, lean=case.lean)
-        yield Run(case, ended, scratch, model, face, gateway, config["storage"]["url"])
+    face = _face(case, model, module_upstream)
+    config: dict[str, Any] = {
+        "model_list": [_entry(case, module_upstream)],
+        "auth": {"keys": [{"key": KEY, "tenant": "compat"}]},
+        "storage": {"url": sqlite_url(folder)},
+    }
+    gateway = module_start_gateway(config)
+    ended = RUNS[case.client](gateway, MODEL, scratch.path, folder / "home", TASK, lean=case.lean)
+    return Run(case, ended, scratch, model, face, gateway, config["storage"]["url"])
 
 
-def _face(
-    case: Case, model: ScriptedModel, upstream: MockUpstream, provider: MockProvider
-) -> Chats | Responses | Messages:
-    if not case.native:
-        return Chats(model, upstream)
-    return Messages(model, provider) if case.client == "claude" else Responses(model, upstream)
+def _face(case: Case, model: ScriptedModel, upstream: MockUpstream) -> Chats | Responses | Messages:
+    kind = (Messages if case.client == "claude" else Responses) if case.native else Chats
+    return kind(model, upstream)
 
 
-def _entry(case: Case, upstream: MockUpstream, provider: MockProvider) -> dict[str, Any]:
+def _entry(case: Case, upstream: MockUpstream) -> dict[str, Any]:
     """The model of the case. What it can write at most is what Claude Code asks for where nobody cuts that down."""
     params = {"model": f"openai/{MODEL}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
     facts: dict[str, Any] = {"max_input_tokens": case.window, "max_output_tokens": 1000, **PRICES}
     if case.native and case.client == "claude":
-        params = {"model": f"anthropic/{MODEL}", "api_base": provider.url, "api_key": "sk-ant"}
+        params = {"model": f"anthropic/{MODEL}", "api_base": upstream.url, "api_key": "sk-ant"}
         facts |= {"context_window": 200_000, "max_output_tokens": 64_000}
     return {"model_name": MODEL, "litellm_params": params, "model_info": facts}
 

@@ -5,7 +5,6 @@ from typing import Any
 
 Json = dict[str, Any]
 PromptCount = Callable[[list[Json]], int]
-ROUNDS = 12
 
 
 def tail(messages: list[Json], budget: int, count: PromptCount) -> list[Json]:

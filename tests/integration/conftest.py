@@ -2,7 +2,7 @@
 providers are in memory where whole APIs and contexts are looked at."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -14,7 +14,6 @@ from gateway.storage.store import ConversationStore
 from tests.conftest import Kinds
 
 TENANTS = itertools.count()
-OpenStore = Callable[[], ConversationStore]
 
 
 @pytest.fixture

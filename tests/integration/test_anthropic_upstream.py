@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -52,13 +52,7 @@ SEARCHED = wire.message(
 
 
 @pytest.fixture
-def provider() -> Iterator[MockProvider]:
-    with MockProvider() as server:
-        yield server
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[AnthropicUpstream]:
+async def claude() -> AsyncIterator[AnthropicUpstream]:
     pool = ConnectionPool(5)
     yield AnthropicUpstream(HttpUpstream(pool), SystemClock())
     await pool.aclose()
@@ -74,14 +68,14 @@ def deployment(provider: MockProvider, key: str | None = "sk-operators-own", **m
     return spoken
 
 
-async def ask(upstream: AnthropicUpstream, at: ModelDeployment, stream: bool, **fields: Any) -> tuple[Json, Json]:
+async def ask(claude: AnthropicUpstream, at: ModelDeployment, stream: bool, **fields: Any) -> tuple[Json, Json]:
     """An answer's choice and usage, whole or put together from a stream."""
     body = {"model": at.provider_model, "messages": [ASK], "max_tokens": 100, **fields}
     if not stream:
-        answer: JsonAnswer = await upstream.complete(at, UpstreamRequest(body))
+        answer: JsonAnswer = await claude.complete(at, UpstreamRequest(body))
         return answer.body["choices"][0], answer.body["usage"]
     record = StreamRecord(1)
-    async with upstream.stream(at, UpstreamRequest({**body, "stream": True})) as opened:
+    async with claude.stream(at, UpstreamRequest({**body, "stream": True})) as opened:
         async for batch in opened.batches():
             for chunk in batch:
                 record.add(chunk)
@@ -91,10 +85,10 @@ async def ask(upstream: AnthropicUpstream, at: ModelDeployment, stream: bool, **
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_s10_9_an_answer(provider: MockProvider, upstream: AnthropicUpstream, stream: bool) -> None:
+async def test_s10_9_an_answer(provider: MockProvider, claude: AnthropicUpstream, stream: bool) -> None:
     """§10.9: thoughts with their signatures, text, calls and usage come back in the inner form."""
     provider.reply(ANSWER)
-    choice, usage = await ask(upstream, deployment(provider), stream, tools=TOOLS)
+    choice, usage = await ask(claude, deployment(provider), stream, tools=TOOLS)
     message = choice["message"]
     assert message["content"] == "Let me look."
     assert message["thinking_blocks"] == [wire.THOUGHT]
@@ -113,20 +107,20 @@ async def test_s10_9_an_answer(provider: MockProvider, upstream: AnthropicUpstre
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_s10_9_blocks_of_its_own(provider: MockProvider, upstream: AnthropicUpstream, stream: bool) -> None:
+async def test_s10_9_blocks_of_its_own(provider: MockProvider, claude: AnthropicUpstream, stream: bool) -> None:
     """§10.9: what a chat has no place for is kept as it came, in its order, and goes up again the same."""
     provider.reply(SEARCHED)
     at = deployment(provider)
-    choice, _ = await ask(upstream, at, stream)
+    choice, _ = await ask(claude, at, stream)
     message = choice["message"]
     assert message["content"] == "I look it up.It rains."
     if not stream:  # the shared events of tests do not cut citations
         assert message["native_blocks"] == SEARCHED["content"]
-    await ask(upstream, at, False, messages=[ASK, message, {"role": "user", "content": "And Basel?"}])
+    await ask(claude, at, False, messages=[ASK, message, {"role": "user", "content": "And Basel?"}])
     assert provider.last.body["messages"][1]["content"] == message["native_blocks"]
 
 
-async def test_s10_9_a_request(provider: MockProvider, upstream: AnthropicUpstream) -> None:
+async def test_s10_9_a_request(provider: MockProvider, claude: AnthropicUpstream) -> None:
     """§10.9: a chat of the inner form goes up in Anthropic's words, with its key and version; what the client said in
     those words goes up untouched."""
     at = deployment(provider, extra_headers={"Anthropic-Beta": "fine-grained-2025"})
@@ -156,7 +150,7 @@ async def test_s10_9_a_request(provider: MockProvider, upstream: AnthropicUpstre
     }
     headers = {"openai-organization": "org-1", "traceparent": "00-1"}
     body = {"model": at.provider_model, "messages": messages, "max_tokens": 100, "tools": TOOLS, **fields}
-    await upstream.complete(at, UpstreamRequest(body, own, headers))
+    await claude.complete(at, UpstreamRequest(body, own, headers))
     record = provider.last
     assert record.path == "/v1/messages"
     assert record.headers["x-api-key"] == "sk-operators-own"
@@ -207,7 +201,7 @@ FAULTS: list[tuple[int, Json, type[UpstreamError]]] = [
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s10_9_faults(
     provider: MockProvider,
-    upstream: AnthropicUpstream,
+    claude: AnthropicUpstream,
     status: int,
     body: Json,
     kind: type[UpstreamError],
@@ -216,7 +210,7 @@ async def test_s10_9_faults(
     """§10.9: an error keeps its status, its wait and its words; an overflow its figures."""
     provider.fail(status, body, retry_after="7", anthropic_ratelimit_requests_remaining="0")
     with pytest.raises(kind) as raised:
-        await ask(upstream, deployment(provider), stream)
+        await ask(claude, deployment(provider), stream)
     error = raised.value
     assert type(error) is kind
     if isinstance(error, UpstreamRefused):
@@ -228,12 +222,12 @@ async def test_s10_9_faults(
         assert (error.reported, error.limit) == (210000, 200000)
 
 
-async def test_s10_9_a_clients_own_key(provider: MockProvider, upstream: AnthropicUpstream) -> None:
+async def test_s10_9_a_clients_own_key(provider: MockProvider, claude: AnthropicUpstream) -> None:
     """§10.9: the refusal of a client's own key is the client's to read."""
     said = wire.error("authentication_error", "invalid x-api-key")
     provider.fail(401, said)
     with pytest.raises(UpstreamRefused) as raised:
-        await ask(upstream, deployment(provider, None), False)
+        await ask(claude, deployment(provider, None), False)
     assert (raised.value.status, raised.value.original) == (401, said)
     assert provider.last.headers["x-api-key"] == "sk-clients-own"
 
@@ -247,31 +241,31 @@ STRANGE = wire.event({"type": "content_block_pondered", "index": 0})
 
 @pytest.mark.parametrize("code", [("overloaded_error", 529), ("rate_limit_error", 429), ("strange_error", 502)])
 async def test_s10_9_an_error_in_a_stream(
-    provider: MockProvider, upstream: AnthropicUpstream, code: tuple[str, int]
+    provider: MockProvider, claude: AnthropicUpstream, code: tuple[str, int]
 ) -> None:
     """§10.9: an error after the stream has begun is the provider's own, with the status of its type."""
     said = wire.error(code[0], "No more")
     provider.script(START, BEGIN, SAID, STRANGE, wire.event(said))
     with pytest.raises(UpstreamRefused) as raised:
-        await ask(upstream, deployment(provider), True)
+        await ask(claude, deployment(provider), True)
     assert (raised.value.status, raised.value.original) == (code[1], said)
 
 
-async def test_s10_9_a_stream_that_breaks_off(provider: MockProvider, upstream: AnthropicUpstream) -> None:
+async def test_s10_9_a_stream_that_breaks_off(provider: MockProvider, claude: AnthropicUpstream) -> None:
     """§10.9: an answer without its end is none, and one that falls silent is given up."""
     provider.script(START, BEGIN, SAID, cut_after=3)
     with pytest.raises(UpstreamInterrupted):
-        await ask(upstream, deployment(provider), True)
+        await ask(claude, deployment(provider), True)
     provider.reply(ANSWER, stall_after=4)
     with pytest.raises(UpstreamTimeout):
-        await ask(upstream, replace(deployment(provider), idle_timeout=0.2), True)
+        await ask(claude, replace(deployment(provider), idle_timeout=0.2), True)
 
 
-async def test_s10_9_pings_break_the_silence(provider: MockProvider, upstream: AnthropicUpstream) -> None:
+async def test_s10_9_pings_break_the_silence(provider: MockProvider, claude: AnthropicUpstream) -> None:
     """§10.9: a model that thinks for long is not given up as long as its provider pings."""
     events = [START, *[PING] * 8, BEGIN, SAID, *wire.events(wire.message())[-2:]]
     provider.script(*events, piece_delay=0.1)
-    choice, _ = await ask(upstream, replace(deployment(provider), idle_timeout=0.4, first_byte_timeout=5.0), True)
+    choice, _ = await ask(claude, replace(deployment(provider), idle_timeout=0.4, first_byte_timeout=5.0), True)
     assert choice["message"]["content"] == "Rain"
 
 

@@ -20,8 +20,9 @@ from gateway.core.types.chat import ModelDeployment, ModelFacts, NativeRequest, 
 from gateway.pipeline import payload as body
 from tests.support import anthropic_wire as wire
 from tests.support import in_process
+from tests.support.anthropic_wire import Refused
 from tests.support.in_process import InProcess
-from tests.support.signing_anthropic import Refused, SigningAnthropic
+from tests.support.signing_anthropic import SigningAnthropic
 
 Json = dict[str, Any]
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]

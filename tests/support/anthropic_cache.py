@@ -22,7 +22,7 @@ class PromptCache:
         """What a request costs, and from now on is cached.
 
         Raises:
-            AssertionError: Anthropic would answer with 400.
+            wire.Refused: Anthropic would answer with 400.
         """
         digest, size = hashlib.sha256(), 0
         ends: list[tuple[bytes, int]] = []
@@ -34,10 +34,11 @@ class PromptCache:
             size += len(text) // CHARS_PER_TOKEN
             ends.append((digest.digest(), size))
             if mark is not None:
-                assert mark == {"type": "ephemeral"}
-                assert block["type"] != "text" or block["text"].strip(), "cache_control cannot be set for empty text"
+                _demand(mark == {"type": "ephemeral"}, "cache_control: of another type")
+                said = block["type"] != "text" or block["text"].strip()
+                _demand(said, "cache_control cannot be set for empty text")
                 marks.append(number)
-        assert len(marks) <= MAX_MARKS, "A maximum of 4 blocks with cache_control may be provided."
+        _demand(len(marks) <= MAX_MARKS, "A maximum of 4 blocks with cache_control may be provided.")
         read = max((self._read(ends, mark) for mark in marks), default=0)
         written = max((ends[mark][1] for mark in marks if ends[mark][1] >= MIN_TOKENS), default=0)
         self._known |= {ends[mark][0] for mark in marks if ends[mark][1] >= MIN_TOKENS}
@@ -50,6 +51,11 @@ class PromptCache:
         )
 
 
+def _demand(holds: object, words: str) -> None:
+    if not holds:
+        raise wire.Refused(words)
+
+
 def _blocks(body: Json) -> list[tuple[str, Json]]:
     """All blocks in the order in which they are cached."""
     found = [("tools", {"type": "tool", **tool}) for tool in body.get("tools") or ()]
@@ -59,6 +65,7 @@ def _blocks(body: Json) -> list[tuple[str, Json]]:
         blocks = [wire.text(content)] if isinstance(content, str) else content
         for block in blocks:
             inner = block.get("content") if block["type"] == "tool_result" else ()
-            assert not any("cache_control" in part for part in inner or () if isinstance(part, dict)), "of sub-content"
+            marked = any("cache_control" in part for part in inner or () if isinstance(part, dict))
+            _demand(not marked, "cache_control cannot be set for what a block holds")
         found += [(message["role"], block) for block in blocks]
     return found

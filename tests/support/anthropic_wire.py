@@ -9,6 +9,14 @@ THOUGHT = {"type": "thinking", "thinking": "The user wants the weather.", "signa
 REDACTED = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
 
 
+class Refused(Exception):
+    """Anthropic would answer with 400 and this message."""
+
+    @property
+    def body(self) -> Json:
+        return error("invalid_request_error", str(self))
+
+
 def text(words: str) -> Json:
     return {"type": "text", "text": words}
 

@@ -36,7 +36,6 @@ from gateway.documents.process import TOO_MUCH_TEXT, DocumentReader
 from gateway.routes import create_app
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import ThreadedHttpServer
-from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import PATIENCE, wait_until
 from tests.support.raw import End
@@ -216,12 +215,6 @@ class MemoryServer(ThreadedHttpServer):
 
 class UpstreamHere(MockUpstream):
     """The mock upstream, in memory."""
-
-    server = MemoryServer
-
-
-class ProviderHere(MockProvider):
-    """Anthropic and Gemini, in memory."""
 
     server = MemoryServer
 

@@ -1,43 +1,42 @@
-"""Anthropic and Gemini behind one scriptable server: it answers in their wire formats what a test has queued."""
+"""Anthropic's and Gemini's wires of a mock upstream, for models that are called without an OpenAI-compatible API."""
 
 import json
-import threading
 from collections import deque
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 from tests.support import anthropic_wire, gemini_wire
 from tests.support.anthropic_cache import PromptCache
-from tests.support.http_server import Answer, Record, ThreadedHttpServer
-from tests.support.process import Closing
+from tests.support.http_server import Answer, Record
+from tests.support.mock_upstream import MockUpstream
 
 Json = dict[str, Any]
 JSON = (("content-type", "application/json"),)
 EVENTS = (("content-type", "text/event-stream; charset=utf-8"),)
 
 
-class MockProvider(Closing):
-    """Answers `POST /v1/messages` (Anthropic) and `/models/…:generateContent`, `:streamGenerateContent` (Gemini)."""
+class MockProvider:
+    """Answers `POST /v1/messages` (Anthropic) and `/models/…:generateContent`, `:streamGenerateContent` (Gemini) of a
+    `MockUpstream` until that is cleared; an `api_base` is its `url`."""
 
-    server: type[ThreadedHttpServer] = ThreadedHttpServer
-
-    def __init__(self) -> None:
-        self.requests: list[Record] = []
+    def __init__(self, upstream: MockUpstream) -> None:
+        self._upstream = upstream
         self.cache: PromptCache | None = None
         """What Anthropic's usage says of its prompt cache, where nothing is queued."""
         self.claude: Callable[[Json], Json | Answer] | None = None
-        """Answers requests of Anthropic's API for which nothing is queued."""
+        """Answers requests of Anthropic's API for which nothing is queued; what it raises as `Refused` is a 400."""
         self._queue: deque[tuple[Json | Answer, int | None]] = deque()
-        self._stalled = threading.Event()
-        self._server = self.server(self._respond)
-        self._server.start()
-
-    def close(self) -> None:
-        self._server.stop()
+        upstream.wires.append(self._respond)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.port}"
+        return self._upstream.url
+
+    @property
+    def requests(self) -> list[Record]:
+        """All in these words, those of `gateway check` included."""
+        return list(filter(_is_native, self._upstream.requests))
 
     @property
     def last(self) -> Record:
@@ -46,7 +45,7 @@ class MockProvider(Closing):
 
     @property
     def calls(self) -> list[Record]:
-        """Requests to models, without those of `gateway check`."""
+        """Requests to models."""
         return [record for record in self.requests if record.method == "POST"]
 
     def reply(self, answer: Json, *, stall_after: int | None = None) -> None:
@@ -62,14 +61,9 @@ class MockProvider(Closing):
         named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
         self._queue.append((Answer(status, (*JSON, *named), (json.dumps(body).encode(),)), None))
 
-    def clear(self) -> None:
-        """Forgets requests and answers."""
-        self.requests.clear()
-        self._queue.clear()
-        self.cache = self.claude = None
-
-    def _respond(self, record: Record) -> Answer:
-        self.requests.append(record)
+    def _respond(self, record: Record) -> Answer | None:
+        if not _is_native(record):
+            return None
         if record.method == "GET":
             known = record.headers.get("x-api-key", record.headers.get("x-goog-api-key")) != "sk-bad"
             return Answer(200 if known else 401, JSON, (b'{"data": []}',))
@@ -79,21 +73,23 @@ class MockProvider(Closing):
         if not _streams(record):
             return Answer(200, JSON, (json.dumps(answer).encode(),))
         pieces = (anthropic_wire if _is_anthropic(record) else gemini_wire).events(answer)
-        stalled = {"stall_after": stall_after, "stall_until": self._stalled} if stall_after is not None else {}
-        return Answer(200, EVENTS, pieces, streamed=True, **stalled)  # type: ignore[arg-type]
+        return Answer(200, EVENTS, pieces, streamed=True, stall_after=stall_after, stall_until=Event())
 
     def _unasked(self, record: Record) -> Json | Answer:
         if not _is_anthropic(record):
             return gemini_wire.answer(gemini_wire.text("ok"))
-        if self.claude is not None:
-            return self.claude(record.body)
-        if self.cache is None:
-            return anthropic_wire.message(anthropic_wire.text("ok"))
         try:
-            return anthropic_wire.message(anthropic_wire.text("ok"), spent=self.cache.usage(record.body))
-        except AssertionError as refused:
-            error = anthropic_wire.error("invalid_request_error", str(refused))
-            return Answer(400, JSON, (json.dumps(error).encode(),))
+            if self.claude is not None:
+                return self.claude(record.body)
+            spent = None if self.cache is None else self.cache.usage(record.body)
+        except anthropic_wire.Refused as refused:
+            return Answer(400, JSON, (json.dumps(refused.body).encode(),))
+        return anthropic_wire.message(anthropic_wire.text("ok"), spent=spent)
+
+
+def _is_native(record: Record) -> bool:
+    names_key = not {"x-api-key", "x-goog-api-key"}.isdisjoint(record.headers)
+    return names_key if record.method == "GET" else _is_anthropic(record) or ":" in record.path
 
 
 def _is_anthropic(record: Record) -> bool:

@@ -17,7 +17,6 @@ from tests.support.reply import JsonDict, Reply, count_words, error_body
 
 PATH = "/v1/responses"
 CALLS = ("function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
-OWN_KINDS = {"message", "reasoning", *CALLS}
 OF_CHATS = ("messages", "max_tokens", "max_completion_tokens", "response_format", "reasoning_effort", "logprobs")
 _CREATED = 1_700_000_000
 _numbers = itertools.count(1)

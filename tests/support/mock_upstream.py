@@ -61,6 +61,8 @@ class MockUpstream(Closing):
         self.handler: Callable[[Record], Reply | None] | None = None
         self.routes: dict[str, Reply | Callable[[Record], Reply | None]] = {}
         """Answers of other endpoints, by `"POST /v1/responses"`: `json`, `body` or `raw_sse` replies."""
+        self.wires: list[Callable[[Record], Answer | None]] = []
+        """Other APIs than OpenAI's: the first that knows a request answers it."""
         self.models: list[str] = list(_MODELS)
         self.count_prompt: Callable[[JsonDict], int] = count_prompt
         self._queue: deque[Reply] = deque()
@@ -134,7 +136,7 @@ class MockUpstream(Closing):
         self._stalled = threading.Event()
 
     def clear(self) -> None:
-        """Forget requests, violations, queued replies, modes, routes and files, and end stalls."""
+        """Forget requests, violations, queued replies, modes, routes, wires and files, and end stalls."""
         self.release()
         with self._lock:
             self.requests.clear()
@@ -163,6 +165,8 @@ class MockUpstream(Closing):
             serial = self._serial
             self.requests.append(record)
         try:
+            if (spoken := next(filter(None, (wire(record) for wire in self.wires)), None)) is not None:
+                return spoken
             made = self._route(record, serial)
         except Exception as error:  # a test's handler may raise anything; the test must learn of it
             self.violations.append(f"{record.method} {record.path}: the mock failed: {error!r}")

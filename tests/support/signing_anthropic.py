@@ -34,14 +34,6 @@ KINDS = frozenset(
 """The blocks that it knows."""
 
 
-class Refused(Exception):
-    """Anthropic would answer with 400 and this message."""
-
-    @property
-    def body(self) -> Json:
-        return wire.error("invalid_request_error", str(self))
-
-
 class SigningAnthropic:
     """Answers with the blocks that a test asks for, behind a thought that it signs. `refused` are the messages of all
     its 400s; `thoughts` how many signed thoughts each request brought, and `takes` how many of those that it gave
@@ -62,12 +54,12 @@ class SigningAnthropic:
         """A message of these blocks.
 
         Raises:
-            Refused: the request is none that Anthropic takes.
+            wire.Refused: the request is none that Anthropic takes.
         """
         self.requests.append(body)
         try:
             self._check(body)
-        except Refused as refused:
+        except wire.Refused as refused:
             self.refused.append(str(refused))
             raise
         self._serial += 1
@@ -83,7 +75,7 @@ class SigningAnthropic:
 
     def _check(self, body: Json) -> None:
         if not isinstance(body.get("max_tokens"), int):
-            raise Refused("max_tokens: Field required")
+            raise wire.Refused("max_tokens: Field required")
         found = 0
         used: set[str] = set()
         open_calls: list[str] = []
@@ -91,25 +83,25 @@ class SigningAnthropic:
             blocks = _blocks(message)
             answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
             if sorted(answered) != sorted(open_calls):
-                raise Refused(f"messages.{number}: `tool_use` ids and `tool_result` blocks do not match.")
+                raise wire.Refused(f"messages.{number}: `tool_use` ids and `tool_result` blocks do not match.")
             open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
             for place, block in enumerate(blocks):
                 inner = block.get("content") if block["type"] == "tool_result" else None
                 for each in (block, *(inner if isinstance(inner, list) else ())):
                     if each["type"] not in KINDS:
-                        raise Refused(f"messages.{number}.content.{place}: Input tag '{each['type']}' is unknown")
+                        raise wire.Refused(f"messages.{number}.content.{place}: Input tag '{each['type']}' is unknown")
                 if block["type"] == "text" and not block["text"].strip():
-                    raise Refused("messages: text content blocks must be non-empty")
+                    raise wire.Refused("messages: text content blocks must be non-empty")
                 if block["type"] == "thinking":
                     found += 1
                     before = (body["messages"][:number], blocks[:place])
                     if block["signature"] != _signature(body, *before, block["thinking"]):
-                        raise Refused(BOUND.format(number, place))
+                        raise wire.Refused(BOUND.format(number, place))
             if len(used | set(open_calls)) != len(used) + len(open_calls):
-                raise Refused("messages: `tool_use` ids must be unique")
+                raise wire.Refused("messages: `tool_use` ids must be unique")
             used |= set(open_calls)
         if open_calls:
-            raise Refused("messages: `tool_use` ids were found without `tool_result` blocks immediately after")
+            raise wire.Refused("messages: `tool_use` ids were found without `tool_result` blocks immediately after")
         self._check_loop(body)
         self.thoughts.append(found)
         self.takes.append(sum(self._would_take(body, number) for number in range(len(body["messages"]))))
@@ -128,7 +120,7 @@ class SigningAnthropic:
             return
         first = _blocks(messages[last])[0]["type"]
         if first not in THOUGHTS:
-            raise Refused(EXPECTED.format(last, first))
+            raise wire.Refused(EXPECTED.format(last, first))
 
 
 def _blocks(message: Json) -> list[Json]:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,7 +19,6 @@ TURNS = 5
 LONG = "word " * 50
 """Enough assistant text that what the client left out comes back."""
 _numbers = itertools.count()
-Ask = Callable[..., ChatCompletion]
 
 
 class Deterministic:

@@ -13,7 +13,6 @@ UNFILLED = 300
 """Tokens that may stay free where the next passage does not fit."""
 LOSSY = ("exclude", "rag_extract")
 MARGINS = {"loose": 1.2}
-NARROW = 3500
 COMPACTED = 3
 """How many times as long as its compaction a prompt may be, few apart."""
 

@@ -12,7 +12,6 @@ EXTRACTS = "\n[Extracts:]\n"
 MODELS_WORDS = "In a model's words:"
 """How the summaries of random plans begin."""
 ELISION = "[…]"
-LEAST = 12
 LABEL = 10
 
 

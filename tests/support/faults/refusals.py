@@ -12,7 +12,6 @@ from tests.support.faults.table import INVALID, Fault, Steps, Table
 from tests.support.faults.words import Words
 from tests.support.raw import LAST, SSE_HEAD, End, event, whole
 
-Json = dict[str, Any]
 STATUSES = (
     *(429, 400, 402, 404, 405, 406, 408, 409, 410, 413, 415, 418, 421, 422, 424, 425, 426, 428, 431, 451, 460, 499),
     *(500, 501, 502, 503, 504, 507, 508, 511, 520, 521, 522, 523, 524, 525, 526, 527, 529, 530, 598, 599),

@@ -11,8 +11,6 @@ from gateway.app import Gateway
 from gateway.core.config.settings import Settings
 from gateway.routes import posted, route_table
 
-Json = dict[str, Any]
-
 
 def endpoint(name: str, taken: list[str]) -> App:
     async def take(scope: Any, receive: Any, send: Any) -> None:

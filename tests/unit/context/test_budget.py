@@ -13,7 +13,6 @@ from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
-BUDGET = 4096 - 512
 DOCUMENT = lamps(300)
 
 

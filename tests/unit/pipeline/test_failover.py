@@ -12,7 +12,7 @@ from tests.support.command import gateway_command
 from tests.support.documents import lamps, prompt_tokens
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.failing_over import APIS, HELLO, RESTING, ask, bill_of, entry, failing, is_whole, show
-from tests.support.gateway_here import ProviderHere, UpstreamHere
+from tests.support.gateway_here import UpstreamHere
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
@@ -34,24 +34,8 @@ def elsewhere(module_elsewhere: MockUpstream) -> MockUpstream:
 
 
 @pytest.fixture(scope="module")
-def module_claude() -> Iterator[MockProvider]:
-    with ProviderHere() as server:
-        yield server
-
-
-@pytest.fixture
-def claude(module_claude: MockProvider) -> MockProvider:
-    """Anthropic."""
-    module_claude.clear()
-    return module_claude
-
-
-@pytest.fixture(scope="module")
 def module_failing_over(
-    module_start_gateway: GatewayFactory,
-    module_upstream: MockUpstream,
-    module_elsewhere: MockUpstream,
-    module_claude: MockProvider,
+    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, module_elsewhere: MockUpstream
 ) -> GatewayProcess:
     here, there = module_upstream.base_url, module_elsewhere.base_url
     small = entry("tiny", "tiny", here)
@@ -69,7 +53,7 @@ def module_failing_over(
                     "model_name": "claude",
                     "litellm_params": {
                         "model": "anthropic/claude-sonnet-4-5",
-                        "api_base": module_claude.url,
+                        "api_base": module_upstream.url,
                         "api_key": "sk-ant",
                     },
                 },
@@ -288,14 +272,14 @@ def test_s12_7_thoughts_stay_with_who_thought_them(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_s12_7_signed_thoughts_stay_behind_in_a_tool_loop(
-    failing_over: GatewayProcess, elsewhere: MockUpstream, claude: MockProvider, stream: bool
+    failing_over: GatewayProcess, elsewhere: MockUpstream, provider: MockProvider, stream: bool
 ) -> None:
     """Anthropic thinks and calls a tool; with the result it is overloaded, and another provider goes on."""
     tools = [{"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}]
     thinking = {"type": "enabled", "budget_tokens": 1024}
     signed = {"type": "thinking", "thinking": "I must look", "signature": "c2lnbmVk"}
     used = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
-    claude.reply(anthropic_wire.message(signed, used, stop="tool_use"))
+    provider.reply(anthropic_wire.message(signed, used, stop="tool_use"))
     body: Json = {"max_tokens": 2000, "thinking": thinking, "tools": tools, "stream": stream}
     said = [user("Is it there?")]
     assert ask(failing_over, "claude", "messages", said, **body).status_code == 200
@@ -303,11 +287,11 @@ def test_s12_7_signed_thoughts_stay_behind_in_a_tool_loop(
         {"role": "assistant", "content": [signed, used]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "It is."}]},
     ]
-    claude.fail(529, anthropic_wire.error("overloaded_error", "Overloaded"))
+    provider.fail(529, anthropic_wire.error("overloaded_error", "Overloaded"))
     answer = ask(failing_over, "claude", "messages", said, **body)
     assert answer.status_code == 200, answer.text
     assert answer.headers["x-gateway-model"] == "other"
-    assert "signature" in str(claude.last.body)
+    assert "signature" in str(provider.last.body)
     assert "It is." in str(elsewhere.last.body)
     assert not {word for word in ("I must look", "c2lnbmVk") if word in str(elsewhere.last.body)}
     assert not elsewhere.violations
@@ -385,10 +369,10 @@ def test_s12_6_the_next_deployment_answers(
 
 @pytest.mark.parametrize("api", APIS)
 def test_s12_7_a_provider_of_another_api_answers(
-    failing_over: GatewayProcess, upstream: MockUpstream, claude: MockProvider, api: str
+    failing_over: GatewayProcess, upstream: MockUpstream, provider: MockProvider, api: str
 ) -> None:
     failing(upstream, "open", status=500)
     answer = ask(failing_over, "open", api)
     assert (answer.status_code, answer.headers["x-gateway-model"]) == (200, "claude"), answer.text
-    assert len(claude.calls) == 1
+    assert len(provider.calls) == 1
     assert "ok" in answer.text

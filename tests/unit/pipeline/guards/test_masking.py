@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,14 +11,13 @@ from tests.support import anthropic_wire as wire
 from tests.support.answers import Json, chat, http, read_stream, used, user
 from tests.support.documents import prompt_tokens, prose
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_here import ProviderHere
 from tests.support.gateway_process import GatewayProcess
-from tests.support.http_server import Answer, Record
+from tests.support.http_server import Record
 from tests.support.internal_models import InternalModels, every
 from tests.support.messages import ask
-from tests.support.mock_provider import JSON, MockProvider
+from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream, Reply
-from tests.support.signing_anthropic import Refused, SigningAnthropic
+from tests.support.signing_anthropic import SigningAnthropic
 
 MAIL, CARD, KEY = "ann.lee@mail.example.org", "4111 1111 1111 1111", "sk-live-abcDEF123456ghiJKL"
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkq\n-----END PRIVATE KEY-----"
@@ -31,16 +29,8 @@ MASKING: Json = {"masking": {"enabled": True}}
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[MockProvider]:
-    with ProviderHere() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def module_house(
-    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, provider: MockProvider
-) -> GatewayProcess:
-    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": provider.url, "api_key": "sk-ant"}
+def module_house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_upstream.url, "api_key": "sk-ant"}
     models = [{"model_name": "claude", "litellm_params": params}]
     for name in ("gpt-4o", "gpt-4o-mini", "small"):
         served = {"model": f"openai/{name}", "api_base": module_upstream.base_url, "api_key": "sk-upstream"}
@@ -52,8 +42,7 @@ def module_house(
 
 
 @pytest.fixture
-def house(module_house: GatewayProcess, upstream: MockUpstream, provider: MockProvider) -> GatewayProcess:
-    provider.clear()
+def house(module_house: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
     return module_house
 
 
@@ -186,13 +175,10 @@ def test_s12_10_signed_thoughts_go_back_as_they_were_signed(
     model = SigningAnthropic()
     told: list[Json] = []
 
-    def answer(body: Json) -> Json | Answer:
+    def answer(body: Json) -> Json:
         names = NAMES.findall(json.dumps(body["messages"]))
         model.thought = f"It is x{names[0]}y and my own bob@example.net."
-        try:
-            return model.answer(body, wire.text(f"Hello {names[0]}."), *told)
-        except Refused as refused:
-            return Answer(400, JSON, (json.dumps(refused.body).encode(),))
+        return model.answer(body, wire.text(f"Hello {names[0]}."), *told)
 
     provider.claude = answer
     said: list[Json] = [{"role": "user", "content": f"I am {MAIL}."}]
