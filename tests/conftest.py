@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from openai import OpenAI
 
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import ClientFactory, GatewayFactory, SharedGateways, shared_gateway
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess, shared_fork_server
+from tests.support.hand_clock import HandClock
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.patches import leave_out_local_constants, read_certificates_once
@@ -280,6 +282,12 @@ def module_start_gateway(
 
 
 @pytest.fixture(scope="module")
+def module_gateways(module_start_gateway: GatewayFactory) -> SharedGateways:
+    """Those of the module's `shared_gateway`s."""
+    return SharedGateways(module_start_gateway)
+
+
+@pytest.fixture(scope="module")
 def module_gateway(
     module_upstream: MockUpstream,
     module_storage_url: str,
@@ -330,16 +338,8 @@ def guarded(module_guarded: GatewayProcess, upstream: MockUpstream) -> GatewayPr
     return module_guarded
 
 
-@pytest.fixture(scope="module")
-def module_own_key_gateway(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    """The module's gateway without any key of an operator's; tests take `own_key_gateway`."""
-    return module_start_gateway({"model_list": [], "upstream": {"api_base": module_upstream.base_url}})
-
-
-@pytest.fixture
-def own_key_gateway(module_own_key_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that only forwards the client's own key to its default upstream, on SQLite."""
-    return module_own_key_gateway
+own_key_gateway = shared_gateway(lambda upstream: {"model_list": [], "upstream": {"api_base": upstream.base_url}})
+"""A gateway that only forwards the client's own key to its default upstream, on SQLite."""
 
 
 @pytest.fixture
@@ -348,6 +348,18 @@ def make_client() -> Iterator[ClientFactory]:
     factory = ClientFactory()
     yield factory
     factory.close()
+
+
+@pytest.fixture
+def client(gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
+    """The SDK's, of `gateway`."""
+    return make_client(gateway)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """One that a test puts forward."""
+    return HandClock()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,10 +7,9 @@ import re
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.support.answers import Json, http, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.sockets import RawClient, get, post
@@ -32,20 +31,17 @@ FORGED: tuple[dict[str, str], ...] = (
 )
 
 
-@pytest.fixture(scope="module")
-def module_attacked(module_start_gateway: GatewayFactory) -> GatewayProcess:
+def settings_of_attacked(_: MockUpstream) -> dict[str, Any]:
     keys = [
         {"key": ROOT, "tenant": "ops", "roles": ["admin", "user"]},
         {"key": RED, "tenant": "red", "project": "reds"},
         {"key": BLUE, "tenant": "blue"},
     ]
-    return module_start_gateway({"auth": {"keys": keys}, "server": {"metrics": "key"}})
+    return {"auth": {"keys": keys}, "server": {"metrics": "key"}}
 
 
-@pytest.fixture
-def attacked(module_attacked: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with keys of two tenants, and one of an administrator."""
-    return module_attacked
+attacked = shared_gateway(settings_of_attacked)
+"""A gateway with keys of two tenants, and one of an administrator."""
 
 
 def made(gateway: GatewayProcess, **fields: Any) -> Json:

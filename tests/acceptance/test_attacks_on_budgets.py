@@ -9,9 +9,9 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 from tests.support.sockets import RawClient, post
-from tests.unit.pipeline.test_attacks_on_budgets import metered, module_metered
+from tests.unit.pipeline.test_attacks_on_budgets import metered
 
-__all__ = ["metered", "module_metered"]
+__all__ = ["metered"]
 
 
 def test_s12_3_who_leaves_early_has_spent_all_the_same(metered: GatewayProcess, upstream: MockUpstream) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.answers import Json, http, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
@@ -37,15 +37,12 @@ def trap(module_trap: MockUpstream) -> Iterator[MockUpstream]:
     assert not module_trap.connections_open
 
 
-@pytest.fixture(scope="module")
-def module_baited(module_start_gateway: GatewayFactory) -> GatewayProcess:
+def settings_of_baited(_: MockUpstream) -> dict[str, Any]:
     keys = [{"key": KEY, "tenant": "mallory"}, {"key": NARROW, "tenant": "mallory", "models": ["small"]}]
-    return module_start_gateway({"auth": {"keys": keys}})
+    return {"auth": {"keys": keys}}
 
 
-@pytest.fixture
-def baited(module_baited: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_baited
+baited = shared_gateway(settings_of_baited)
 
 
 def ask(gateway: GatewayProcess, path: str, body: Json, key: str = KEY, **headers: str) -> httpx.Response:

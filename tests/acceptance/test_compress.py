@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.answers import Json, assistant, exact, http, stored, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
@@ -31,38 +31,33 @@ SYSTEM: Json = {"role": "system", "content": "You keep the lamps."}
 ADDED = {"messages", "tokens_before", "tokens_after", "response_metadata"}
 
 
-@pytest.fixture(scope="module")
-def module_house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+def settings_of_house(upstream: MockUpstream) -> dict[str, Any]:
     keys = [
         {"key": OTHER, "tenant": "other"},
         {"key": SPENT, "tenant": "spent", "budgets": [{"usd": "0.00001", "period": "total"}]},
         {"key": NARROW, "tenant": "narrow", "models": ["small"], "limits": {"rpm": 2}},
     ]
-    served = {"api_base": module_upstream.base_url, "api_key": "sk-upstream"}
+    served = {"api_base": upstream.base_url, "api_key": "sk-upstream"}
     facts = {"max_input_tokens": 4096, "max_output_tokens": 512, "tokenizer": "o200k_base"}
     small = {"model_name": "small", "litellm_params": {"model": "openai/small", **served}, "model_info": facts}
-    claude = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_upstream.url, "api_key": "sk-ant"}
+    claude = {"model": "anthropic/claude-sonnet-4-5", "api_base": upstream.url, "api_key": "sk-ant"}
     internal = [
         {"model_name": name, "litellm_params": {"model": f"openai/{name}", **served}}
         for name in ("gpt-4o", "gpt-4o-mini")
     ]
     models = [small, {"model_name": "claude", "litellm_params": claude, "model_info": facts}, *internal]
     settings = {"planning": "auto", "recall": True, "cite": True}
-    return module_start_gateway(
-        {
-            "model_list": models,
-            "auth": {"keys": keys},
-            "context": settings,
-            "masking": {"enabled": True},
-            "routing": {"context_window_fallbacks": {"small": ["gpt-4o"]}},
-        }
-    )
+    return {
+        "model_list": models,
+        "auth": {"keys": keys},
+        "context": settings,
+        "masking": {"enabled": True},
+        "routing": {"context_window_fallbacks": {"small": ["gpt-4o"]}},
+    }
 
 
-@pytest.fixture
-def house(module_house: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with keys, planning, masking, and the defaults that add something to a prompt."""
-    return module_house
+house = shared_gateway(settings_of_house)
+"""A gateway with keys, planning, masking, and the defaults that add something to a prompt."""
 
 
 def post(gateway: GatewayProcess, body: Json, key: str = OTHER, **headers: str) -> httpx.Response:

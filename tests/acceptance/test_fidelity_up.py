@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.answers import Json, http, user
 from tests.support.exact_json import as_written, keys_in_order
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -153,15 +153,8 @@ def test_s1_headers_go_up(one_gateway: GatewayProcess, upstream: MockUpstream, m
     assert found["authorization"] == "Bearer sk-upstream"
 
 
-@pytest.fixture(scope="module")
-def module_relaying_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"upstream": {"unlisted": "relay"}})
-
-
-@pytest.fixture
-def relaying_gateway(module_relaying_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway whose default upstream is asked for models that are not listed."""
-    return module_relaying_gateway
+relaying_gateway = shared_gateway({"upstream": {"unlisted": "relay"}})
+"""A gateway whose default upstream is asked for models that are not listed."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -177,14 +170,7 @@ def test_s1_a_model_that_is_not_listed(relaying_gateway: GatewayProcess, upstrea
     assert answer["response_metadata"]["cost"]["total_cost"] is None
 
 
-@pytest.fixture(scope="module")
-def module_off_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"context": {"mode": "off"}})
-
-
-@pytest.fixture
-def off_gateway(module_off_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_off_gateway
+off_gateway = shared_gateway({"context": {"mode": "off"}})
 
 
 HUGE = [user("word " * 3000), {"role": "assistant", "content": "so"}, user("word " * 3000), user("and?")]

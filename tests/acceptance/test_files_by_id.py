@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.support.answers import Json, exact, http, used, user
 from tests.support.documents import docx, text_of
-from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory
+from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_responses import MockResponses
 from tests.support.mock_upstream import MockUpstream
@@ -29,26 +29,21 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 Ask = Callable[..., tuple[str, Json]]
 
 
-@pytest.fixture(scope="module")
-def module_keeping(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that keeps its clients' files; `codex` is served by Responses alone."""
-    codex = {"model": "openai/codex", "api_base": module_upstream.base_url, "api_key": "sk-upstream"}
+def settings_of_keeping(upstream: MockUpstream) -> dict[str, Any]:
+    codex = {"model": "openai/codex", "api_base": upstream.base_url, "api_key": "sk-upstream"}
     chats = [
         {"model_name": name, "litellm_params": {**codex, "model": f"openai/{name}"}, "model_info": {"mode": "chat"}}
         for name in ("gpt-4o", "small")
     ]
     told = {**SMALL_MODEL_INFO, "mode": "responses"}
-    return module_start_gateway(
-        {
-            "auth": {"keys": KEYS},
-            "model_list": [*chats, {"model_name": "codex", "litellm_params": codex, "model_info": told}],
-        }
-    )
+    return {
+        "auth": {"keys": KEYS},
+        "model_list": [*chats, {"model_name": "codex", "litellm_params": codex, "model_info": told}],
+    }
 
 
-@pytest.fixture
-def keeping(module_keeping: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_keeping
+keeping = shared_gateway(settings_of_keeping)
+"""A gateway that keeps its clients' files; `codex` is served by Responses alone."""
 
 
 def picture(form: str = "PNG", size: tuple[int, int] = (640, 480)) -> bytes:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.answers import http, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.sockets import RawClient, get, post
@@ -16,15 +16,8 @@ HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-type: app
 MAX_BODY = 100_000
 
 
-@pytest.fixture(scope="module")
-def module_limited(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"server": {"max_body_bytes": MAX_BODY}, "files": {"serve": "on"}})
-
-
-@pytest.fixture
-def limited(module_limited: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that takes bodies of 100 KB."""
-    return module_limited
+limited = shared_gateway({"server": {"max_body_bytes": MAX_BODY}, "files": {"serve": "on"}})
+"""A gateway that takes bodies of 100 KB."""
 
 
 def raw(head: str, body: bytes = b"") -> bytes:

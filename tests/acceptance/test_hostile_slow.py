@@ -4,12 +4,13 @@ import json
 import resource
 import time
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from httpx import TransportError
 
 from tests.support.answers import http, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import PATIENCE, wait_until
@@ -20,16 +21,13 @@ CHUNKED = "transfer-encoding: chunked"
 DEADLINE = 1.0
 
 
-@pytest.fixture(scope="module")
-def module_impatient(module_start_gateway: GatewayFactory) -> GatewayProcess:
+def settings_of_impatient(_: MockUpstream) -> dict[str, Any]:
     server = {"receive_timeout": DEADLINE, "send_timeout": DEADLINE}
-    return module_start_gateway({"server": server, "files": {"serve": "on"}})
+    return {"server": server, "files": {"serve": "on"}}
 
 
-@pytest.fixture
-def impatient(module_impatient: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that waits one second for a request, and for a reader."""
-    return module_impatient
+impatient = shared_gateway(settings_of_impatient)
+"""A gateway that waits one second for a request, and for a reader."""
 
 
 def drip(client: RawClient, data: bytes, every: float = 0.1) -> None:

@@ -9,23 +9,15 @@ import pytest
 
 from tests.support.answers import Json, http, user
 from tests.support.command import gateway_command
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 
 WITHIN = 5.0
 
 
-@pytest.fixture(scope="module")
-def module_keyed(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    """Only keys made at runtime are accepted, and there are none."""
-    return module_start_gateway({"auth": {"mode": "keys"}})
-
-
-@pytest.fixture
-def keyed(module_keyed: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_keyed
+keyed = shared_gateway({"auth": {"mode": "keys"}})
+"""Only keys made at runtime are accepted, and there are none."""
 
 
 def run(gateway: GatewayProcess, *arguments: str, status: int = 0) -> Any:

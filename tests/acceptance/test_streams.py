@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.answers import bill_of, conversation_of, extra, http, read_stream, stored, user
 from tests.support.edges import EDGES, PATHS, Edge, said_by
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import ClientFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -196,15 +196,8 @@ SIGN = {
 OWN_END = {"chat": b"data: [DONE]", "responses": b"event: response.completed", "messages": b"event: message_stop"}
 
 
-@pytest.fixture(scope="module")
-def module_alive(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"server": {"keepalive": SILENCE}, "routing": {"retries": 1, "backoff": 0.01}})
-
-
-@pytest.fixture
-def alive(module_alive: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that gives signs of life soon."""
-    return module_alive
+alive = shared_gateway({"server": {"keepalive": SILENCE}, "routing": {"retries": 1, "backoff": 0.01}})
+"""A gateway that gives signs of life soon."""
 
 
 def streamed(gateway: GatewayProcess, edge: Edge, **more: Any) -> tuple[int, bytes, float]:

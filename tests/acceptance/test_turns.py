@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.answers import Json, assistant, http, user
 from tests.support.edges import EDGES, PATHS, Edge, common, heard, said_by
-from tests.support.factory import GatewayFactory
+from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -148,12 +148,5 @@ def test_s3_11_who_sends_all_again_reads_the_summary_or_pays_for_none(
     assert turns_of(last)[0] == (5 if memory_of(last) else 1)
 
 
-@pytest.fixture(scope="module")
-def module_bounded(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"conversation": {"max_turns": 5}})
-
-
-@pytest.fixture
-def bounded(module_bounded: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """At most five turns."""
-    return module_bounded
+bounded = shared_gateway({"conversation": {"max_turns": 5}})
+"""At most five turns."""

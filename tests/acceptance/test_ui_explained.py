@@ -16,7 +16,7 @@ from tests.integration.context.test_tool_loop import ASK, LOOP, TOOLS, result
 from tests.support.answers import Json, assistant, exact, user
 from tests.support.command import gateway_command
 from tests.support.documents import keeper, lamps, prose
-from tests.support.factory import GatewayFactory
+from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, decision, every, plan_of
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -32,15 +32,8 @@ HOSTILE = (
 )
 
 
-@pytest.fixture(scope="module")
-def module_explained(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"context": {"planning": "auto"}, "upstream": {"unlisted": "relay"}})
-
-
-@pytest.fixture
-def explained(module_explained: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that plans, with its page."""
-    return module_explained
+explained = shared_gateway({"context": {"planning": "auto"}, "upstream": {"unlisted": "relay"}})
+"""A gateway that plans, with its page."""
 
 
 @pytest.fixture

@@ -12,6 +12,9 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.store import ConversationStore
 from tests.conftest import Kinds
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
+from tests.support.team import Team
 
 TENANTS = itertools.count()
 
@@ -43,6 +46,14 @@ async def other_store(module_storage_url: str, store: ConversationStore) -> Asyn
     opened = open_transactions(StorageSettings(url=module_storage_url))
     yield ConversationStore(opened, SystemClock())
     await opened.close()
+
+
+@pytest.fixture
+def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
+    """Agents of one conversation."""
+    found = Team(gateway, upstream)
+    with found.client:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,6 @@ from tests.support.hand_clock import HandClock
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def paths(clock: HandClock) -> PathCache:
     return PathCache(2**22, clock)
 

@@ -1,9 +1,10 @@
 """Gateways and clients set up for a test, and an end for each of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from openai import OpenAI
 
 from tests.support.fork_server import ForkServer
@@ -98,6 +99,55 @@ class GatewayFactory:
         """Kill what still runs; a test of an orderly end calls `terminate` itself."""
         for gateway in self.started:
             gateway.close()
+
+
+Settings = Mapping[str, Any] | Callable[[MockUpstream], Mapping[str, Any]]
+
+
+class SharedGateways:
+    """The gateways of a module, each started when a test first asks for it, and again after a test has killed it."""
+
+    def __init__(self, start: GatewayFactory) -> None:
+        self._start = start
+        self._started: dict[tuple[int, str | None], GatewayProcess] = {}
+
+    def of(self, settings: Settings, storage_url: str | None = None) -> GatewayProcess:
+        """That with these settings."""
+        name = (id(settings), storage_url)
+        if name not in self._started:
+            config = settings(self._start.upstream) if callable(settings) else settings
+            self._started[name] = self._start({**config, **({"storage": {"url": storage_url}} if storage_url else {})})
+        elif not self._started[name].alive:
+            self._started[name].start()
+        return self._started[name]
+
+
+def shared_gateway(settings: Settings, *, on_each_storage: bool = False) -> Any:
+    """A fixture: a gateway that the tests of a module share, before an `upstream` as new.
+
+    Args:
+        settings: what differs from the default configuration, or a function that makes it for the mock upstream.
+        on_each_storage: once on each kind of storage, instead of on an SQLite file of its own.
+    """
+    if on_each_storage:
+
+        @pytest.fixture
+        def on_each(
+            module_gateways: SharedGateways, module_storage_url: str, request: pytest.FixtureRequest
+        ) -> GatewayProcess:
+            found = module_gateways.of(settings, module_storage_url)
+            request.getfixturevalue("upstream")
+            return found
+
+        return on_each
+
+    @pytest.fixture
+    def shared(module_gateways: SharedGateways, request: pytest.FixtureRequest) -> GatewayProcess:
+        found = module_gateways.of(settings)
+        request.getfixturevalue("upstream")
+        return found
+
+    return shared
 
 
 class ClientFactory:

@@ -13,7 +13,7 @@ from openai import OpenAI
 from openai.types.conversations import Conversation
 
 from tests.support.answers import Json, bill_of, conversation_of, exact, extra, http, usage_of, user
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import ClientFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -38,17 +38,14 @@ def client(gateway: GatewayProcess, make_client: ClientFactory, request: pytest.
     return make_client(gateway, api_key=f"sk-{request.node.name.encode().hex()[:80]}")
 
 
-@pytest.fixture(scope="module")
-def module_keyed(module_start_gateway: GatewayFactory, module_storage_url: str) -> GatewayProcess:
+def settings_of_keyed(_: MockUpstream) -> dict[str, Any]:
     keys = [{"key": key, "tenant": key[11:]} for key in (ALICE, BOB)]
     served = {"max_body_bytes": 4000}
-    return module_start_gateway({"auth": {"keys": keys}, "server": served, "storage": {"url": module_storage_url}})
+    return {"auth": {"keys": keys}, "server": served}
 
 
-@pytest.fixture
-def keyed(module_keyed: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with keys for Alice and Bob, and small bodies."""
-    return module_keyed
+keyed = shared_gateway(settings_of_keyed, on_each_storage=True)
+"""A gateway with keys for Alice and Bob, and small bodies."""
 
 
 def refusal(answer: httpx.Response) -> tuple[int, Any, Any]:

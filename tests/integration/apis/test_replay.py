@@ -3,30 +3,20 @@ told as they come, and gone on with behind the last finished one."""
 
 import re
 import threading
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.integration.context.test_past_turns import refused
 from tests.integration.context.test_tool_loop import ASK, TOOLS, call, calls, result
 from tests.support.answers import Json, assistant, exact, http, stored_of, user
 from tests.support.documents import prompt_tokens
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Record, Reply
 from tests.support.process import wait_until
 from tests.support.replaying import Replaying, chat, replayed, said, turn, turns
 from tests.support.team import Team, claude
-
-
-@pytest.fixture
-def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
-    found = Team(gateway, upstream)
-    with found.client:
-        yield found
 
 
 def begin(team: Team, count: int = 3) -> list[Json]:

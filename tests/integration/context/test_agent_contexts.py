@@ -1,7 +1,6 @@
 """The cases of the design that contexts of agents come from, by their names (guarantee §11)."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -9,20 +8,12 @@ from gateway.core.types.conversation import ConversationHistory
 from gateway.pipeline.features.agents.sections import deliver
 from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.team import Team, claude
 
 TASK = "Ship the lamp."
 CODEX: Json = {"id": "max", "type": "openai-codex"}
 GEMINI: Json = {"id": "max", "type": "google-gemini"}
-
-
-@pytest.fixture
-def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
-    found = Team(gateway, upstream)
-    with found.client:
-        yield found
 
 
 def item(text: str) -> Json:

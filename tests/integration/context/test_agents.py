@@ -2,7 +2,6 @@
 
 import base64
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,19 +10,11 @@ import pytest
 
 from tests.support.answers import Json, http, read_stream, user
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.team import Team, claude
 
 TASK = "Ship the lamp by Friday."
 LATEST = ["max: answer 2", "user: question 3 " + "word " * 30, "max: answer 3"]
-
-
-@pytest.fixture
-def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
-    found = Team(gateway, upstream)
-    with found.client:
-        yield found
 
 
 def test_s11_1_an_agent_is_named_by_what_it_said(team: Team) -> None:

@@ -9,8 +9,6 @@ from openai import NotFoundError, OpenAI
 from openai.types.chat import ChatCompletion
 
 from tests.support.answers import Json, assistant, bill_of, conversation_of, user
-from tests.support.factory import ClientFactory
-from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -23,11 +21,6 @@ def send(
     if reply is not None:
         upstream.reply(text=reply)
     return client.chat.completions.create(model="gpt-4o", messages=list(messages), extra_body=body)
-
-
-@pytest.fixture
-def client(gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
-    return make_client(gateway)
 
 
 @pytest.fixture

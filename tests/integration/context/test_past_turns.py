@@ -2,7 +2,6 @@
 and never invented."""
 
 import threading
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -13,18 +12,10 @@ from tests.integration.context.test_tool_loop import ASK, TOOLS, call, calls, re
 from tests.support.answers import Json, assistant, exact, http, user
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
-from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.replaying import chat, turn, turns
 from tests.support.team import Team, claude
-
-
-@pytest.fixture
-def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
-    found = Team(gateway, upstream)
-    with found.client:
-        yield found
 
 
 def test_s11_11_each_turn_tells_what_it_was_sent_why_and_what_it_cost(team: Team) -> None:

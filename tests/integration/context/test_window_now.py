@@ -1,25 +1,15 @@
 """`GET /v1/conversations/{id}/context`: the window as the latest request left it (guarantee §11.8)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.support.answers import Json, http, user
 from tests.support.documents import keeper, lamps, prose
-from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.mock_upstream import Reply
 from tests.support.team import Team
 
 PARTS = ("system", "tools", "history", "artifacts", "current")
-
-
-@pytest.fixture
-def team(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
-    found = Team(gateway, upstream)
-    with found.client:
-        yield found
 
 
 def window(team: Team, **query: str) -> Json:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.answers import Json, http, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
@@ -26,14 +26,7 @@ NEW = "/ui/admin/keys/new"
 SCRIPT = "<script>alert(1)</script>"
 
 
-@pytest.fixture(scope="module")
-def module_keyed_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"auth": {"keys": KEYS}})
-
-
-@pytest.fixture
-def gateway(module_keyed_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_keyed_gateway
+gateway = shared_gateway({"auth": {"keys": KEYS}})
 
 
 @pytest.fixture

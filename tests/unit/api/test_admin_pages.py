@@ -18,7 +18,7 @@ from gateway.core.config.settings import Settings
 from gateway.inspection.settings_in_force import HIDDEN, address, settings_in_force
 from gateway.operations.config_command import config
 from tests.support.answers import Json, http, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
@@ -36,47 +36,42 @@ SCRIPT = "<script>alert(1)</script>"
 SECRETS = ("sk-secret-of-model", "secret-password", "hunter2", "sk-very-hidden")
 
 
-@pytest.fixture(scope="module")
-def module_gateway(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    base = module_upstream.base_url
-    return module_start_gateway(
-        {
-            "auth": {"keys": KEYS},
-            "files": {"max_bytes": 200_000},
-            "conversation": {"retention_days": 30},
-            "prompt_profiles": {"core": f"You are helpful. {SCRIPT}"},
-            "model_list": [
-                {
-                    "model_name": "priced",
-                    "litellm_params": {
-                        "model": "openai/priced-1",
-                        "api_base": base.replace("://", "://user:secret-password@"),
-                        "api_key": SECRETS[0],
-                        "order": 2,
-                    },
-                    "model_info": {
-                        "input_cost_per_token": 1e-06,
-                        "output_cost_per_token": 2.5e-06,
-                        "input_cost_per_token_above_200k_tokens": 2e-06,
-                        "max_input_tokens": 300_000,
-                    },
+def settings_of_gateway(upstream: MockUpstream) -> dict[str, Any]:
+    base = upstream.base_url
+    return {
+        "auth": {"keys": KEYS},
+        "files": {"max_bytes": 200_000},
+        "conversation": {"retention_days": 30},
+        "prompt_profiles": {"core": f"You are helpful. {SCRIPT}"},
+        "model_list": [
+            {
+                "model_name": "priced",
+                "litellm_params": {
+                    "model": "openai/priced-1",
+                    "api_base": base.replace("://", "://user:secret-password@"),
+                    "api_key": SECRETS[0],
+                    "order": 2,
                 },
-                {
-                    "model_name": "gpt-4o",
-                    "litellm_params": {"model": "openai/gpt-4o", "api_base": base, "api_key": "sk-x"},
+                "model_info": {
+                    "input_cost_per_token": 1e-06,
+                    "output_cost_per_token": 2.5e-06,
+                    "input_cost_per_token_above_200k_tokens": 2e-06,
+                    "max_input_tokens": 300_000,
                 },
-                {
-                    "model_name": "unknown",
-                    "litellm_params": {"model": "openai/nobody-knows", "api_base": base, "api_key": "sk-x"},
-                },
-            ],
-        }
-    )
+            },
+            {
+                "model_name": "gpt-4o",
+                "litellm_params": {"model": "openai/gpt-4o", "api_base": base, "api_key": "sk-x"},
+            },
+            {
+                "model_name": "unknown",
+                "litellm_params": {"model": "openai/nobody-knows", "api_base": base, "api_key": "sk-x"},
+            },
+        ],
+    }
 
 
-@pytest.fixture
-def gateway(module_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_gateway
+gateway = shared_gateway(settings_of_gateway)
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type"
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def resends(clock: HandClock) -> BodyCache:
     return BodyCache(2**24, clock)
 

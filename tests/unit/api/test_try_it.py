@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import ClientFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
@@ -23,15 +23,8 @@ KEYS = [
 STREAM = {"accept": "text/event-stream"}
 
 
-@pytest.fixture(scope="module")
-def module_keyed_gateway(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"auth": {"keys": KEYS}})
-
-
-@pytest.fixture
-def keyed_gateway(module_keyed_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with keys of several roles, on SQLite."""
-    return module_keyed_gateway
+keyed_gateway = shared_gateway({"auth": {"keys": KEYS}})
+"""A gateway with keys of several roles, on SQLite."""
 
 
 Visits = Callable[..., "Visitor"]

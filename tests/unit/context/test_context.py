@@ -17,11 +17,6 @@ DOCUMENT = lamps(300)
 TOOLS: Any = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}]
 
 
-@pytest.fixture
-def client(gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
-    return make_client(gateway)
-
-
 def ask(client: OpenAI, *messages: Any, model: str = "small", **body: Any) -> Any:
     more: Any = {"tools": body.pop("tools")} if "tools" in body else {}
     return client.chat.completions.create(model=model, messages=list(messages), extra_body=body, **more)

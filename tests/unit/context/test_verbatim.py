@@ -6,7 +6,6 @@ import pytest
 from openai import OpenAI
 
 from tests.support.answers import Json, assistant, chat, conversation_of, user
-from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -166,11 +165,6 @@ def test_s3_4_an_old_branch_is_taken_up_again(gateway: GatewayProcess, upstream:
     chat(gateway, **body, messages=[U1, A1, user("back again")], tools=TOOLS)
     calls = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     assert upstream.last.body["messages"] == [U1, calls, RESULT, A1, user("back again")]
-
-
-@pytest.fixture
-def client(gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
-    return make_client(gateway)
 
 
 def test_s2_the_same_attachment_again(client: OpenAI, upstream: MockUpstream) -> None:

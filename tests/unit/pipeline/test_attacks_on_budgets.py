@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.answers import Json, http
 from tests.support.attacked_budgets import ALONE, BUDGET, CHAT, DRY, LEAVING, NARROW, SPENT, ask, is_refused
-from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
+from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
@@ -18,9 +18,8 @@ from tests.support.process import wait_until
 DEAR, CHEAP = ({"prompt_tokens": n, "completion_tokens": 2, "total_tokens": n + 2} for n in (200, 1))
 
 
-@pytest.fixture(scope="module")
-def module_metered(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    served = {"api_base": module_upstream.base_url, "api_key": "sk-upstream"}
+def settings_of_metered(upstream: MockUpstream) -> dict[str, Any]:
+    served = {"api_base": upstream.base_url, "api_key": "sk-upstream"}
 
     def entry(name: str, model: str) -> Json:
         params = {"model": f"openai/{model}", **served}
@@ -39,20 +38,16 @@ def module_metered(module_start_gateway: GatewayFactory, module_upstream: MockUp
         {"key": ALONE, "tenant": "mallory", "budgets": [{"usd": 0.1, "period": "total"}]},
         {"key": NARROW, "tenant": "mallory", "limits": {"tpm": 1000}},
     ]
-    return module_start_gateway(
-        {
-            "model_list": models,
-            "auth": {"keys": keys},
-            "upstream": {"api_base": module_upstream.base_url, "api_key": "sk-upstream"},
-            "routing": {"fallbacks": {"lone": ["small"]}},
-        }
-    )
+    return {
+        "model_list": models,
+        "auth": {"keys": keys},
+        "upstream": {"api_base": upstream.base_url, "api_key": "sk-upstream"},
+        "routing": {"fallbacks": {"lone": ["small"]}},
+    }
 
 
-@pytest.fixture
-def metered(module_metered: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway whose keys have budgets of less than a request, each for a test of its own."""
-    return module_metered
+metered = shared_gateway(settings_of_metered)
+"""A gateway whose keys have budgets of less than a request, each for a test of its own."""
 
 
 EVIL_HEADERS: Json = {

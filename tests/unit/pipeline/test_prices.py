@@ -5,11 +5,12 @@ import json
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.answers import Json, chat, read_stream, usage_of, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -43,23 +44,20 @@ def rounded(parts: Json, prices: Json) -> Decimal:
     return total.quantize(Decimal("1e-12"), rounding=ROUND_HALF_EVEN)
 
 
-@pytest.fixture(scope="module")
-def module_shop(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
+def settings_of_shop(upstream: MockUpstream) -> dict[str, Any]:
     models = [
         {
             "model_name": name,
-            "litellm_params": {"model": f"openai/{name}", "api_base": module_upstream.base_url, "api_key": "sk-up"},
+            "litellm_params": {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-up"},
             "model_info": info,
         }
         for name, info in [("gpt-4o", {}), *OWN_PRICES.items()]
     ]
-    return module_start_gateway({"model_list": models})
+    return {"model_list": models}
 
 
-@pytest.fixture
-def shop(module_shop: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway with models of all kinds of prices."""
-    return module_shop
+shop = shared_gateway(settings_of_shop)
+"""A gateway with models of all kinds of prices."""
 
 
 CASES: list[tuple[str, str, Json, Json, Json, Json]] = [

@@ -1,9 +1,11 @@
 """What is relayed with an operator's key, and whose key goes where (guarantee §1, §8)."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.answers import Json, http
-from tests.support.factory import GatewayFactory
+from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 
@@ -50,42 +52,34 @@ PRIVATE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def module_operator_gateway(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    """An operator's key for the default upstream, one embedding model elsewhere, and the gateway's own keys."""
-    params = {"model": "openai/real-name", "api_base": f"{module_upstream.url}/other/v1", "api_key": "sk-entry"}
-    keyless = {"model": "openai/local", "api_base": f"{module_upstream.url}/local/v1"}
-    return module_start_gateway(
-        {
-            "model_list": [
-                {"model_name": "embedder", "litellm_params": {**params, "dimensions": 8}},
-                {"model_name": "m", "litellm_params": {"model": "openai/m"}},
-                {"model_name": "claude", "litellm_params": {"model": "anthropic/claude-sonnet-4-5", "api_key": "k"}},
-                {"model_name": "local-embedder", "litellm_params": keyless},
-            ],
-            "upstream": {"api_base": module_upstream.base_url, "api_key": OWN},
-            "auth": {"keys": [{"key": KEY, "tenant": "acme"}]},
-            "files": {"serve": "off"},
-            "server": {"relay": ["POST /v1/rerank", "threads/*/messages", "GET things/*"]},
-        }
-    )
+def settings_of_operator(upstream: MockUpstream) -> dict[str, Any]:
+    params = {"model": "openai/real-name", "api_base": f"{upstream.url}/other/v1", "api_key": "sk-entry"}
+    keyless = {"model": "openai/local", "api_base": f"{upstream.url}/local/v1"}
+    return {
+        "model_list": [
+            {"model_name": "embedder", "litellm_params": {**params, "dimensions": 8}},
+            {"model_name": "m", "litellm_params": {"model": "openai/m"}},
+            {"model_name": "claude", "litellm_params": {"model": "anthropic/claude-sonnet-4-5", "api_key": "k"}},
+            {"model_name": "local-embedder", "litellm_params": keyless},
+        ],
+        "upstream": {"api_base": upstream.base_url, "api_key": OWN},
+        "auth": {"keys": [{"key": KEY, "tenant": "acme"}]},
+        "files": {"serve": "off"},
+        "server": {"relay": ["POST /v1/rerank", "threads/*/messages", "GET things/*"]},
+    }
 
 
-@pytest.fixture
-def operator(module_operator_gateway: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_operator_gateway
+operator = shared_gateway(settings_of_operator)
+"""An operator's key for the default upstream, one embedding model elsewhere, and the gateway's own keys."""
 
 
-@pytest.fixture(scope="module")
-def module_relaying(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    """As before, and models that are not listed go to the default upstream."""
-    upstream = {"api_base": module_upstream.base_url, "api_key": OWN, "unlisted": "relay"}
-    return module_start_gateway({"upstream": upstream, "auth": {"keys": [{"key": KEY, "tenant": "acme"}]}})
-
-
-@pytest.fixture
-def relaying(module_relaying: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_relaying
+relaying = shared_gateway(
+    lambda upstream: {
+        "upstream": {"api_base": upstream.base_url, "api_key": OWN, "unlisted": "relay"},
+        "auth": {"keys": [{"key": KEY, "tenant": "acme"}]},
+    }
+)
+"""As before, and models that are not listed go to the default upstream."""
 
 
 @pytest.mark.parametrize("path", PAID)

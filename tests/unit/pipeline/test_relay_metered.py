@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.answers import Json, http
 from tests.support.command import gateway_command
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import ClientFactory, GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.metered_relay import audited, billed, form, post
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -48,19 +48,16 @@ PRICES: dict[str, Json] = {
 CACHED_COST = 400 * Decimal("2e-06") + 600 * Decimal("5e-07") + 50 * Decimal("8e-06")
 
 
-@pytest.fixture(scope="module")
-def module_metered(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    served = {"api_base": module_upstream.base_url, "api_key": "sk-operator"}
+def settings_of_metered(upstream: MockUpstream) -> dict[str, Any]:
+    served = {"api_base": upstream.base_url, "api_key": "sk-operator"}
     models = [
         {"model_name": name, "litellm_params": {"model": f"openai/{name}-there", **served}, "model_info": info}
         for name, info in PRICES.items()
     ]
-    return module_start_gateway({"model_list": models, "upstream": {**served, "idle": 1}})
+    return {"model_list": models, "upstream": {**served, "idle": 1}}
 
 
-@pytest.fixture
-def metered(module_metered: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_metered
+metered = shared_gateway(settings_of_metered)
 
 
 Case = tuple[str, Json, Any, Decimal | None, tuple[int, int], bool]

@@ -20,7 +20,7 @@ from tests.support.answers import (
     user,
     wait_for_bill,
 )
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import ClientFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import PATIENCE, wait_until
@@ -29,15 +29,8 @@ ASK: Any = [user("count for me")]
 CHAT = {"model": "small", "messages": ASK}
 
 
-@pytest.fixture(scope="module")
-def module_impatient(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"upstream": {"idle": 0.4}})
-
-
-@pytest.fixture
-def impatient(module_impatient: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that waits 0.4 s between two chunks."""
-    return module_impatient
+impatient = shared_gateway({"upstream": {"idle": 0.4}})
+"""A gateway that waits 0.4 s between two chunks."""
 
 
 HEAD = {"id": "up-1", "object": "chat.completion.chunk", "created": 1, "model": "small"}

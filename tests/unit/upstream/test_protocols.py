@@ -35,11 +35,6 @@ def refused(status: int, body: Any = NO_PATH) -> UpstreamRefused:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def protocols(clock: HandClock) -> KnownProtocols:
     return KnownProtocols(clock)
 

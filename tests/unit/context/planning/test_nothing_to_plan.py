@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.answers import Json, chat, used, user
 from tests.support.documents import keeper, lamps, prose, text_of
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every, shown
 from tests.support.mock_upstream import MockUpstream
@@ -17,15 +17,8 @@ PASTED = f"Please look at this:\n\n```\n{lamps(60)}\n```\n\nWho is the keeper of
 SHORT = {"title": "Note", "content": "Lamp 41 is green. Lamp 42 is red."}
 
 
-@pytest.fixture(scope="module")
-def module_planning(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"context": {"planning": "auto"}})
-
-
-@pytest.fixture
-def planning(module_planning: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """Planned by `gpt-4o-mini`, before `upstream`; `gpt-4o` holds everything."""
-    return module_planning
+planning = shared_gateway({"context": {"planning": "auto"}})
+"""Planned by `gpt-4o-mini`, before `upstream`; `gpt-4o` holds everything."""
 
 
 def ask(gateway: GatewayProcess, text: str, **more: Any) -> Json:

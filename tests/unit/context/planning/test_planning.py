@@ -9,7 +9,7 @@ from openai import OpenAI
 
 from tests.support.answers import Json, assistant, bill_of, chat, exact, http, read_stream, stored, used, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
-from tests.support.factory import ClientFactory, GatewayFactory, default_config
+from tests.support.factory import ClientFactory, GatewayFactory, default_config, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, shown
 from tests.support.mock_upstream import MockUpstream
@@ -22,16 +22,8 @@ TIDES = {"title": "Tides", "content": prose(3, 2500)}
 ROPES = {"title": "Ropes", "content": prose(4, 2500)}
 
 
-@pytest.fixture(scope="module")
-def module_planning(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    """`gpt-4o-mini` plans and summarizes, as by default."""
-    return module_start_gateway({"context": {"planning": "auto"}, "upstream": {"unlisted": "relay"}})
-
-
-@pytest.fixture
-def planning(module_planning: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    """A gateway that plans, before `upstream`."""
-    return module_planning
+planning = shared_gateway({"context": {"planning": "auto"}, "upstream": {"unlisted": "relay"}})
+"""A gateway that plans, before `upstream`."""
 
 
 def ask(gateway: GatewayProcess, *attachments: Json, **body: Any) -> Json:

@@ -10,7 +10,7 @@ import pytest
 from tests.support import anthropic_wire as wire
 from tests.support.answers import Json, chat, http, read_stream, used, user
 from tests.support.documents import prompt_tokens, prose
-from tests.support.factory import GatewayFactory
+from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import Record
 from tests.support.internal_models import InternalModels, every
@@ -28,22 +28,19 @@ TOOL: Json = {"type": "function", "function": {"name": "send", "parameters": {"t
 MASKING: Json = {"masking": {"enabled": True}}
 
 
-@pytest.fixture(scope="module")
-def module_house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_upstream.url, "api_key": "sk-ant"}
+def settings_of_house(upstream: MockUpstream) -> dict[str, Any]:
+    params = {"model": "anthropic/claude-sonnet-4-5", "api_base": upstream.url, "api_key": "sk-ant"}
     models = [{"model_name": "claude", "litellm_params": params}]
     for name in ("gpt-4o", "gpt-4o-mini", "small"):
-        served = {"model": f"openai/{name}", "api_base": module_upstream.base_url, "api_key": "sk-upstream"}
+        served = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
         facts = {"max_input_tokens": 4096, "max_output_tokens": 512, "tokenizer": "o200k_base"}
         models.append(
             {"model_name": name, "litellm_params": served, **({"model_info": facts} if name == "small" else {})}
         )
-    return module_start_gateway({**MASKING, "model_list": models, "context": {"planning": "auto"}})
+    return {**MASKING, "model_list": models, "context": {"planning": "auto"}}
 
 
-@pytest.fixture
-def house(module_house: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
-    return module_house
+house = shared_gateway(settings_of_house)
 
 
 def told_back(record: Record) -> Reply:
