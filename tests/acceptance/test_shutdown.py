@@ -15,6 +15,7 @@ import httpx
 import openai
 import pytest
 
+from tests.integration.apis.test_mcp import connected
 from tests.support.answers import http, stored, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
@@ -257,3 +258,12 @@ def test_an_end_while_the_server_is_still_warmed_up(start_gateway: GatewayFactor
     assert gateway.terminate(PATIENCE) == 0
     assert "Traceback" not in gateway.log_text()
     assert logged(gateway, "shut_down")
+
+
+async def test_s10_12_the_mcp_server_ends_as_if_nobody_had_asked(start_gateway: GatewayFactory) -> None:
+    """§10.12: over a real connection; then the process ends in order."""
+    gateway = start_gateway()
+    async with connected(gateway, "sk-test") as client:
+        assert (await client.list_tools()).tools
+    assert gateway.stop() == 0
+    assert "Traceback" not in gateway.log_tail()

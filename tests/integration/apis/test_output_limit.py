@@ -8,17 +8,9 @@ from tests.support import anthropic_wire as wire
 from tests.support.answers import http, user
 from tests.support.documents import prose, tokens
 from tests.support.factory import GatewayFactory
-from tests.support.fork_server import ForkServer
-from tests.support.gateway_process import shared_fork_server
 from tests.support.mock_provider import MockProvider
 
 WINDOW, LONGEST, RESERVED = 8000, 6000, 1000
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> ForkServer:
-    """All gateways here speak through LiteLLM."""
-    return shared_fork_server(litellm=True)
 
 
 @pytest.mark.parametrize(("words", "named"), [(10, None), (3000, None), (12_000, None), (10, 77)])

@@ -10,18 +10,11 @@ from tests.support.answers import Json, http, user
 from tests.support.anthropic_cache import PromptCache
 from tests.support.documents import prose
 from tests.support.factory import GatewayFactory
-from tests.support.fork_server import ForkServer
-from tests.support.gateway_process import GatewayProcess, shared_fork_server
+from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 
 SYSTEM = {"role": "system", "content": prose(1, 1500)}
 TOOLS: Any = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> ForkServer:
-    """All gateways here speak through LiteLLM."""
-    return shared_fork_server(litellm=True)
 
 
 @pytest.fixture

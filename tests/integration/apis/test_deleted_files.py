@@ -40,19 +40,11 @@ def by_attachment(file_id: str) -> Json:
     return {"messages": [user("Who keeps the lamp?")], "attachments": [{"file_id": file_id}]}
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The URL of the module's database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path_factory.mktemp('kept')}/gateway.db"
-    return str(request.getfixturevalue("postgres").new_database())
-
-
 @pytest.fixture(scope="module")
-def keeping(module_start_gateway: GatewayFactory, storage: str) -> GatewayProcess:
+def keeping(module_start_gateway: GatewayFactory, module_storage_url: str) -> GatewayProcess:
     """A gateway that keeps files for everybody."""
     files, documents = {"serve": "on", "store": "database"}, {"index_chars": 100_000}
-    return module_start_gateway({"files": files, "documents": documents, "storage": {"url": storage}})
+    return module_start_gateway({"files": files, "documents": documents, "storage": {"url": module_storage_url}})
 
 
 def asked(gateway: GatewayProcess, **body: Any) -> Json:
@@ -87,7 +79,12 @@ def _text(value: Any) -> str:
     ],
 )
 def test_s14_5_nothing_of_a_deleted_file_is_left(
-    keeping: GatewayProcess, storage: str, upstream: MockUpstream, kind: str, ask: Callable[[str], Json], model: str
+    keeping: GatewayProcess,
+    module_storage_url: str,
+    upstream: MockUpstream,
+    kind: str,
+    ask: Callable[[str], Json],
+    model: str,
 ) -> None:
     """In either of two conversations that hold it. What it cost stays."""
     name, content = FILES[kind]
@@ -98,10 +95,10 @@ def test_s14_5_nothing_of_a_deleted_file_is_left(
     for conversation in conversations:
         asked(keeping, model=model, messages=[user("Is it bright?")], conversation=conversation, **limits)
         assert CANARY in json.dumps(upstream.last.body) or kind == "pdf"
-    bills = len(rows(storage, "SELECT * FROM ledger"))
+    bills = len(rows(module_storage_url, "SELECT * FROM ledger"))
     with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
         client.files.delete(made.id)
-    wait_until(lambda: in_database(storage) == [], "the end of its words")
+    wait_until(lambda: in_database(module_storage_url) == [], "the end of its words")
     for conversation in conversations:
         asked(keeping, model=model, messages=[user("And now?")], conversation=conversation, **limits)
         assert CANARY not in json.dumps(upstream.last.body)
@@ -112,5 +109,5 @@ def test_s14_5_nothing_of_a_deleted_file_is_left(
             exported = plain.get(f"/conversations/{conversation}/export")
             assert exported.status_code == 200
             assert CANARY not in exported.text
-    assert in_database(storage) == []
-    assert len(rows(storage, "SELECT * FROM ledger")) == bills + 2
+    assert in_database(module_storage_url) == []
+    assert len(rows(module_storage_url, "SELECT * FROM ledger")) == bills + 2

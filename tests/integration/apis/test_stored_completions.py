@@ -10,7 +10,6 @@ from openai.types.chat import ChatCompletion
 
 from tests.support.answers import bill_of, conversation_of, extra, http, usage_of, user
 from tests.support.factory import GatewayFactory
-from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -60,18 +59,14 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def module_shop(
-    module_upstream: MockUpstream,
-    module_storage_url: str,
-    tmp_path_factory: pytest.TempPathFactory,
-    fork_server: ForkServer,
+    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, module_storage_url: str
 ) -> Iterator[Shop]:
-    factory = GatewayFactory(module_upstream, tmp_path_factory.mktemp("shop"), module_storage_url, fork_server)
     tenants = {"alice": ALICE, "bob": BOB, "carol": CAROL}
     keys = [{"key": key, "tenant": tenant} for tenant, key in tenants.items()]
-    made = Shop(factory({"auth": {"keys": keys}}), module_upstream)
+    gateway = module_start_gateway({"auth": {"keys": keys}, "storage": {"url": module_storage_url}})
+    made = Shop(gateway, module_upstream)
     yield made
     made.close()
-    factory.close()
 
 
 @pytest.fixture
