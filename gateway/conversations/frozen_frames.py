@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, StoredConversation, TokenCounts
-from gateway.core.types.frames import Form, PromptFrame
+from gateway.core.types.conversation import (
+    ConversationHistory,
+    ConversationMessage,
+    Form,
+    PromptFrame,
+    StoredConversation,
+    TokenCounts,
+)
 from gateway.core.types.items import PROVIDER_FIELDS
 
 SIGNED_ID = "__thought__"

@@ -47,10 +47,10 @@ from gateway.core.types.conversation import (
     ConversationMessage,
     ConversationRef,
     HistoryLookup,
+    PromptFrame,
     StoredConversation,
     new_message,
 )
-from gateway.core.types.frames import PromptFrame
 from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
 from gateway.core.types.turn import is_own

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
         StoredConversation,
     )
     from gateway.core.types.keys import AccountLease, RateWindow, SpendingAccount
-    from gateway.core.types.large import LargeIndex
-    from gateway.core.types.places import RegionPlace, TextRegion
+    from gateway.core.types.places import LargeIndex, RegionPlace, TextRegion
     from gateway.core.types.relevance import EmbeddingTariff, TextEmbeddings
     from gateway.core.types.upstreams import CallScope, ModelCalibration, UpstreamRequest
 

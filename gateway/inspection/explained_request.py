@@ -14,7 +14,7 @@ from gateway.billing.ledger_verification import AuditDifference, differences, re
 from gateway.context.assembly.messages import without_block_items
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import CallCost, CostMetadata, PriceLine, usage_of
-from gateway.core.types.frames import PromptFrame
+from gateway.core.types.conversation import PromptFrame
 from gateway.core.types.past_turns import ConversationPath, PastRequest, SentMessages
 from gateway.core.types.turn import LARGEST_KEPT, LedgerEntry, LedgerRow, StoredCompletion
 from gateway.inspection.explained_artifacts import ExplainedArtifact, explained_artifacts, originals_of, question_of

@@ -19,6 +19,7 @@ from gateway.billing.economy.meter import metered
 from gateway.billing.economy.rates import LIFETIME
 from gateway.billing.metadata import add_bill, add_planning, begun, extended_usage, response_metadata
 from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window.counting import MEDIA, REPLY_TOKENS
 from gateway.conversations.rebuild import end_user_of
 from gateway.core import jsons
@@ -47,7 +48,6 @@ from gateway.core.types.bill import (
 from gateway.core.types.chat import ModelFacts, dicts_of
 from gateway.core.types.records import OmittedRecords
 from gateway.core.types.turn import LedgerEntry, OpenCallRow
-from gateway.core.types.upstreams import PromptReport
 from gateway.pipeline.stages import (
     BYTES_PER_TOKEN,
     AttemptedRequest,

@@ -7,7 +7,7 @@ import asyncio
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.types.large import IndexClaim
+from gateway.core.types.places import IndexClaim
 from gateway.storage.large_documents import LargeDocuments
 
 log = get_logger("gateway.pipeline.indexing")

@@ -23,8 +23,7 @@ from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
 from gateway.core.types.bill import FAILED_TRY, BranchCosts, CallCost, InternalCall, ResponseMetadata
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
-from gateway.core.types.conversation import ConversationHistory
-from gateway.core.types.frames import KeptFrame
+from gateway.core.types.conversation import ConversationHistory, KeptFrame
 from gateway.core.types.memory import NotedThings
 from gateway.core.types.recall import RecallRounds
 from gateway.core.types.turn import TurnStatus

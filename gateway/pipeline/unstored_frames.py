@@ -30,8 +30,16 @@ from gateway.core.tasks import offload_if
 from gateway.core.types.bill import OFF, BranchCosts
 from gateway.core.types.chain import chain_digests
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
-from gateway.core.types.frames import Form, FrozenDecision, KeptFrame, NewFrame, PromptFrame
+from gateway.core.types.conversation import (
+    ConversationHistory,
+    ConversationMessage,
+    Form,
+    FrozenDecision,
+    KeptFrame,
+    NewFrame,
+    PromptFrame,
+    TokenCounts,
+)
 from gateway.core.types.memory import MemoryMessage
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.core.types.window import PackedWindow, WindowInputs

@@ -18,8 +18,15 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gateway.core.ports import Clock
-from gateway.core.types.large import IndexClaim, LargeIndex
-from gateway.core.types.places import RegionPlace, TextRegion, place_and_line, region_count, regions_of
+from gateway.core.types.places import (
+    IndexClaim,
+    LargeIndex,
+    RegionPlace,
+    TextRegion,
+    place_and_line,
+    region_count,
+    regions_of,
+)
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_for
 from gateway.storage.database.transactions import DatabaseTransactions, RowInsert

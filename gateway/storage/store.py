@@ -30,9 +30,9 @@ from gateway.core.types.conversation import (
     StoredConversation,
 )
 from gateway.core.types.memory import NewSegment, UncoveredPath
+from gateway.core.types.report_lists import Page
 from gateway.core.types.turn import (
     ASKED,
-    CompletionPage,
     CompletionQuery,
     LedgerEntry,
     OpenCallRow,
@@ -408,10 +408,10 @@ class ConversationStore:
         """A tenant's completion by `chatcmpl-…` or `req_…` (guarantee §6); None if there is none."""
         return await self._transactions.run(lambda connection: read_completion(connection, tenant, completion_id))
 
-    async def list_completions(self, tenant: str, query: CompletionQuery) -> CompletionPage | None:
+    async def list_completions(self, tenant: str, query: CompletionQuery) -> Page[StoredCompletion] | None:
         """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
         if has_nul(query.conversation_id, query.model, query.agent, query.after):
-            return CompletionPage((), has_more=False) if query.after is None else None
+            return Page(()) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
 
     async def update_completion(

@@ -24,13 +24,13 @@ from gateway.core.types.files import (
     SEALED,
     UPLOADED,
     ContentPlace,
-    FilePage,
     FileQuery,
     FileRecord,
     HeldFile,
     KeptBytes,
     document_digest,
 )
+from gateway.core.types.report_lists import Page
 from gateway.storage import rows
 from gateway.storage.audit_events import recorded
 from gateway.storage.conversations.attachments import delete as delete_attachment
@@ -144,7 +144,7 @@ class FileRows:
 
         return await self._transactions.run(work, write=True)
 
-    async def page(self, tenant: str, query: FileQuery) -> FilePage:
+    async def page(self, tenant: str, query: FileQuery) -> Page[FileRecord]:
         """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         now = self.clock.now()
         return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
@@ -255,7 +255,7 @@ def no_such_file(file_id: str, param: str = "file_id") -> FileNotFound:
     return FileNotFound(f"No such File object: {file_id[:128]}", param=param)
 
 
-def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetime) -> FilePage:
+def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetime) -> Page[FileRecord]:
     where = [FILE.tenant == tenant, living(now)]
     if query.purpose is not None:
         where.append(FILE.purpose == query.purpose)
@@ -268,7 +268,7 @@ def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetim
         where.append(behind(columns, last, newest_first=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     found = connection.execute(sa.select(*COLUMNS).where(*where).order_by(*order).limit(query.limit + 1)).all()
-    return FilePage(tuple(as_record(row) for row in found[: query.limit]), len(found) > query.limit)
+    return Page.of(map(as_record, found), query.limit)
 
 
 def _let_go(

@@ -259,7 +259,7 @@ async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
     clock.at += timedelta(seconds=3601)
     with pytest.raises(FileNotFound):
         await files.find(tenant, made.id)
-    assert (await files.page(tenant, FileQuery(10))).files == ()
+    assert (await files.page(tenant, FileQuery(10))).found == ()
     assert await files.upkeep() >= 1
     names = await all_names(contents)
     assert left not in names

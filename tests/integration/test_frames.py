@@ -6,8 +6,7 @@ from gateway.api.conversations.import_check import parse_export
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.types.chain import chain_digests
-from gateway.core.types.conversation import ConversationRef, HistoryLookup
-from gateway.core.types.frames import FrozenDecision, NewFrame, PromptFrame
+from gateway.core.types.conversation import ConversationRef, FrozenDecision, HistoryLookup, NewFrame, PromptFrame
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords

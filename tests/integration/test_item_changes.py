@@ -49,7 +49,7 @@ async def other_records(module_storage_url: str, store: ConversationStore) -> As
 
 async def listed(records: ConversationRecords, tenant: str, conversation_id: str, **query: Any) -> list[Item]:
     page = await records.items(tenant, conversation_id, ItemQuery(**{"limit": 100, "newest_first": False, **query}))
-    return list(page.items)
+    return list(page.found)
 
 
 async def everything(transactions: DatabaseTransactions) -> str:

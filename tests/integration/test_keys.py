@@ -156,7 +156,7 @@ async def test_lists_by_tenant_and_owner(keys: KeyStore, tenant: str) -> None:
     page = await keys.page(KeyQuery(tenant=tenant, limit=2))
     assert page is not None
     assert page.has_more
-    assert [each.key_id for each in page.keys] == [made[2].key_id, made[1].key_id]
+    assert [each.key_id for each in page.found] == [made[2].key_id, made[1].key_id]
     rest = await keys.page(KeyQuery(tenant=tenant, after=made[1].key_id, limit=2))
     assert rest is not None
     assert not rest.has_more

@@ -11,7 +11,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.ids import artifact_id, content_digest, new_id
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.large import LargeIndex
+from gateway.core.types.places import LargeIndex
 from gateway.pipeline.indexing import DocumentIndexing
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions

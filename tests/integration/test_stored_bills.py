@@ -127,7 +127,7 @@ async def items_of(agent: Agent, kind: str) -> tuple[ConversationRecords, list[J
     records = ConversationRecords(agent.process.transactions, SystemClock(), MemoryCache(2**20, SystemClock()))
     assert agent.conversation is not None
     page = await records.items("tenant", agent.conversation, ItemQuery(limit=1000, newest_first=False))
-    return records, [item for item in page.items if item["type"] == kind]
+    return records, [item for item in page.found if item["type"] == kind]
 
 
 @pytest.mark.parametrize("which", [0, 3, -1], ids=["first", "middle", "last"])

@@ -185,7 +185,7 @@ async def _changed(side: Side, how: str, which: float) -> None:
         return
     if how == "item deleted":
         page = await side.records.items(TENANT, side.conversation, ItemQuery(limit=100))
-        await side.records.delete_item(TENANT, side.conversation, page.items[int(which * len(page.items))]["id"])
+        await side.records.delete_item(TENANT, side.conversation, page.found[int(which * len(page.found))]["id"])
     elif how == "conversation deleted":
         await side.replicas[0].store.delete_conversation(TENANT, side.conversation)
         side.conversation = None

@@ -10,8 +10,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from gateway.core.formats.responses.request_parser import read_request
-from gateway.core.formats.responses.response_chunks import ResponseChunks
-from gateway.core.formats.responses.response_completion import ENCRYPTED, completion_of, echo
+from gateway.core.formats.responses.response_completion import ENCRYPTED, ResponseChunks, completion_of, echo
 from gateway.core.formats.responses.response_completion import response_of as worded
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.response_request import input_items, response_request

@@ -31,10 +31,10 @@ from gateway.core.types.records import (
     ConversationTotals,
     ItemQuery,
     NewConversation,
-    RecordPage,
     RecordQuery,
     RequestSpending,
 )
+from gateway.core.types.report_lists import Page
 from gateway.documents.files.file_service import ServedTenants
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.store import ConversationStore
@@ -258,7 +258,7 @@ class ConversationEndpoints:
         page = await self.page(call)
         return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
 
-    async def page(self, call: ApiCall) -> RecordPage:
+    async def page(self, call: ApiCall) -> Page[ConversationRecord]:
         """The conversations that a list's parameters name."""
         query = record_query(call.query)
         if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
@@ -269,7 +269,7 @@ class ConversationEndpoints:
         check_named(call.query, "after")
         paging = (limit_of(call.query), call.query.get("after"), newest_first(call.query, "desc"))
         page = await self._records.items(call.tenant, call.conversation_id, ItemQuery(*paging))
-        return listed(list(page.items), has_more=page.has_more)
+        return listed(list(page.found), has_more=page.has_more)
 
     async def _add(self, call: ApiCall) -> dict[str, Any]:
         conversation_id = call.conversation_id

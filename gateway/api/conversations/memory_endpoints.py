@@ -12,8 +12,8 @@ from gateway.api.request.remembered_entities import as_memory, things_in
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.core.errors import MemoryNotFound, NotFound, Unauthorized
 from gateway.core.names import has_nul
-from gateway.core.types.large import LargeIndex
 from gateway.core.types.memory import MemoryEntity, ThingQuery
+from gateway.core.types.places import LargeIndex
 from gateway.core.types.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
 from gateway.pipeline.features.entity_memory import ranked, search_of
 from gateway.storage.conversations.conversation_records import ConversationRecords

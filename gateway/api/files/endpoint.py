@@ -263,7 +263,7 @@ class FileEndpoints:
             await send_json(send, 200, as_file(record), {})
             return
         page = await self._files.page(caller.tenant, _query(parameters(scope["query_string"].decode("latin-1"))))
-        await send_json(send, 200, listed([as_file(each) for each in page.files], has_more=page.has_more), {})
+        await send_json(send, 200, listed([as_file(each) for each in page.found], has_more=page.has_more), {})
 
     async def _one(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
         file_id = scope["path_params"]["file_id"]

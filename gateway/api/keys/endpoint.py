@@ -96,7 +96,7 @@ class KeyEndpoints:
             page = await self._store.page(query)
             if page is None:
                 raise invalid("after", "must be the id of a key")
-            found = [(key.policy, key) for key in page.keys]
+            found = [(key.policy, key) for key in page.found]
             if page.has_more:
                 return await self._listed(asked, found, has_more=True)
         room = query.limit - len(found)

@@ -23,8 +23,7 @@ from gateway.core.tasks import Cooldown
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ArtifactUsageRecord, nameless
 from gateway.core.types.chat import ChatRequest, ContextOptions
-from gateway.core.types.conversation import ConversationHistory, FormNotes
-from gateway.core.types.frames import FrozenDecision
+from gateway.core.types.conversation import ConversationHistory, FormNotes, FrozenDecision
 from gateway.core.types.tool_steps import calls_of, turn_starts
 from gateway.core.types.window import ArtifactRendering, FullPrompt, PackedWindow, RecalledExcerpts, WindowInputs
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.context.tokens.model_margins import ModelMargins
+from gateway.context.tokens.model_margins import ModelMargins, PromptReport
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
@@ -45,7 +45,6 @@ from gateway.core.types.upstreams import (
     MESSAGE_TOKENS,
     ModelCalibration,
     PatchedPictures,
-    PromptReport,
     ScaledPictures,
     family_of,
 )

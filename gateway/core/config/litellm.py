@@ -12,9 +12,15 @@ from typing import Any
 from pydantic import SecretStr
 
 from gateway.core.config.config_file import REFERENCE, ConfigurationError, resolve, section
-from gateway.core.config.litellm_draft import LitellmDraft, SettingFate, SettingReader, UnreadableValue, is_reference
-from gateway.core.config.litellm_limits import finish_limits
-from gateway.core.config.litellm_routing import finish_routing
+from gateway.core.config.litellm_draft import (
+    LitellmDraft,
+    SettingFate,
+    SettingReader,
+    UnreadableValue,
+    finish_limits,
+    finish_routing,
+    is_reference,
+)
 from gateway.core.config.litellm_table import ON_HERE, ROUTER_PARAMETERS, SILENT, fate_of, rule_of
 from gateway.core.config.litellm_table import SECTIONS as LITELLM_SECTIONS
 from gateway.core.config.model_list import STAR

@@ -7,26 +7,26 @@ that is not here is not supported either: LiteLLM's next release must not keep a
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from gateway.core.config.litellm_draft import Group, SettingFate, SettingReader
-from gateway.core.config.litellm_limits import (
-    note_spending,
-    read_closed,
-    read_concurrent,
-    read_each_entry,
-    read_each_user,
-    read_provider_budgets,
-)
-from gateway.core.config.litellm_routing import (
+from gateway.core.config.litellm_draft import (
+    Group,
+    SettingFate,
+    SettingReader,
     fallback_reader,
+    note_spending,
     read_allowed_fails,
     read_allowed_fails_policy,
     read_backoff,
     read_checks,
+    read_closed,
+    read_concurrent,
     read_cooldown,
     read_default_fallbacks,
+    read_each_entry,
+    read_each_user,
     read_fallbacks,
     read_max_fallbacks,
     read_no_cooldowns,
+    read_provider_budgets,
     read_retries,
     read_retry_policy,
     read_strategy,

@@ -9,14 +9,16 @@ import contextlib
 import fcntl
 import os
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
@@ -69,10 +71,6 @@ RELAYED_PATH_LABELS = frozenset(
     )
 )
 """Of paths below `/v1/`: each is a label of its own."""
-OF_THE_MOMENT = ("in_flight", "kept_bytes", "turns_running", "hooks_waiting", "planners_resting")
-"""Fields of `MetricCounts` that end with their process."""
-HELD = ("cache_bytes", "deployments_in_flight", "deployments_resting")
-"""Those of them that have labels."""
 CLOCK = SystemClock()
 METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
@@ -98,85 +96,148 @@ class BucketHistogram:
         return copied
 
 
+def _histograms(bounds: Sequence[float] = SECONDS) -> dict[Any, BucketHistogram]:
+    return defaultdict(partial(BucketHistogram, bounds))
+
+
+def _sums() -> dict[Any, Decimal]:
+    return defaultdict(Decimal)
+
+
 @dataclass(slots=True)
 class MetricCounts:
-    """Everything counted since the process began; the keys are the labels' values in the order named."""
+    """Everything counted since the process began; the keys are the values of the labels that `METRICS` has."""
 
     in_flight: int = 0
     kept_bytes: int = 0
-    """Memory of conversations that are kept to go on with."""
     recognised: int = 0
-    """Requests that began with the bytes of an earlier one."""
     cache_bytes: Counter[tuple[str]] = field(default_factory=Counter)
-    """Memory of what else is kept in the process: search `indexes`, and the cache's `values` without Redis."""
+    """By `indexes` and `values`."""
     cache_reads: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """What was looked for: `paths` of conversations, search `indexes`, `documents`; and whether it was there: `hit`,
-    `miss`."""
+    """By `paths` of conversations, search `indexes`, `documents`; and `hit` or `miss`."""
     turns_running: int = 0
     hooks_waiting: int = 0
-    """Events that wait for their hooks."""
     hooks_lost: int = 0
     planners_resting: int = 0
     """By planner and tenant."""
     requests: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
-    """By endpoint, method, model, stream (`true` or `false`) and status; 499: the client left before an answer."""
-    durations: dict[tuple[str, str, str], BucketHistogram] = field(default_factory=dict)
-    """By endpoint, model and stream."""
-    first_chunks: dict[tuple[str], BucketHistogram] = field(default_factory=dict)
-    """By model."""
+    durations: dict[tuple[str, str, str], BucketHistogram] = field(default_factory=_histograms)
+    first_chunks: dict[tuple[str], BucketHistogram] = field(default_factory=_histograms)
     bills: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By model and the turn's status; a row of the ledger each."""
     unpriced: Counter[tuple[str]] = field(default_factory=Counter)
-    """Bills whose model has no known price, by model."""
     tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """By model asked for, purpose (`primary`, `failed_try`, `planner`, `summarizer`, `embedder`, `guard`), and kind:
-    `prompt` or `completion`."""
-    costs: dict[tuple[str, str], Decimal] = field(default_factory=dict)
-    """USD, by model asked for and purpose."""
-    net_savings: dict[tuple[str], Decimal] = field(default_factory=dict)
-    """USD that requests cost less than without a gateway, by model: of those that did cost less."""
-    net_losses: dict[tuple[str], Decimal] = field(default_factory=dict)
-    """USD that they cost more, of the others."""
+    """By purpose (`primary`, `failed_try`, `planner`, `summarizer`, `embedder`, `guard`), `prompt` or `completion`."""
+    costs: dict[tuple[str, str], Decimal] = field(default_factory=_sums)
+    net_savings: dict[tuple[str], Decimal] = field(default_factory=_sums)
+    net_losses: dict[tuple[str], Decimal] = field(default_factory=_sums)
     bounced_tokens: Counter[tuple[str]] = field(default_factory=Counter)
-    bounced_costs: dict[tuple[str], Decimal] = field(default_factory=dict)
-    """Tokens and USD of results that were read again soon after they had been cut, by model."""
+    bounced_costs: dict[tuple[str], Decimal] = field(default_factory=_sums)
     unmetered: Counter[tuple[str]] = field(default_factory=Counter)
-    """Bills of which nobody knows what they would have cost without a gateway, by model."""
     upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By model and code."""
-    retries: Counter[tuple[str]] = field(default_factory=Counter)
-    """Further tries by the code of the error before."""
-    other_models: Counter[tuple[str]] = field(default_factory=Counter)
-    """Models that were asked instead of another, by kind: `general`, `context_window`, `content_policy`."""
-    internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By purpose (`planner`, `summarizer`), outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
-    decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Bills by `planning_reason`, and whether a planner's plan was used (`true` or `false`)."""
-    fallbacks: Counter[tuple[str]] = field(default_factory=Counter)
-    """By `fallback_reason`."""
     limited: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By whose it is (`all`, `key`, `user`, `model`, `project`), and what was used up: `budget` (refused),
-    `budget_soft` (warned), `requests`, `tokens`, `concurrent`."""
+    """By `all`, `key`, `user`, `model`, `project`; and `budget`, `budget_soft`, `requests`, `tokens`, `concurrent`."""
     limits_down: int = 0
-    """How often budgets or limits could not be checked."""
-    summaries: Counter[tuple[str]] = field(default_factory=Counter)
-    """Summaries that plans asked for: `hit` (paid for by somebody else or before) or `miss`."""
-    citations: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """What answers named that were to cite, by model: `found`, or `dropped`."""
-    window_shares: dict[tuple[str], BucketHistogram] = field(default_factory=dict)
-    """Shares of the model's window that prompts took, by model; none where a window is not known."""
+    retries: Counter[tuple[str]] = field(default_factory=Counter)
+    other_models: Counter[tuple[str]] = field(default_factory=Counter)
+    """By `general`, `context_window`, `content_policy`."""
+    window_shares: dict[tuple[str], BucketHistogram] = field(default_factory=partial(_histograms, SHARES))
     messages_excluded: Counter[tuple[str]] = field(default_factory=Counter)
-    """Messages of conversations that requests did not forward, by model."""
     warnings: Counter[tuple[str]] = field(default_factory=Counter)
-    """Warnings on bills, by kind: what stands before the colon."""
+    """By what stands before the colon."""
     prefix_breaks: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Requests that did not begin with what the one before in their conversation forwarded, by model and reason."""
+    internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By `planner` or `summarizer`; and `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
+    decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    fallbacks: Counter[tuple[str]] = field(default_factory=Counter)
+    summaries: Counter[tuple[str]] = field(default_factory=Counter)
+    citations: Counter[tuple[str, str]] = field(default_factory=Counter)
     deployments_in_flight: Counter[tuple[str]] = field(default_factory=Counter)
-    """Calls under way, by the deployment's id."""
     deployments_resting: Counter[tuple[str]] = field(default_factory=Counter)
-    """1 for a deployment that rests, else 0."""
     deployment_failures: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """What counts against a deployment, by its id and the error's code."""
+
+
+class _Metric(NamedTuple):
+    """As what a field of `MetricCounts` is told; gauges end with their process. `labels` have blanks between them."""
+
+    field: str
+    kind: Literal["counter", "gauge", "histogram"]
+    name: str
+    labels: str
+    text: str
+
+
+METRICS = (
+    _Metric("in_flight", "gauge", "gateway_requests_in_flight", "", "Requests being answered now."),
+    _Metric("kept_bytes", "gauge", "gateway_kept_conversation_bytes", "",
+            "Memory of conversations that are kept in the process."),
+    _Metric("recognised", "counter", "gateway_requests_recognised", "",
+            "Requests that began with the bytes of an earlier one."),
+    _Metric("cache_bytes", "gauge", "gateway_cache_bytes", "cache",
+            "Memory of search indexes, and of the cache's values where there is no Redis."),
+    _Metric("cache_reads", "counter", "gateway_cache_reads", "cache result",
+            "What was looked for in what the process and its cache keep: hit or miss."),
+    _Metric("turns_running", "gauge", "gateway_turns_running", "", "Turns under way that will be stored."),
+    _Metric("hooks_waiting", "gauge", "gateway_hook_events_waiting", "", "Events that wait for their hooks."),
+    _Metric("hooks_lost", "counter", "gateway_hook_events_lost", "",
+            "Events that no hook was told of, as too many were waiting."),
+    _Metric("planners_resting", "gauge", "gateway_planners_resting", "",
+            "Planners that are not asked for a while, as far as this process has noticed."),
+    _Metric("requests", "counter", "gateway_requests", "endpoint method model stream status",
+            "Requests answered; 499: the client left."),
+    _Metric("durations", "histogram", "gateway_request_duration_seconds", "endpoint model stream",
+            "From a request's arrival to the end of its answer."),
+    _Metric("first_chunks", "histogram", "gateway_time_to_first_chunk_seconds", "model",
+            "From a request's arrival to the first chunk of its stream."),
+    _Metric("bills", "counter", "gateway_bills", "model status", "Rows of the ledger."),
+    _Metric("unpriced", "counter", "gateway_unpriced_bills", "model",
+            "Bills without a total: a model that was called for them, internal ones too, has no known price."),
+    _Metric("tokens", "counter", "gateway_tokens", "model purpose kind",
+            "Tokens by the model asked for, and for what."),
+    _Metric("costs", "counter", "gateway_cost_usd", "model purpose",
+            "USD by the model asked for, and for what; calls without a known price are in none."),
+    _Metric("net_savings", "counter", "gateway_net_saved_usd", "model",
+            "USD that requests cost less than without a gateway; less gateway_net_lost_usd it is the net saving."),
+    _Metric("net_losses", "counter", "gateway_net_lost_usd", "model",
+            "USD that requests cost more than without a gateway: planners, summaries, rewritten prompt caches."),
+    _Metric("bounced_tokens", "counter", "gateway_bounced_tokens", "model",
+            "Tokens of tool results that were read again within a few steps of being cut."),
+    _Metric("bounced_costs", "counter", "gateway_bounced_usd", "model", "USD of these; bills have it."),
+    _Metric("unmetered", "counter", "gateway_unmetered_bills", "model",
+            "Bills of which nobody knows what they would have cost without a gateway."),
+    _Metric("upstream_errors", "counter", "gateway_upstream_errors", "model code",
+            "Errors that upstreams gave instead of an answer."),
+    _Metric("limited", "counter", "gateway_limited", "holder limit",
+            "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned."),
+    _Metric("limits_down", "counter", "gateway_limits_unavailable", "",
+            "Times that budgets or limits could not be checked."),
+    _Metric("retries", "counter", "gateway_upstream_retries", "reason",
+            "Further tries before an answer began, by the error before."),
+    _Metric("other_models", "counter", "gateway_fallbacks", "kind",
+            "Models that were asked instead of another that failed, by kind."),
+    _Metric("window_shares", "histogram", "gateway_context_window_ratio", "model",
+            "Share of the model's window that prompts took, where it is known."),
+    _Metric("messages_excluded", "counter", "gateway_messages_excluded", "model",
+            "Messages of conversations that requests did not forward, as they left the window."),
+    _Metric("warnings", "counter", "gateway_warnings", "kind", "Warnings on bills, by kind."),
+    _Metric("prefix_breaks", "counter", "gateway_prompt_cache_breaks", "model reason",
+            "Requests that did not begin with what the one before in their conversation forwarded."),
+    _Metric("internal_calls", "counter", "gateway_internal_calls", "purpose outcome",
+            "Calls of internal models, for what, and what came of them."),
+    _Metric("decisions", "counter", "gateway_planning_decisions", "reason planned",
+            "Bills by why a plan was called for or not, and whether a planner's plan was used."),
+    _Metric("fallbacks", "counter", "gateway_planning_fallbacks", "reason",
+            "Bills by why there is no plan where one was called for, or not all of it."),
+    _Metric("summaries", "counter", "gateway_summaries", "result",
+            "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."),
+    _Metric("citations", "counter", "gateway_citations", "model result",
+            "What answers named that were asked to cite: found, or dropped as nothing that was sent."),
+    _Metric("deployments_in_flight", "gauge", "gateway_deployment_in_flight", "deployment", "Calls under way."),
+    _Metric("deployments_resting", "gauge", "gateway_deployment_resting", "deployment",
+            "1 while a deployment rests since it failed, as far as this process has seen."),
+    _Metric("deployment_failures", "counter", "gateway_deployment_failures", "deployment code",
+            "Failures that count against a deployment."),
+)  # fmt: skip
+"""In the order in which they are told."""
 
 
 class WindowUse(NamedTuple):
@@ -227,17 +288,14 @@ class GatewayMetrics:
         stream = "true" if facts.get("stream") else "false"
         method = method if method in METHODS else OTHER
         counts.requests[endpoint, method, label, stream, str(status)] += 1
-        key = (endpoint, label, stream)
         for name, result in (("citations", "found"), ("citations_dropped", "dropped")):
             if isinstance(many := facts.get(name), int):
                 counts.citations[label, result] += many
-        (counts.durations.get(key) or counts.durations.setdefault(key, BucketHistogram())).observe(seconds)
+        counts.durations[endpoint, label, stream].observe(seconds)
 
     def first_chunk(self, model: str, seconds: float) -> None:
         """A stream's first chunk is about to be sent, so long after its request came."""
-        chunks = self._counts.first_chunks
-        key = (self._labels.get(model, OTHER),)
-        (chunks.get(key) or chunks.setdefault(key, BucketHistogram())).observe(seconds)
+        self._counts.first_chunks[(self._labels.get(model, OTHER),)].observe(seconds)
 
     def billed(self, entry: LedgerEntry) -> None:
         if entry.status == "complete" and entry.model not in self._labels:
@@ -252,7 +310,7 @@ class GatewayMetrics:
         self._count_net(label, _net_saving(entry))
         if entry.figures is not None and entry.figures.bounced_tokens:
             counts.bounced_tokens[(label,)] += entry.figures.bounced_tokens
-            counts.bounced_costs[(label,)] = counts.bounced_costs.get((label,), Decimal(0)) + entry.figures.bounced_cost
+            counts.bounced_costs[(label,)] += entry.figures.bounced_cost
         used = entry.metadata.get("context_utilization")
         if used is not None:
             self._count_planning(used)
@@ -345,17 +403,15 @@ class GatewayMetrics:
         counts, purpose, usage = self._counts, call.purpose, usage_of(call.usage)
         counts.tokens[label, purpose, "prompt"] += usage.prompt_tokens
         counts.tokens[label, purpose, "completion"] += usage.completion_tokens
-        total = call.total
-        if total is not None:
-            counts.costs[label, purpose] = counts.costs.get((label, purpose), Decimal(0)) + total
+        if (total := call.total) is not None:
+            counts.costs[label, purpose] += total
 
     def _count_net(self, label: str, net: Decimal | None) -> None:
         counts = self._counts
         if net is None:
             counts.unmetered[(label,)] += 1
         elif net:
-            sums = counts.net_savings if net > 0 else counts.net_losses
-            sums[(label,)] = sums.get((label,), Decimal(0)) + abs(net)
+            (counts.net_savings if net > 0 else counts.net_losses)[(label,)] += abs(net)
 
     def _count_planning(self, used: dict[str, Any]) -> None:
         """Counts what a bill says about planning. Its reasons are the gateway's own, so they are few."""
@@ -378,8 +434,7 @@ class GatewayMetrics:
         if tokens is None:
             return
         if share is not None:
-            shares = counts.window_shares
-            (shares.get((label,)) or shares.setdefault((label,), BucketHistogram(SHARES))).observe(share)
+            counts.window_shares[(label,)].observe(share)
         parts, specs = used.get("breakdown") or {}, used.get("workflow_spec_tokens") or 0
         percent = round(100 * share, 2) if share is not None else None
         self._recent.append(WindowUse(parts.get("system", 0), parts.get("history", 0), specs, tokens, percent))
@@ -442,128 +497,19 @@ def _code(error: UpstreamError) -> str:
 
 def families(counts: MetricCounts) -> Iterable[Any]:
     """Each metric with its samples, as `prometheus_client` has them."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-    yield GaugeMetricFamily("gateway_requests_in_flight", "Requests being answered now.", counts.in_flight)
-    text = "Memory of conversations that are kept in the process."
-    yield GaugeMetricFamily("gateway_kept_conversation_bytes", text, counts.kept_bytes)
-    text = "Requests that began with the bytes of an earlier one."
-    yield CounterMetricFamily("gateway_requests_recognised", text, counts.recognised)
-    yield from _of_memory(counts)
-    labels = ["endpoint", "method", "model", "stream", "status"]
-    yield _counter("gateway_requests", "Requests answered; 499: the client left.", labels, counts.requests)
-    text = "From a request's arrival to the end of its answer."
-    yield _histogram("gateway_request_duration_seconds", text, ["endpoint", "model", "stream"], counts.durations)
-    text = "From a request's arrival to the first chunk of its stream."
-    yield _histogram("gateway_time_to_first_chunk_seconds", text, ["model"], counts.first_chunks)
-    yield _counter("gateway_bills", "Rows of the ledger.", ["model", "status"], counts.bills)
-    text = "Bills without a total: a model that was called for them, internal ones too, has no known price."
-    yield _counter("gateway_unpriced_bills", text, ["model"], counts.unpriced)
-    text = "Tokens by the model asked for, and for what."
-    yield _counter("gateway_tokens", text, ["model", "purpose", "kind"], counts.tokens)
-    text = "USD by the model asked for, and for what; calls without a known price are in none."
-    yield _counter("gateway_cost_usd", text, ["model", "purpose"], counts.costs)
-    text = "USD that requests cost less than without a gateway; less gateway_net_lost_usd it is the net saving."
-    yield _counter("gateway_net_saved_usd", text, ["model"], counts.net_savings)
-    text = "USD that requests cost more than without a gateway: planners, summaries, rewritten prompt caches."
-    yield _counter("gateway_net_lost_usd", text, ["model"], counts.net_losses)
-    text = "Tokens of tool results that were read again within a few steps of being cut."
-    yield _counter("gateway_bounced_tokens", text, ["model"], counts.bounced_tokens)
-    text = "USD of these; bills have it."
-    yield _counter("gateway_bounced_usd", text, ["model"], counts.bounced_costs)
-    text = "Bills of which nobody knows what they would have cost without a gateway."
-    yield _counter("gateway_unmetered_bills", text, ["model"], counts.unmetered)
-    text = "Errors that upstreams gave instead of an answer."
-    yield _counter("gateway_upstream_errors", text, ["model", "code"], counts.upstream_errors)
-    text = "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned."
-    yield _counter("gateway_limited", text, ["holder", "limit"], counts.limited)
-    text = "Times that budgets or limits could not be checked."
-    yield CounterMetricFamily("gateway_limits_unavailable", text, counts.limits_down)
-    text = "Further tries before an answer began, by the error before."
-    yield _counter("gateway_upstream_retries", text, ["reason"], counts.retries)
-    text = "Models that were asked instead of another that failed, by kind."
-    yield _counter("gateway_fallbacks", text, ["kind"], counts.other_models)
-    yield from _of_windows(counts)
-    yield from _of_planning(counts)
-    yield from _of_deployments(counts)
-
-
-def _of_memory(counts: MetricCounts) -> Iterable[Any]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    text = "Memory of search indexes, and of the cache's values where there is no Redis."
-    yield _labelled(GaugeMetricFamily("gateway_cache_bytes", text, labels=["cache"]), counts.cache_bytes)
-    text = "What was looked for in what the process and its cache keep: hit or miss."
-    yield _counter("gateway_cache_reads", text, ["cache", "result"], counts.cache_reads)
-    yield GaugeMetricFamily("gateway_turns_running", "Turns under way that will be stored.", counts.turns_running)
-    yield GaugeMetricFamily("gateway_hook_events_waiting", "Events that wait for their hooks.", counts.hooks_waiting)
-    text = "Events that no hook was told of, as too many were waiting."
-    yield CounterMetricFamily("gateway_hook_events_lost", text, counts.hooks_lost)
-    text = "Planners that are not asked for a while, as far as this process has noticed."
-    yield GaugeMetricFamily("gateway_planners_resting", text, counts.planners_resting)
-
-
-def _of_windows(counts: MetricCounts) -> Iterable[Any]:
-    text = "Share of the model's window that prompts took, where it is known."
-    yield _histogram("gateway_context_window_ratio", text, ["model"], counts.window_shares)
-    text = "Messages of conversations that requests did not forward, as they left the window."
-    yield _counter("gateway_messages_excluded", text, ["model"], counts.messages_excluded)
-    text = "Warnings on bills, by kind."
-    yield _counter("gateway_warnings", text, ["kind"], counts.warnings)
-    text = "Requests that did not begin with what the one before in their conversation forwarded."
-    yield _counter("gateway_prompt_cache_breaks", text, ["model", "reason"], counts.prefix_breaks)
-
-
-def _of_planning(counts: MetricCounts) -> Iterable[Any]:
-    text = "Calls of internal models, for what, and what came of them."
-    yield _counter("gateway_internal_calls", text, ["purpose", "outcome"], counts.internal_calls)
-    text = "Bills by why a plan was called for or not, and whether a planner's plan was used."
-    yield _counter("gateway_planning_decisions", text, ["reason", "planned"], counts.decisions)
-    text = "Bills by why there is no plan where one was called for, or not all of it."
-    yield _counter("gateway_planning_fallbacks", text, ["reason"], counts.fallbacks)
-    text = "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."
-    yield _counter("gateway_summaries", text, ["result"], counts.summaries)
-    text = "What answers named that were asked to cite: found, or dropped as nothing that was sent."
-    yield _counter("gateway_citations", text, ["model", "result"], counts.citations)
-
-
-def _of_deployments(counts: MetricCounts) -> Iterable[Any]:
-    yield _gauge("gateway_deployment_in_flight", "Calls under way.", ["deployment"], counts.deployments_in_flight)
-    text = "1 while a deployment rests since it failed, as far as this process has seen."
-    yield _gauge("gateway_deployment_resting", text, ["deployment"], counts.deployments_resting)
-    text = "Failures that count against a deployment."
-    yield _counter("gateway_deployment_failures", text, ["deployment", "code"], counts.deployment_failures)
-
-
-def _gauge(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return _labelled(GaugeMetricFamily(name, text, labels=labels), values)
-
-
-def _counter(name: str, text: str, labels: list[str], values: dict[Any, Any]) -> Any:
-    from prometheus_client.core import CounterMetricFamily
-
-    return _labelled(CounterMetricFamily(name, text, labels=labels), values)
-
-
-def _labelled(family: Any, values: dict[Any, Any]) -> Any:
-    for key, value in sorted(values.items()):
-        family.add_metric(key, float(value))
-    return family
-
-
-def _histogram(name: str, text: str, labels: list[str], values: dict[Any, BucketHistogram]) -> Any:
-    from prometheus_client.core import HistogramMetricFamily
-
-    family = HistogramMetricFamily(name, text, labels=labels)
-    for key, histogram in sorted(values.items()):
-        counted, buckets = 0, []
-        for bound, count in zip([*map(repr, histogram.bounds), "+Inf"], histogram.counts, strict=True):
-            counted += count
-            buckets.append((bound, float(counted)))
-        family.add_metric(key, buckets, histogram.total)
-    return family
+    kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+    for metric in METRICS:
+        family = kinds[metric.kind](metric.name, metric.text, labels=metric.labels.split())
+        values = getattr(counts, metric.field)
+        for key, value in sorted(values.items()) if metric.labels else [((), values)]:
+            if isinstance(value, BucketHistogram):
+                bounds = [*map(repr, value.bounds), "+Inf"]
+                family.add_metric(key, [*zip(bounds, map(float, accumulate(value.counts)), strict=True)], value.total)
+            else:
+                family.add_metric(key, float(value))
+        yield family
 
 
 SERVED = "served"
@@ -615,10 +561,9 @@ def bury(folder: Path, name: str) -> None:
         last = _read(path)
         if last is None:
             return
-        for each in OF_THE_MOMENT:
-            setattr(last, each, 0)
-        for each in HELD:
-            getattr(last, each).clear()
+        for each in METRICS:
+            if each.kind == "gauge":
+                setattr(last, each.field, getattr(MetricCounts(), each.field))
         dead = _read(folder / f"{DEAD}.json")
         _replace(folder, DEAD, _written(added([last] if dead is None else [dead, last])))
         path.unlink()

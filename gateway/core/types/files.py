@@ -73,14 +73,6 @@ class FileQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePage:
-    """Files of a list, in the order that was asked for."""
-
-    files: tuple[FileRecord, ...]
-    has_more: bool
-
-
-@dataclass(frozen=True, slots=True)
 class KeptBytes:
     """Bytes of files that a tenant keeps, and those among them that came with one key."""
 

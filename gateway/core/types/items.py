@@ -184,15 +184,15 @@ def output_parts(body: dict[str, Any]) -> list[Part]:
 def _input_part(part: Any) -> Part:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text":
-        return {"type": "input_text", **_rest(part, "type", ANTHROPIC_BLOCK)}
+        return {"type": "input_text", **rest_of(part, "type", ANTHROPIC_BLOCK)}
     if kind == "image_url":
         image = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
         shown = {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
-        return {**shown, **_rest(part, "type", "image_url")}
+        return {**shown, **rest_of(part, "type", "image_url")}
     if kind == "input_image" and named_picture(part) is not None:
-        return {"detail": "auto", **_rest(part)}
+        return {"detail": "auto", **rest_of(part)}
     if kind == "file" and isinstance(part.get("file"), dict):
-        return {"type": "input_file", **part["file"], **_rest(part, "type", "file", ANTHROPIC_BLOCK)}
+        return {"type": "input_file", **part["file"], **rest_of(part, "type", "file", ANTHROPIC_BLOCK)}
     if kind == ANTHROPIC_BLOCK and isinstance(part.get(ANTHROPIC_BLOCK), dict):
         return {"type": "input_text", "text": f"({part[ANTHROPIC_BLOCK].get('type')})"}
     return part if isinstance(part, dict) else {"type": "input_text", "text": str(part)}
@@ -210,7 +210,14 @@ def flat_annotation(annotation: Any) -> Any:
     return {"type": "url_citation", **cited} if isinstance(cited, dict) else annotation
 
 
-def _rest(part: Part, *names: str) -> Part:
+def nested_annotation(annotation: Any) -> Any:
+    """A citation as a chat has it: its fields in an object of their own."""
+    if not isinstance(annotation, dict) or annotation.get("type") != "url_citation" or "url_citation" in annotation:
+        return annotation
+    return {"type": "url_citation", "url_citation": {k: v for k, v in annotation.items() if k != "type"}}
+
+
+def rest_of(part: Mapping[str, Any], *names: str) -> Part:
     """What else a part says, such as where a provider's cache is to break."""
     return {name: value for name, value in part.items() if name not in names and value is not None}
 
@@ -387,11 +394,11 @@ def item_order(items: Sequence[Item]) -> list[Item]:
         if kind == "message":
             if not _says_something(output_parts({"content": item.get("content")})):
                 continue
-            entry, place = {"role": "assistant", **_rest(item, "pinned", "agent")}, 2
+            entry, place = {"role": "assistant", **rest_of(item, "pinned", "agent")}, 2
             is_simple = entry.keys() <= OF_MESSAGE and (isinstance(item["content"], str) or len(item["content"]) == 1)
             is_simple = is_simple and last < 2
         elif is_own_call(item):
-            entry, place = _rest(item, *IN_CALL, "pinned", "agent"), 3
+            entry, place = rest_of(item, *IN_CALL, "pinned", "agent"), 3
             is_simple = entry.keys() <= OF_CALL
         else:
             where = {"environment": item["environment"]} if kind == SHELL else {}
@@ -445,7 +452,7 @@ def said_apart(body: Item) -> list[Item]:
 def _order_of(body: Item) -> list[Item]:
     """The `item_order` of an answer, as it may come from a client."""
     order = body.get(ITEM_ORDER)
-    found = [_rest(each, "index") for each in order if isinstance(each, dict)] if isinstance(order, list) else []
+    found = [rest_of(each, "index") for each in order if isinstance(each, dict)] if isinstance(order, list) else []
     return [each for each in found if _kind(each) != "message" or isinstance(each.get("content"), str | list)]
 
 
@@ -522,17 +529,21 @@ def call_item_id(stem: str, call_id: str, before: int, kind: str) -> str:
     return f"{PREFIXES[kind]}_{stem}_{mark}"
 
 
+def named_calls(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls of a message; that of a function, as they were made before there were tools, has its name for an id."""
+    calls = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]
+    function = body.get("function_call")
+    return [*calls, {"id": function.get("name"), "function": function}] if isinstance(function, dict) else calls
+
+
 def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
     """The tool calls of a message with the ids of their items, which do not depend on each other's places.
     `stem`: what the ids of the message's items have in common, or one of those ids."""
     parts = ITEM_ID.fullmatch(stem)
     stem = parts.group(3) if parts else stem
-    calls: list[dict[str, Any]] = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]
-    if isinstance(body.get("function_call"), dict):  # as calls were made before there were tools
-        calls.append({"id": body["function_call"].get("name"), "function": body["function_call"]})
     found: list[tuple[dict[str, Any], str]] = []
     seen: list[str] = []
-    for call in calls:
+    for call in named_calls(body):
         call_id = str(call.get("id"))
         found.append((call, call_item_id(stem, call_id, seen.count(call_id), call_kind(call))))
         seen.append(call_id)

@@ -100,14 +100,6 @@ class StoredKey:
         return self.revoked_at is None and (self.replaced_until is None or now < self.replaced_until)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPage:
-    """Keys of a list, the latest in front."""
-
-    keys: tuple[StoredKey, ...]
-    has_more: bool
-
-
 def policy_of(key_id: str | None, fields: KeyFields) -> KeyPolicy:
     """The policy of a key of which this was said."""
     return KeyPolicy(

@@ -221,14 +221,6 @@ class ThingQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class ThingPage:
-    """What a query found, and whether there is more behind it."""
-
-    found: tuple[MemoryEntity, ...]
-    has_more: bool
-
-
-@dataclass(frozen=True, slots=True)
 class SearchPhrases:
     """What is looked for: runs of words that aliases may equal, in searches by hand single words, too."""
 

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.frames import PromptFrame
+from gateway.core.types.conversation import ConversationMessage, PromptFrame
 from gateway.core.types.memory import MemoryEntity
 from gateway.core.types.records import RequestSpending
 from gateway.core.types.report_lists import ConversationLine

@@ -19,8 +19,8 @@ from typing import Any, Self
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ArtifactUsageRecord
 from gateway.core.types.conversation import ConversationMessage, FormNotes, begin_with
-from gateway.core.types.large import LargeIndex
 from gateway.core.types.memory import MemoryEntity, SummarySegment
+from gateway.core.types.places import LargeIndex
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, tool_of
 from gateway.core.types.turn import LedgerEntry
 
@@ -186,14 +186,6 @@ class RecordQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordPage:
-    """What a query found, and whether there is more behind it."""
-
-    found: tuple[ConversationRecord, ...]
-    has_more: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ItemQuery:
     """A page of a conversation's items; `after` is the id of the last one seen."""
 
@@ -226,22 +218,6 @@ class TextPart:
 
 
 WHOLE_TEXT = TextPart()
-
-
-@dataclass(frozen=True, slots=True)
-class AttachmentPage:
-    """Attached documents, and whether there are more behind them."""
-
-    found: tuple[AttachmentRecord, ...]
-    has_more: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ItemPage:
-    """Items in OpenAI's shape, and whether there are more behind them."""
-
-    items: tuple[dict[str, Any], ...]
-    has_more: bool
 
 
 Json = dict[str, Any]

@@ -1,7 +1,7 @@
 """Lists of conversations and requests as pages and commands show them, newest first (guarantee §13.9), and outlines: a
 conversation's messages without what they say."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -74,6 +74,20 @@ class ListPosition:
         if text.startswith("-") or not at.id:
             raise ValueError("no position in a list")
         return cls(at.time, at.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """What a query found, in the order that was asked for, and whether there is more behind it."""
+
+    found: tuple[T, ...]
+    has_more: bool = False
+
+    @classmethod
+    def of(cls, read: Iterable[T], limit: int) -> "Page[T]":
+        """Makes the page of what was read: one more than `limit` where there are more."""
+        found = tuple(read)
+        return cls(found[:limit], len(found) > limit)
 
 
 @dataclass(frozen=True, slots=True)

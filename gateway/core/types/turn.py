@@ -12,8 +12,7 @@ from gateway.core.ids import content_digest
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import PICO, CallCost
 from gateway.core.types.chain import START, ChainDigest, ChainKey
-from gateway.core.types.conversation import BranchPoint, ConversationMessage
-from gateway.core.types.frames import NewFrame
+from gateway.core.types.conversation import BranchPoint, ConversationMessage, NewFrame
 from gateway.core.types.memory import NotedThings
 
 ClaimState = Literal["running", "done"]
@@ -335,11 +334,3 @@ class CompletionQuery:
     after: str | None = None
     newest_first: bool = False
     agent: str | None = None
-
-
-@record
-class CompletionPage:
-    """What a query found, and whether there is more behind it."""
-
-    found: tuple[StoredCompletion, ...]
-    has_more: bool

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
-from gateway.core.types.conversation import ConversationMessage, RecalledNotes
-from gateway.core.types.frames import PromptFrame
+from gateway.core.types.conversation import ConversationMessage, PromptFrame, RecalledNotes
 from gateway.core.types.memory import MemoryEntity, MemoryMessage, PinnedMessage, SummarySegment
 
 

@@ -30,11 +30,11 @@ from gateway.core.types.files import (
     SEALED,
     UPLOADED,
     ContentPlace,
-    FilePage,
     FileQuery,
     FileRecord,
     KeptBytes,
 )
+from gateway.core.types.report_lists import Page
 from gateway.documents.file_reader import may_be_document
 from gateway.documents.files.sealed import PIECE, object_name, opened, sealed, start_of
 from gateway.documents.process import BytesAtOnce
@@ -201,7 +201,7 @@ class FileService:
                 return
             yield piece
 
-    async def page(self, tenant: str, query: FileQuery) -> FilePage:
+    async def page(self, tenant: str, query: FileQuery) -> Page[FileRecord]:
         """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         return await self._rows.page(tenant, query)
 

@@ -65,11 +65,11 @@ class _KeyCommand:
         options = self.options
         query = KeyQuery(options.tenant, options.owner, options.revoked, limit=PAGE)
         found: list[StoredKey] = []
-        while (page := await self.store.page(query)) is not None and page.keys:
-            found += page.keys
+        while (page := await self.store.page(query)) is not None and page.found:
+            found += page.found
             if not page.has_more:
                 break
-            query = KeyQuery(options.tenant, options.owner, options.revoked, page.keys[-1].key_id, PAGE)
+            query = KeyQuery(options.tenant, options.owner, options.revoked, page.found[-1].key_id, PAGE)
         is_brief = not (options.csv or options.json)
         told = await as_keys(self.store, [(each.policy, each) for each in found], self.now, is_brief=is_brief)
         if options.csv:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from gateway.core.ports import LargeTexts
 from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.large import LargeIndex
-from gateway.core.types.places import MARKER, REGION_CHARS, SHEET, RegionPlace, TextRegion, joined
+from gateway.core.types.places import MARKER, REGION_CHARS, SHEET, LargeIndex, RegionPlace, TextRegion, joined
 from gateway.core.types.tool_steps import text_of, turn_starts
 from gateway.retrieval.corpus import TermLexicon
 from gateway.retrieval.question import NamedPlaces, borrowed_terms, is_named, named_places

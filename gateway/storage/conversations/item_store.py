@@ -17,7 +17,8 @@ from gateway.core.ids import content_digest, new_id
 from gateway.core.types.chain import START, AnswerRun, ChainDigest, following
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import INSTRUCTION_PREFIX, Item, call_kinds, instruction_items, items_of, message_id_of
-from gateway.core.types.records import ItemPage, ItemQuery
+from gateway.core.types.records import ItemQuery
+from gateway.core.types.report_lists import Page
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -53,12 +54,12 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
     return row
 
 
-def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> ItemPage:
+def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> Page[Item]:
     """Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
     `after`."""
     row = require_conversation(connection, tenant, conversation_id)
     found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
-    return ItemPage(tuple(found[: query.limit]), len(found) > query.limit)
+    return Page.of(found, query.limit)
 
 
 def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> Item:

@@ -16,8 +16,7 @@ from gateway.core.errors import ConversationNotFound, NotFound
 from gateway.core.ids import ARTIFACT
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import OF_MODELS, PICO
-from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.frames import PromptFrame
+from gateway.core.types.conversation import ConversationMessage, PromptFrame
 from gateway.core.types.past_turns import (
     ConversationPath,
     ConversationTexts,

@@ -21,11 +21,11 @@ from gateway.core.types.conversation import (
     EarlierMessages,
     FormNotes,
     HistoryLookup,
+    PromptFrame,
     RecalledNotes,
     ResumePoint,
     StoredConversation,
 )
-from gateway.core.types.frames import PromptFrame
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
 from gateway.core.types.turn import ASKED, is_own
 from gateway.storage import rows

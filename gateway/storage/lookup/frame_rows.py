@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.ids import new_id
-from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.frames import NewFrame, PromptFrame, body_of, frame_of
+from gateway.core.types.conversation import ConversationMessage, NewFrame, PromptFrame, frame_body, frame_of
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.locate import MESSAGES, upwards
@@ -124,7 +123,7 @@ def write_frame(
         "message_id": anchor,
         "sequence_number": number,
         "full": new.full,
-        "body": jsons.dumps_stored(body_of(new.frame)),
+        "body": jsons.dumps_stored(frame_body(new.frame)),
         "created_at": now,
     }
     INSERT_FRAMES(connection, [row])

@@ -11,8 +11,14 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
-from gateway.core.formats.responses.response_chunks import ENDS, ResponseChunks
-from gateway.core.formats.responses.response_completion import Failure, completion_of, failure_of, failure_of_event
+from gateway.core.formats.responses.response_completion import (
+    ENDS,
+    Failure,
+    ResponseChunks,
+    completion_of,
+    failure_of,
+    failure_of_event,
+)
 from gateway.core.formats.responses.response_request import SEALED, response_request, unnamed
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest

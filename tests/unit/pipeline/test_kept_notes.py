@@ -13,8 +13,7 @@ from gateway.context.planning.decision import EarlierWindow, records_of
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.conversation import ConversationMessage, FormNotes, TokenCounts
-from gateway.core.types.frames import FrozenDecision, PromptFrame
+from gateway.core.types.conversation import ConversationMessage, FormNotes, FrozenDecision, PromptFrame, TokenCounts
 from gateway.core.types.records import unlisted_among
 from gateway.core.types.window import ForwardedMessages, FullPrompt, PackedWindow, WindowInputs, WindowSelection
 

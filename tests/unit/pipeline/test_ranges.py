@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.core.types.frames import Form
+from gateway.core.types.conversation import Form
 from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said
 
 LINES = "\n".join(f"the lantern {n} glows at {n * 7} fathoms" for n in range(40))

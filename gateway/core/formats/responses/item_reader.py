@@ -16,6 +16,8 @@ from gateway.core.types.items import (
     TYPED_CALLS,
     arguments_of,
     is_own_call,
+    nested_annotation,
+    rest_of,
     result_text,
 )
 
@@ -118,16 +120,16 @@ def _chat_part(part: Any, where: str, needs: list[str] | None) -> Part:
 
 
 def _chat_text(part: Part, where: str, dropped: tuple[str, ...] = ()) -> Part:
-    return {"type": "text", "text": _text(part, "text", where), **_rest(part, "type", "text", *dropped)}
+    return {"type": "text", "text": _text(part, "text", where), **rest_of(part, "type", "text", *dropped)}
 
 
 def _chat_image(part: Part, where: str) -> Part:
     if part.get("image_url") is None and part.get("file_id") is not None:
-        return {"type": "input_image", "file_id": _text(part, "file_id", where), **_rest(part, "type", "file_id")}
+        return {"type": "input_image", "file_id": _text(part, "file_id", where), **rest_of(part, "type", "file_id")}
     image = {"url": _text(part, "image_url", where)}
     if part.get("detail") is not None:
         image["detail"] = _text(part, "detail", where)
-    return {"type": "image_url", "image_url": image, **_rest(part, "type", "image_url", "file_id", "detail")}
+    return {"type": "image_url", "image_url": image, **rest_of(part, "type", "image_url", "file_id", "detail")}
 
 
 def _chat_file(part: Part, where: str) -> Part:
@@ -137,7 +139,7 @@ def _chat_file(part: Part, where: str) -> Part:
     file = {name: _text(part, name, where) for name in names if part.get(name) is not None}
     if "file_id" not in file and "file_data" not in file:
         raise invalid(where, "needs file_id or file_data")
-    return {"type": "file", "file": file, **_rest(part, "type", "file_url", *names)}
+    return {"type": "file", "file": file, **rest_of(part, "type", "file_url", *names)}
 
 
 def _chat_audio(part: Part, where: str) -> Part:
@@ -158,14 +160,7 @@ def _annotations(part: Part, where: str) -> list[Any]:
     found = part.get("annotations") or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise invalid(f"{where}.annotations", "must be a list of objects")
-    return [_nested(each) for each in found]
-
-
-def _nested(annotation: Part) -> Part:
-    """A citation as chat messages have it: its fields in an object of their own."""
-    if annotation.get("type") != "url_citation" or "url_citation" in annotation:
-        return annotation
-    return {"type": "url_citation", "url_citation": _rest(annotation, "type")}
+    return [nested_annotation(each) for each in found]
 
 
 def _listed(content: Any, where: str) -> list[tuple[int, Any]]:
@@ -184,11 +179,6 @@ def _text(part: Part, name: str, where: str) -> str:
     if not isinstance(part.get(name), str):
         raise invalid(f"{where}.{name}", "must be a string")
     return str(part[name])
-
-
-def _rest(part: Part, *names: str) -> Part:
-    """What else a part says, such as where a provider's cache is to break."""
-    return {name: value for name, value in part.items() if name not in names and value is not None}
 
 
 ROLES = ("user", "assistant", "system", "developer")
@@ -233,9 +223,9 @@ class ItemReader:
         """The calls of shells that the client does not run."""
         self._kinds: dict[str, Callable[[Item, str], None]] = {
             "message": self._message,
-            "function_call": self._function_call,
+            "function_call": self._plain_call,
             "function_call_output": self._output,
-            "custom_tool_call": self._custom_call,
+            "custom_tool_call": self._plain_call,
             "custom_tool_call_output": self._output,
             "reasoning": self._thought,
             **dict.fromkeys(TYPED_CALLS, self._typed_call),
@@ -301,13 +291,10 @@ class ItemReader:
             content = input_content(item["content"], f"{where}.content", self.needs)
             self.add({"role": role, "content": content, **name}, where)
 
-    def _function_call(self, item: Item, where: str) -> None:
-        function = {"name": tool_name(item, where), "arguments": text_of(item, "arguments", where)}
-        self._add_call({"id": filled(item, "call_id", where), "type": "function", "function": function}, where)
-
-    def _custom_call(self, item: Item, where: str) -> None:
-        custom = {"name": tool_name(item, where), "input": text_of(item, "input", where)}
-        self._add_call({"id": filled(item, "call_id", where), "type": "custom", "custom": custom}, where)
+    def _plain_call(self, item: Item, where: str) -> None:
+        kind, said = ("function", "arguments") if item["type"] == "function_call" else ("custom", "input")
+        body = {"name": tool_name(item, where), said: text_of(item, said, where)}
+        self._add_call({"id": filled(item, "call_id", where), "type": kind, kind: body}, where)
 
     def _typed_call(self, item: Item, where: str) -> None:
         kind, call_id = item["type"], filled(item, "call_id", where)

@@ -8,10 +8,12 @@ from typing import Any
 
 from gateway.core.errors import GatewayError
 from gateway.core.formats.responses.item_reader import names_apart
-from gateway.core.formats.responses.response_chunks import ITEM_DONE, MESSAGE_AT, SUMMARY
 from gateway.core.formats.responses.response_completion import (
     ENCRYPTED,
     INCOMPLETE,
+    ITEM_DONE,
+    MESSAGE_AT,
+    SUMMARY,
     as_incomplete,
     begun,
     ended,

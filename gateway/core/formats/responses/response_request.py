@@ -14,8 +14,10 @@ from gateway.core.types.items import (
     call_kind,
     input_parts,
     is_own_call,
+    named_calls,
     ordered,
     output_parts,
+    rest_of,
     result_item,
     typed_item,
     typed_kind,
@@ -48,11 +50,8 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     chat says so; then thoughts are asked for sealed, as the upstream has to be given them again.
     """
     own: Json = dict(native or {})
-    request = {
-        name: value
-        for name, value in chat.items()
-        if name not in RESPONSE_REWORDED_FIELDS and not _says_nothing(name, value)
-    }
+    said_by_chat = rest_of(chat, *RESPONSE_REWORDED_FIELDS)
+    request = {name: value for name, value in said_by_chat.items() if name not in NEUTRAL or value != NEUTRAL[name]}
     request |= {
         name: value for name, value in own.items() if name not in (*RESPONSE_MERGED_FIELDS, *RESPONSE_GATEWAY_FIELDS)
     }
@@ -80,10 +79,6 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     request |= {name: value for name, value in fields.items() if value}
     options = {k: v for k, v in (chat.get("stream_options") or {}).items() if k != "include_usage"}
     return {**request, "stream_options": options} if options else request
-
-
-def _says_nothing(name: str, value: Any) -> bool:
-    return value is None or (name in NEUTRAL and value == NEUTRAL[name])
 
 
 def _text(chat: Mapping[str, Any], own: Json) -> Json:
@@ -160,15 +155,11 @@ def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:
     """An assistant's message: thoughts and hosted calls, its words, its calls; or all of them in their own order. Items
     keep their ids where none of their thoughts is left out: their maker knows of it by their ids."""
     items = [item for name in ("reasoning_items", "output_items") for item in message.get(name) or ()]
-    items = [item for item in items if isinstance(item, dict)]
-    kept = [_given_back(item) if keeps or _stands_alone(item) else {} for item in items]
+    kept = [_given_back(item, keeps=keeps) for item in items if isinstance(item, dict)]
     words = _words(message)
     phase = {"phase": message["phase"]} if isinstance(message.get("phase"), str) else {}
     said = [{"role": "assistant", "content": words, **phase}] if words else []
-    made = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
-    if isinstance(message.get("function_call"), dict):  # as calls were made before there were tools
-        made.append({"id": message["function_call"].get("name"), "function": message["function_call"]})
-    found = ordered(message, kept, said, [_call(call, calls) for call in made], _apart)
+    found = ordered(message, kept, said, [_call(call, calls) for call in named_calls(message)], _apart)
     return found if all(kept) else unnamed(found)
 
 
@@ -188,31 +179,26 @@ def _apart(entry: Json, number: int) -> Json:
     return {**entry, "content": content if isinstance(content, str) else _parts(content)}
 
 
-def _stands_alone(item: Json) -> bool:
-    """Whether an upstream that keeps nothing understands an item: thoughts are sealed in it, or there to be read."""
-    return item.get("type") != "reasoning" or bool(item.get("encrypted_content") or item.get("content"))
-
-
-def _given_back(item: Json) -> Json:
+def _given_back(item: Json, *, keeps: bool) -> Json:
     """An item as it came, without what is null, as some upstreams send fields that they do not take, and without its
-    number in a stream."""
-    found = {name: value for name, value in item.items() if value is not None and name != "index"}
-    return {"summary": [], **found} if item.get("type") == "reasoning" else found
+    number in a stream. Empty where an upstream that keeps nothing does not understand it: thoughts that are neither
+    sealed in it nor there to be read."""
+    is_thought = item.get("type") == "reasoning"
+    if is_thought and not (keeps or item.get("encrypted_content") or item.get("content")):
+        return {}
+    return {**({"summary": []} if is_thought else {}), **rest_of(item, "index")}
 
 
 def _words(message: Json) -> str | list[Json]:
     content = message.get("content")
     if isinstance(content, str) and not message.get("refusal") and not message.get("annotations"):
         return content
-    return _parts(part for part in output_parts(message) if _says_something(part))
+    parts = output_parts(message)
+    return _parts(part for part in parts if part.get("type") != "output_text" or part.get("text"))
 
 
 def _parts(parts: Iterable[Any]) -> list[Json]:
     return [{k: v for k, v in part.items() if k != "logprobs"} for part in parts if isinstance(part, dict)]
-
-
-def _says_something(part: Json) -> bool:
-    return part.get("type") != "output_text" or bool(part.get("text"))
 
 
 def _call(call: Json, calls: Calls) -> Json:

@@ -21,8 +21,7 @@ from gateway.context.artifacts.shaping import (
 )
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, ProcessingStrategy
-from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.frames import FrozenDecision, PromptFrame
+from gateway.core.types.conversation import ConversationMessage, FrozenDecision, PromptFrame
 from gateway.core.types.window import (
     ArtifactRendering,
     ForwardedMessages,

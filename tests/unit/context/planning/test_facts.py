@@ -12,8 +12,7 @@ from gateway.context.planning.decision import PlanningFacts, facts_of, should_us
 from gateway.context.window.counting import PromptBudget
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage
-from gateway.core.types.frames import PromptFrame
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, PromptFrame
 from gateway.core.types.window import FullPrompt
 from gateway.pipeline.unstored_frames import new_frame
 from tests.unit.making import (

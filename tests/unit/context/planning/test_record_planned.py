@@ -10,8 +10,7 @@ from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import WindowContents, records_of, reduced_of, strategy_of, without_standing
 from gateway.conversations.frozen_frames import as_frozen
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
-from gateway.core.types.conversation import ConversationHistory
-from gateway.core.types.frames import body_of, frame_of
+from gateway.core.types.conversation import ConversationHistory, frame_body, frame_of
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs
 from gateway.pipeline.unstored_frames import new_frame
 from tests.unit.context.window.planning import (
@@ -59,7 +58,7 @@ def second_turn(
     new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(made.messages)]
     left = new_frame("gpt-4o", ConversationHistory("conv_1", True, (), ()), built, material_of(built), new)
     assert left is not None
-    frame = frame_of(body_of(left.frame))
+    frame = frame_of(frame_body(left.frame))
     bodies = [message.body for message in made.messages]
     known = len(bodies) + 1
     later = material([*bodies, assistant("At one."), user(question)], *made.attached, known=known)
@@ -74,7 +73,7 @@ def later_step(made: WindowInputs, found: PackedWindow, result: str) -> WindowIn
     new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(made.messages)]
     left = new_frame("gpt-4o", ConversationHistory("conv_1", True, (), ()), built, material_of(built), new)
     assert left is not None
-    frame = frame_of(body_of(left.frame))
+    frame = frame_of(frame_body(left.frame))
     bodies = [*(message.body for message in made.messages), assistant(None, "c9"), tool("c9", result)]
     later = material(bodies, *made.attached, known=len(made.messages))
     frozen = as_frozen(ConversationHistory("conv_1", False, (), later.messages, stored=len(made.messages), frame=frame))

@@ -5,11 +5,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.context.tokens.model_margins import MAX_REMEMBERED, ModelMargins, keep_calibrated, key_of
+from gateway.context.tokens.model_margins import (
+    MAX_REMEMBERED,
+    MAX_SMALL,
+    ModelMargins,
+    PromptReport,
+    keep_calibrated,
+    key_of,
+)
 from gateway.core.clock import SystemClock
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.upstreams import MAX_SMALL, ModelCalibration, PromptReport
+from gateway.core.types.upstreams import ModelCalibration
 from tests.support.calibrations import MemoryCalibrations
 
 FACTS = ModelFacts("openai/some-llama", served_at="http://user:secret@host/v1")

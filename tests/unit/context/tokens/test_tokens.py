@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.tokens.counter import CounterRegistry, encoding_name, vocabulary_folder
+from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window.counting import PromptCounter
 from gateway.core import jsons
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.upstreams import PromptReport
 from gateway.core.types.window import ForwardedMessages, WindowInputs
 from tests.unit.making import assistant, system, tool, user
 from tests.unit.o200k import message_tokens, prompt_tokens, text_tokens

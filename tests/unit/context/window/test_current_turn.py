@@ -10,8 +10,7 @@ from gateway.context.window.candidates import run_of_turns
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.artifacts import RequestAttachment
-from gateway.core.types.conversation import ConversationHistory, new_message
-from gateway.core.types.frames import PromptFrame
+from gateway.core.types.conversation import ConversationHistory, PromptFrame, new_message
 from gateway.core.types.window import WindowInputs
 from gateway.pipeline.unstored_frames import new_frame
 from tests.unit.making import assistant, build, build_of, material_of, stored, system, tool, user

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.core.config.settings import ContextSettings
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message
-from gateway.core.types.frames import PromptFrame
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, PromptFrame, new_message
 from tests.unit.making import assistant, build_of, stored, tool, user
 from tests.unit.o200k import prompt_tokens
 

@@ -11,8 +11,14 @@ from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import records_of
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message
-from gateway.core.types.frames import PromptFrame, body_of, frame_of
+from gateway.core.types.conversation import (
+    ConversationHistory,
+    ConversationMessage,
+    PromptFrame,
+    frame_body,
+    frame_of,
+    new_message,
+)
 from gateway.core.types.memory import MemoryMessage, SummarySegment
 from gateway.pipeline.unstored_frames import new_frame
 from tests.unit.making import NOW, assistant, build_of, material_of, stored, system, tool, user
@@ -140,7 +146,7 @@ def goes_on(
     made = new_frame("m", history, built, material_of(built), new)
     frame = history.frame
     if made is not None:
-        read = frame_of(body_of(made.frame))
+        read = frame_of(frame_body(made.frame))
         frame = read if made.full or frame is None else frame.followed_by(read)
     bodies = [assistant(f"It is so: {number}."), *more]
     told = [
@@ -171,9 +177,9 @@ async def test_s11_the_message_is_frozen_until_the_next_pass() -> None:
 
 
 def test_older_code_reads_a_frame_without_a_memory_message() -> None:
-    assert "memory" not in body_of(PromptFrame(first="msg_1"))
+    assert "memory" not in frame_body(PromptFrame(first="msg_1"))
     memory = MemoryMessage(user("…"), ("msg_1",), ("sum_1",))
-    assert frame_of(body_of(PromptFrame(memory=memory))).memory == memory
+    assert frame_of(frame_body(PromptFrame(memory=memory))).memory == memory
     assert PromptFrame(memory=memory).renamed({"msg_1": "msg_2"}).memory == replace(memory, pinned=("msg_2",))
 
 

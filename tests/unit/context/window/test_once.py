@@ -8,8 +8,7 @@ import pytest
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import RequestAttachment
-from gateway.core.types.conversation import ConversationHistory, new_message
-from gateway.core.types.frames import FrozenDecision, PromptFrame
+from gateway.core.types.conversation import ConversationHistory, FrozenDecision, PromptFrame, new_message
 from tests.unit.making import assistant, build, build_of, stored, tool, user
 
 RESULT = "\n".join(f"lamp {n}: the keeper of lamp {n} is keeper {n * 17}" for n in range(12))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.core.config.litellm_routing import NEVER
+from gateway.core.config.litellm_draft import NEVER
 from gateway.core.config.setting_sections import HolderAllowance
 from gateway.core.config.settings import Settings, UpstreamSettings
 from gateway.core.types.chat import RequestCaller

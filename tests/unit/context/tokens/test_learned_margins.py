@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.types.upstreams import ModelCalibration, PromptReport, calibrated, is_small, merged
+from gateway.context.tokens.model_margins import PromptReport, calibrated, is_small, merged
+from gateway.core.types.upstreams import ModelCalibration
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
