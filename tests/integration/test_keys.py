@@ -160,10 +160,10 @@ async def test_lists_by_tenant_and_owner(keys: KeyStore, tenant: str) -> None:
     rest = await keys.page(KeyQuery(tenant=tenant, after=made[1].key_id, limit=2))
     assert rest is not None
     assert not rest.has_more
-    assert [each.key_id for each in rest.keys] == [made[0].key_id]
+    assert [each.key_id for each in rest.found] == [made[0].key_id]
     anns = await keys.page(KeyQuery(tenant=tenant, owner="ann", include_revoked=True))
     assert anns is not None
-    assert len(anns.keys) == 3
+    assert len(anns.found) == 3
     assert await keys.page(KeyQuery(tenant=tenant, after="key_of_nobody")) is None
 
 
