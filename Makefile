@@ -111,12 +111,12 @@ chaos: $(VENV)/.dev ## kill loops, whole gateways on each of SQLite and PostgreS
 	@STORAGES=each $(BIN)/python -m pytest -n 2 --dist loadfile -m "not chaos" tests/acceptance tests/integration/apis tests/integration/context
 
 bench: $(VENV)/.dev ## cost per request, per chunk, by each API and per turn of a long conversation, prompt caches, what memory is worth, start time
-	@$(BIN)/python -m tests.bench
-	@$(BIN)/python -m tests.bench.apis
-	@$(BIN)/python -m tests.bench.history
-	@$(BIN)/python -m tests.bench.context
-	@$(BIN)/python -m tests.bench.session
-	@$(BIN)/python -m tests.bench.memory
+	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.apis
+	@$(BIN)/python -m benchmarks.history
+	@$(BIN)/python -m benchmarks.context
+	@$(BIN)/python -m benchmarks.session
+	@$(BIN)/python -m benchmarks.memory
 
 house: $(VENV)/.dev ## what one request visits, sizes of modules and functions, names used twice
 	@$(BIN)/python -m tests.house
@@ -125,7 +125,7 @@ same: $(VENV)/.dev ## does anything differ between another checkout with a .venv
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.same --old $(OLD) $(SAME)
 
 eval: $(VENV)/.dev ## does what a question needs reach the model, by suite and budget (EVAL="--data FOLDER …")
-	@$(BIN)/python -m tests.eval $(EVAL)
+	@$(BIN)/python -m evals $(EVAL)
 
 clean: ## remove the environments
 	@rm -rf $(VENV) $(COMPAT) tests/compat/node/node_modules

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.bench.history.forms import FORMS
-from tests.bench.history.talk import TOOLS, Client, Talk, answering
-from tests.bench.traffic import MODEL
+from benchmarks.history.forms import FORMS
+from benchmarks.history.talk import TOOLS, Client, Talk, answering
+from benchmarks.traffic import MODEL
 from tests.chaos.audit import WHOLE, rows
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bench.history.databases import Sqlite, Work
-from tests.bench.history.forms import FORMS, Form
-from tests.bench.history.talk import Client, Talk, answering
-from tests.bench.servers import gateway_config
+from benchmarks.history.databases import Sqlite, Work
+from benchmarks.history.forms import FORMS, Form
+from benchmarks.history.talk import Client, Talk, answering
+from benchmarks.servers import gateway_config
 from tests.support.documents import prompt_tokens
 from tests.support.mock_upstream import MockUpstream
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cases import CASES, OPEN
+from benchmarks.connection import Answer
+from benchmarks.context.contents import session
+from benchmarks.job import Gathered, Job, Kind, Result, Window
+from benchmarks.load import bodies
+from benchmarks.processor import cpu_ns
+from benchmarks.report import cost_us, figures
+from benchmarks.rounds import Plan, Sample
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.types.chat import ModelFacts
-from tests.bench.cases import CASES, OPEN
-from tests.bench.connection import Answer
-from tests.bench.context.contents import session
-from tests.bench.job import Gathered, Job, Kind, Result, Window
-from tests.bench.load import bodies
-from tests.bench.processor import cpu_ns
-from tests.bench.report import cost_us, figures
-from tests.bench.rounds import Plan, Sample
 
 CASE = {case.name: case for case in CASES}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench.memory.figures import Figure, faster, hit_rate, overhead, saved, table
+from benchmarks.memory.figures import Figure, faster, hit_rate, overhead, saved, table
 
 
 def test_a_hit_rate_is_of_what_was_looked_for_meanwhile() -> None:

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from tests.bench.session.figures import Prompt, Tariff, prompts, summary
-from tests.bench.session.talk import berth, owner, result, turns
+from benchmarks.session.figures import Prompt, Tariff, prompts, summary
+from benchmarks.session.talk import berth, owner, result, turns
 
 A, B, C, X = (
     {"role": "user", "content": letter * size} for letter, size in (("a", 10), ("b", 20), ("c", 30), ("x", 5))

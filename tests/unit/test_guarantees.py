@@ -17,7 +17,7 @@ INVARIANT = re.compile(r"I\d")
 PREFIX = re.compile(r"^test_s(1[0-4]|[1-9])(?:_(\d+)(?=_)|_(i\d)(?=_))?")
 """What a test's name cites: `test_s4_i7_…`, `test_s3_2_…`, `test_s6_…`; a longer number is a figure of its own."""
 CITED_ONE_BY_ONE = ("3", "4")
-READ = ("gateway", "tests", "docs", "migrations", "deploy")
+READ = ("gateway", "tests", "benchmarks", "evals", "docs", "migrations", "deploy")
 LAW = (ROOT / PAGE).read_text()
 RULES = {number: (file, test) for number, file, test in RULE.findall(LAW)}
 KNOWN = {*RULES, *SECTION.findall(LAW)}

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
+from benchmarks.session.talk import owner, turns
 from tests.acceptance.test_planning_bill import PICO, Books
-from tests.bench.session.talk import owner, turns
 from tests.chaos.audit import rows
 from tests.support.agent_session import AgentSession
 from tests.support.answers import Json, http

@@ -1,1 +1,0 @@
-"""A conversation of 10,000 messages beside one of 20: what a turn of each costs. `python -m tests.bench.history`."""
