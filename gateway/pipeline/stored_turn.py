@@ -337,25 +337,18 @@ def _completion(attempted: AttemptedRequest) -> dict[str, Any] | None:
 
 
 def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
-    """The turn with the token counts of its messages, so that later requests count only what is new to them.
+    """The turn with the token counts of its messages, so that later requests count only what is new to them. The
+    messages are the turn's own: a copy of each would cost more than all else that is done to store it.
     `counting`: the counts that the request made; None or inexact where it surely fits."""
     if counting is None or not counting.is_exact:
         return turn
-
-    def message(new: ConversationMessage) -> ConversationMessage:
+    for new in turn.new_messages:
         form = new.rendered if new.rendered is not None else new.body
-        return replace(new, tokens=TokenCounts(form, counting.counted(form)))
-
-    def answer(new: NewAnswer) -> NewAnswer:
-        body = new.message.body
-        return replace(new, message=replace(new.message, tokens=TokenCounts(body, counting.counted_answer(body))))
-
-    return replace(
-        turn,
-        new_messages=tuple(map(message, turn.new_messages)),
-        answers=tuple(map(answer, turn.answers)),
-        counts=tuple(counting.counted_anew()),
-    )
+        new.tokens = TokenCounts(form, counting.counted(form))
+    for answer in turn.answers:
+        body = answer.message.body
+        answer.message.tokens = TokenCounts(body, counting.counted_answer(body))
+    return replace(turn, counts=tuple(counting.counted_anew()))
 
 
 @record

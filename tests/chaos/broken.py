@@ -60,7 +60,7 @@ def _break(kind: str) -> None:
     elif kind == "bill and turn apart":
         _apart(write, "_write_turn")
     elif kind == "links apart":
-        _apart(write, "INSERT_LINKS")
+        _apart(write, "write_links")
     elif kind == "recognition apart":
         _apart(bills, "INSERT_CHAINS")
     else:

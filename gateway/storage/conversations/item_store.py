@@ -25,16 +25,16 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.locate import (
-    INSERT_LINKS,
     MESSAGES,
     backfill_digests,
     chain_digest,
     digest_columns,
     fewer_than,
-    link_rows,
+    linked,
     messages_of,
     upwards,
     whole_messages,
+    write_links,
 )
 from gateway.storage.lookup.segments import marked, pin, pinned_ids, unpin
 from gateway.storage.turns.message_rows import message_row
@@ -200,7 +200,7 @@ def add(
         chain = _digest_after(last, messages)
     shared = {"conversation_id": conversation_id, "request_id": request_id, "instructions_digest": digest}
     values: list[dict[str, Any]] = []
-    links: list[dict[str, Any]] = []
+    links: dict[bytes, str] = {}
     run: AnswerRun | None = None
     step = open_step(connection, head)
     calls = call_kinds(step[0]) if step else {}
@@ -210,7 +210,7 @@ def add(
         if chain is not None:
             before = chain
             chain, run = following(before, run, message.body, status=message.status)
-            links += link_rows(conversation_id, message_id, before, chain)
+            links |= dict.fromkeys(linked(before, chain), message_id)
             found |= digest_columns(chain)
         values.append({**found, **shared, "status": message.status, "restored": restored})
         calls = call_kinds(message) if message.role != "tool" else calls
@@ -220,7 +220,7 @@ def add(
     steps = step_rows(step, pairs, apart=results_apart(connection))
     INSERT_MESSAGES(connection, values)
     INSERT_STEPS(connection, steps)
-    INSERT_LINKS(connection, list({link["digest"]: link for link in links}.values()))
+    write_links(connection, conversation_id, links.items())
     if chain is None:
         backfill_digests(connection, conversation_id)
     pin(connection, conversation_id, [row["id"] for message, row in pairs if message.pinned])

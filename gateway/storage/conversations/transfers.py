@@ -33,7 +33,7 @@ from gateway.storage.database.transactions import RowInsert
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.entities.entity_rows import insert_things, thing_row
 from gateway.storage.large_documents import ArrivingTexts, whole_text, write_text
-from gateway.storage.lookup.locate import INSERT_LINKS, ChainEnd, digest_columns, link_rows
+from gateway.storage.lookup.locate import ChainEnd, digest_columns, linked, write_links
 from gateway.storage.lookup.segments import pinned_ids
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.questions import question_columns
@@ -55,7 +55,7 @@ class ImportRows:
     steps: list[Row]
     attachments: list[Row]
     requests: list[Row]
-    links: list[Row]
+    links: dict[bytes, str]
     pins: list[Row]
     sessions: tuple[str, ...]
     things: list[Row]
@@ -73,7 +73,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars:
     bodies = [jsons.dumps_stored(instructions) for instructions in made.instructions]
     names = [content_digest(body) for body in bodies]
     shared = {"conversation_id": conversation_id}
-    digests, links = _chains(made, ids, conversation_id)
+    digests, links = _chains(made, ids)
 
     def digest(index: int | None) -> str | None:
         return None if index is None else names[index]
@@ -181,11 +181,11 @@ def _into_messages(made: ImportRows) -> None:
             rows[step["message_id"]]["body"], step["result"] = step["result"], None
 
 
-def _chains(made: ImportedConversation, ids: list[str], conversation_id: str) -> tuple[dict[str, Row], list[Row]]:
+def _chains(made: ImportedConversation, ids: list[str]) -> tuple[dict[str, Row], dict[bytes, str]]:
     """The digest columns of messages by id, and their links (ADR 8). Failed turns are in no chain."""
     ends: dict[int | None, ChainEnd] = {None: ChainEnd()}
     columns: dict[str, Row] = {}
-    links: dict[bytes, Row] = {}
+    links: dict[bytes, str] = {}
     for index, each in sorted(enumerate(made.messages), key=lambda pair: _age(pair[1])):
         message, before = each.message, ends.get(each.parent)
         if before is None or message.status == "failed":
@@ -193,9 +193,8 @@ def _chains(made: ImportedConversation, ids: list[str], conversation_id: str) ->
         reworded = message.rendered is not None
         end = ends[index] = before.followed_by(message.body, status=message.status, reworded=reworded)
         columns[ids[index]] = {"sequence_number": before.length, **digest_columns(end.digest)}
-        for link in link_rows(conversation_id, ids[index], before.digest, end.digest):
-            links[link["digest"]] = link
-    return columns, list(links.values())
+        links |= dict.fromkeys(linked(before.digest, end.digest), ids[index])
+    return columns, links
 
 
 def _age(each: ImportedMessage) -> tuple[int, datetime]:
@@ -222,7 +221,7 @@ def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> 
     ):
         for start in range(0, len(found), BATCH):
             connection.execute(table.insert(), [for_row(table, row) for row in found[start : start + BATCH]])
-    INSERT_LINKS(connection, made.links)
+    write_links(connection, made.conversation["id"], made.links.items())
     insert_things(connection, made.things)
     owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}
     claim = insert_if_new(connection, schema.sessions)

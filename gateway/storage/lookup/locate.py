@@ -2,8 +2,9 @@
 digests and links of messages that were imported or follow a deleted one (ADR 8)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -112,11 +113,25 @@ def digest_columns(digest: ChainDigest) -> dict[str, Any]:
     return {"path_digest": digest.path, "said_digest": digest.said, "plain": digest.plain}
 
 
-def link_rows(conversation_id: str, message_id: str, before: ChainDigest, after: ChainDigest) -> list[dict[str, Any]]:
-    """Links to a message from those digests that it changed: the chain that an unchanged one names ends earlier."""
-    digests = {after.path: after.path != before.path, after.said: after.said != before.said}
-    named = {"conversation_id": conversation_id, "message_id": message_id}
-    return [{**named, "digest": digest} for digest, changed in digests.items() if changed]
+def linked(before: ChainDigest, after: ChainDigest) -> list[bytes]:
+    """The digests that lead to a chain's last message: those that it changed. An unchanged one names a chain that ends
+    earlier."""
+    found = [after.said] if after.said != before.said else []
+    if after.path not in (before.path, after.said):
+        found.append(after.path)
+    return found
+
+
+def write_links(
+    connection: sa.Connection,
+    conversation_id: str,
+    links: Iterable[tuple[bytes, str]],
+    insert: RowInsert = INSERT_LINKS,
+) -> None:
+    """Stores digests with the messages that they lead to, in the order of the index; of one digest the last counts
+    (`INSERT_LINKS`)."""
+    found = sorted(links, key=itemgetter(0))
+    insert(connection, [{"conversation_id": conversation_id, "digest": key, "message_id": to} for key, to in found])
 
 
 def backfill_digests(connection: sa.Connection, conversation_id: str) -> None:
@@ -137,7 +152,7 @@ def backfill_digests(connection: sa.Connection, conversation_id: str) -> None:
         read = [row.id for row in batch if row.path_digest is None or _goes_on(row, children)]
         bodies = {row.id: row for row in connection.execute(_BODIES, {"ids": read})} if read else {}
         values: list[dict[str, Any]] = []
-        links: list[dict[str, Any]] = []
+        links: list[tuple[bytes, str]] = []
         for row in batch:
             before, found = ends[row.parent_id], bodies.get(row.id)
             end = ChainEnd(length=before.length + 1)
@@ -146,13 +161,13 @@ def backfill_digests(connection: sa.Connection, conversation_id: str) -> None:
                 end = before.followed_by(body, status=found.status, reworded=reworded)
             if row.path_digest is None:
                 values.append({"message": row.id, "sequence_number": before.length, **digest_columns(end.digest)})
-                links += link_rows(conversation_id, row.id, before.digest, end.digest)
+                links += ((link, row.id) for link in linked(before.digest, end.digest))
             else:
                 end = end._replace(digest=chain_digest(row))
             ends[row.id] = end
         if values:
             connection.execute(_UPDATE, values)
-            INSERT_LINKS(connection, links)
+            write_links(connection, conversation_id, links)
 
 
 def _parents_first(children: dict[str | None, list[Any]]) -> Iterator[Any]:

@@ -18,14 +18,14 @@ from gateway.core.types.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import files
 from gateway.storage.database.transactions import RowRead
-from gateway.storage.lookup.locate import MESSAGES, chain_digest, digest_columns, link_rows, upwards, whole_messages
+from gateway.storage.lookup.locate import MESSAGES, chain_digest, linked, upwards, whole_messages
 from gateway.storage.rows import message_of
 
 REDUCIBLE_BYTES = 8000
 REDUCED_BYTES = 500
-FAILED = {"status": "failed", "path_digest": None, "said_digest": None, "plain": None}
-"""A failed turn is in no chain (guarantee §3.6)."""
 Row = dict[str, Any]
+NOTHING_SAID: Row = dict.fromkeys(column.name for column in MESSAGES.columns)
+"""A row without values."""
 
 
 @record
@@ -140,46 +140,52 @@ def without_deleted_files(
 
 def message_rows(
     turn: StoredTurn, entry: LedgerEntry, point: AttachPoint, instructions_digest: str | None, now: datetime
-) -> tuple[list[tuple[Row, list[Row]]], str | None]:
-    """New messages as a chain, then the answers as siblings, each with its links; and the message that the next turn
-    continues."""
-    found: list[tuple[Row, list[Row]]] = []
+) -> tuple[list[Row], dict[bytes, str], str | None]:
+    """New messages as a chain, then the answers as siblings; the links to them, by their digests (of messages that say
+    the same the first has it); and the message that the next turn continues."""
+    found: list[Row] = []
+    links: dict[bytes, str] = {}
     failed = entry.status == "failed"
-    shared = {
+    shared = NOTHING_SAID | {
         "conversation_id": turn.conversation_id,
         "request_id": entry.request_id,
         "instructions_digest": instructions_digest,
         "restored": point.branch_restores or None,
+        "status": "failed" if failed else "complete",
     }
     before, sent_before, parent, number = point.digest, turn.base, point.parent, point.number
     for message, sent_digest in zip(turn.new_messages, turn.digests, strict=True):
         message_id = message.message_id or new_id("msg_")
-        row = message_row(message, message_id, parent, number, now)
-        row.update(shared, status="complete")
+        row = message_row(message, message_id, parent, number, now, shared)
         if turn.unproven and call_ids(message.body):
             row["restored"] = False
         digest = _stored_digest(message, before, sent_before, sent_digest)
-        links = link_rows(turn.conversation_id, message_id, before, digest)
-        if point.client_agrees and sent_digest != digest:
-            links += link_rows(turn.conversation_id, message_id, sent_before, sent_digest)
-        row.update(FAILED if failed else digest_columns(digest))
-        found.append((row, links))
+        if not failed:  # a failed turn is in no chain (guarantee §3.6)
+            row["path_digest"], row["said_digest"], row["plain"] = digest
+        for link in linked(before, digest):
+            links.setdefault(link, message_id)
+        if point.client_agrees and sent_digest is not digest:
+            for link in linked(sent_before, sent_digest):
+                links.setdefault(link, message_id)
+        found.append(row)
         before, sent_before, parent, number = digest, sent_digest, message_id, number + 1
     latest = parent
     for answer in turn.answers:
         message = answer.message
         message_id = message.message_id or new_id("msg_")
-        row = message_row(message, message_id, parent, number, now)
-        row.update(shared, choice=answer.choice, status=message.status)
+        row = message_row(message, message_id, parent, number, now, shared)
         digest = _stored_digest(message, before, sent_before, answer.digest)
-        links = link_rows(turn.conversation_id, message_id, before, digest)
+        row["choice"], row["status"] = answer.choice, message.status
+        row["path_digest"], row["said_digest"], row["plain"] = digest
+        for link in linked(before, digest):
+            links.setdefault(link, message_id)
         for sent_digest in (answer.digest, *answer.other_digests) if point.client_agrees else ():
-            links += link_rows(turn.conversation_id, message_id, sent_before, sent_digest)
-        row.update(digest_columns(digest))
-        found.append((row, links))
+            for link in linked(sent_before, sent_digest):
+                links.setdefault(link, message_id)
+        found.append(row)
         if answer is turn.answers[0]:
             latest = message_id
-    return found, latest
+    return found, links, latest
 
 
 def _stored_digest(
@@ -190,43 +196,34 @@ def _stored_digest(
     if before.path != sent_before.path or before.said != sent_before.said:
         return extended(before, message.body, status=message.status, reworded=reworded)
     plain = before.plain and not reworded and (sent_digest == sent_before or is_bare(message.body))
-    return ChainDigest(sent_digest.path, sent_digest.said, plain)
+    return sent_digest if plain == sent_digest.plain else sent_digest._replace(plain=plain)
 
 
 def message_row(
-    message: ConversationMessage, message_id: str, parent: str | None, number: int, now: datetime
-) -> dict[str, Any]:
-    """The columns that the message itself fills."""
+    message: ConversationMessage,
+    message_id: str,
+    parent: str | None,
+    number: int,
+    now: datetime,
+    shared: Row = NOTHING_SAID,
+) -> Row:
+    """A row with the columns that the message itself fills. `shared`: all others, the same for each of a turn."""
     body = jsons.dumps_stored(message.body)
-    return {
-        "id": message_id,
-        "parent_id": parent,
-        "sequence_number": number,
-        "role": message.role,
-        "body": body,
-        "digest": message.digest or message_digest(message.body),
-        "weight": _weight(message, len(body)),
-        "rendered": jsons.dumps_stored(message.rendered) if message.rendered is not None else None,
-        "standing": jsons.dumps_text(message.shown_in_full) if message.shown_in_full else None,
-        "reasoning_events": None,
-        "choice": None,
-        "origin": message.origin,
-        "agent": message.agent,
-        "created_at": message.created_at or now,
-        "path_digest": None,
-        "said_digest": None,
-        "plain": None,
-        "restored": None,
-        "tokens": _tokens(message),
-        "costs": message.costs,
-    }
-
-
-def _tokens(message: ConversationMessage) -> str | None:
-    """The counts of the form that is forwarded again; those of any other form say nothing."""
-    form = message.body if message.rendered is None else message.rendered
+    row = shared.copy()
+    row["id"], row["parent_id"], row["sequence_number"] = message_id, parent, number
+    row["role"], row["body"] = message.role, body
+    row["digest"] = message.digest or message_digest(message.body)
+    row["weight"] = _weight(message, len(body))
+    row["created_at"] = message.created_at or now
+    row["origin"], row["agent"], row["costs"] = message.origin, message.agent, message.costs
+    if message.rendered is not None:
+        row["rendered"] = jsons.dumps_stored(message.rendered)
+    if message.shown_in_full:
+        row["standing"] = jsons.dumps_text(message.shown_in_full)
     tokens = message.tokens
-    return jsons.dumps_text(tokens.by) if tokens is not None and tokens.by and tokens.of is form else None
+    if tokens is not None and tokens.by and tokens.of is _form(message):  # counts of any other form say nothing
+        row["tokens"] = jsons.dumps_text(tokens.by)
+    return row
 
 
 def _weight(message: ConversationMessage, size: int) -> int:

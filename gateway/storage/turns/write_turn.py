@@ -20,7 +20,7 @@ from gateway.storage.encryption.columns import for_row
 from gateway.storage.entities.entity_rows import write_things
 from gateway.storage.large_documents import delete_unheld, write_text
 from gateway.storage.lookup.frame_rows import write_frame
-from gateway.storage.lookup.locate import INSERT_LINKS
+from gateway.storage.lookup.locate import INSERT_LINKS, write_links
 from gateway.storage.lookup.segments import pin
 from gateway.storage.rows import utc
 from gateway.storage.turns.bills import failure_text, write_bills
@@ -126,7 +126,7 @@ def _write_turn(
     point = attach_point(connection, turn, head)
     if not failed:
         turn, point = without_known(connection, turn, point)
-    messages, latest = message_rows(turn, entry, point, digest, now)
+    messages, links, latest = message_rows(turn, entry, point, digest, now)
     branch = turn.branch
     values = {
         "head_id": head if failed or branch is not None else latest,
@@ -150,15 +150,14 @@ def _write_turn(
         UPDATE_CONVERSATION(connection, turn.conversation_id, values)
     if instructions is not None:
         INSERT_INSTRUCTIONS(connection, [instructions])
-    steps = _steps(connection, turn, [row for row, _ in messages])
-    INSERT_MESSAGES(connection, [row for row, _ in messages])
+    steps = _steps(connection, turn, messages)
+    INSERT_MESSAGES(connection, messages)
     INSERT_STEPS(connection, steps)
     if turn.counts:
         connection.execute(_COUNTS, [{"message": key, "counts": jsons.dumps_text(by)} for key, by in turn.counts])
     if not failed:
-        links = [link for _, links in messages for link in links]
-        insert_links = INSERT_LINKS if branch is None else INSERT_NEW_LINKS
-        insert_links(connection, list({link["digest"]: link for link in reversed(links)}.values()))
+        insert = INSERT_LINKS if branch is None else INSERT_NEW_LINKS
+        write_links(connection, turn.conversation_id, links.items(), insert)
         _write_attachments(connection, turn, entry.tenant, attached, now)
         pin(connection, turn.conversation_id, turn.pins)
     if turn.frame is not None and not failed:

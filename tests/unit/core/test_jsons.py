@@ -144,6 +144,14 @@ def test_what_is_no_json(raw: bytes) -> None:
         jsons.loads_exact(raw)
 
 
+@given(st.text(alphabet='ab{[]},:"\u20ac\ud83d'), st.integers(0, 40))
+def test_the_parts_of_a_text_are_counted_alike_whole_and_in_pieces(text: str, at: int) -> None:
+    """Also as bytes: objects and lists by how they begin, values by their commas."""
+    expected = jsons.PART_BYTES * (text.count("{") + text.count("[")) + jsons.VALUE_BYTES * text.count(",")
+    assert jsons.part_bytes(text) == jsons.part_bytes(text.encode("utf-8", "surrogatepass")) == expected
+    assert jsons.part_bytes(text[:at]) + jsons.part_bytes(text[at:]) == expected
+
+
 @given(VALUES)
 def test_what_is_stored_is_read_as_it_was(value: Any) -> None:
     """Whole numbers of any size keep their value and kind."""
