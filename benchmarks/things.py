@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.memory import MemoryEntity
-from gateway.pipeline.features.entity_memory.feature import named_by, noted, phrases_of, ranked, search_of
+from gateway.pipeline.features.entity_memory import named_by, noted, phrases_of, ranked, search_of
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions

@@ -57,22 +57,21 @@ from gateway.operations.storage_upkeep import begin_preparing, schedule_older_bi
 from gateway.operations.warm_up import WarmUp, open_embedder, pieces
 from gateway.pipeline.billing import BEAT_SECONDS
 from gateway.pipeline.features import citations, echoes, pdf_pages
-from gateway.pipeline.features.agents import AgentSections
+from gateway.pipeline.features.agent_sections import AgentSections
 from gateway.pipeline.features.cache_breaks import CacheBreaks
 from gateway.pipeline.features.entity_memory import EntityMemory
 from gateway.pipeline.features.holdout import Holdout
 from gateway.pipeline.features.pdf_pages import PageCutter
-from gateway.pipeline.features.recall import RecallFeature
+from gateway.pipeline.features.recall_rounds import RecallFeature
 from gateway.pipeline.features.rolling_summaries import RollingSummaries, TurnSummarizer
 from gateway.pipeline.guards.factory import open_guards, refuses_files
-from gateway.pipeline.hooks import FeatureHooks
 from gateway.pipeline.idempotency import HEARTBEAT_SECONDS, IdempotencyGate
 from gateway.pipeline.indexing import DocumentIndexing
-from gateway.pipeline.limited import open_limited
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.passthrough_bills import RelayedBills
-from gateway.pipeline.pipeline import open_pipeline
+from gateway.pipeline.pipeline import open_limited, open_pipeline
 from gateway.pipeline.replay import TurnReplayer
+from gateway.pipeline.stages import FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.embeddings.search import EmbeddingModel
 from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
@@ -95,16 +94,15 @@ from gateway.storage.store import PROBE_SECONDS, ConversationStore
 from gateway.storage.stored_files import FileRows
 from gateway.storage.stored_keys import KeyStore
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
-from gateway.upstream.http.client import ConnectionPool, new_client
+from gateway.upstream.http_client import ConnectionPool, new_client
 from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.litellm.wire import LitellmLibrary
 from gateway.upstream.openai.model_info import DiscoveredModels
-from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels
+from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels, probe_over_http
 from gateway.upstream.responses.adapter import ResponsesUpstream
-from gateway.upstream.routing.catalogue import ModelCatalogue, ProtocolUpstream, unsupported
-from gateway.upstream.routing.probes import probe_over_http
-from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, modifies_params
+from gateway.upstream.routing.catalogue import ModelCatalogue, unsupported
+from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream, modifies_params
 
 log = get_logger("gateway.app")
 EXPIRE_SECONDS = 60.0

@@ -41,10 +41,8 @@ from gateway.core.types.chat import SIGNS, ChatRequest, RequestCaller, stays
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import RequestIdentity, StoredCompletion
 from gateway.pipeline.idempotency import IdempotencyGate, RunPermit
-from gateway.pipeline.limited import LimitedPipeline
-from gateway.pipeline.pipeline import WholeCompletion
+from gateway.pipeline.pipeline import LimitedPipeline, StreamedAnswer, WholeCompletion
 from gateway.pipeline.stages import PausedRequest
-from gateway.pipeline.streaming import StreamedAnswer
 
 KEY = b"idempotency-key"
 MAX_KEY_CHARS = 255

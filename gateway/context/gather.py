@@ -27,7 +27,7 @@ from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_FILES, NativeFiles, NativePdfs, WholeFiles
 from gateway.context.window.counting import PromptBudget
-from gateway.conversations.frozen_frames import as_frozen
+from gateway.conversations.message_forms import as_frozen
 from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ids import artifact_id

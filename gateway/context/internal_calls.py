@@ -21,7 +21,7 @@ from gateway.core.types.agents import InternalAnswer, InternalModelFailed, Inter
 from gateway.core.types.bill import InternalCall, Purpose, is_figure
 from gateway.core.types.chat import ModelDeployment, ModelFacts, texts_of
 from gateway.core.types.upstreams import OUTPUT_LIMITS, CallScope, UpstreamRequest
-from gateway.upstream.openai.error_bodies import error_object
+from gateway.upstream.openai.mending import error_object
 from gateway.upstream.routing.router import ConfiguredRouter
 
 

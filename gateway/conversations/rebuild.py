@@ -5,14 +5,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.conversations.frozen_frames import frame_for_unproven_sender, with_stored_ids
-from gateway.conversations.markers import is_end_of
-from gateway.conversations.tool_pairs import (
+from gateway.conversations.message_forms import (
     check_answered,
     check_pairs,
     forwardable,
+    frame_for_unproven_sender,
+    is_end_of,
     regrouped,
     whole_until,
+    with_stored_ids,
     without_open_calls,
 )
 from gateway.core.errors import ConversationNotFound, InvalidRequest

@@ -10,8 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gateway.conversations.frozen_frames import as_frozen, for_origin
-from gateway.conversations.tool_pairs import forwardable, regrouped, without_open_calls
+from gateway.conversations.message_forms import as_frozen, for_origin, forwardable, regrouped, without_open_calls
 from gateway.core.types.agents import CHAT
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage, PromptFrame
 from gateway.core.types.past_turns import (

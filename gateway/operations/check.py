@@ -41,7 +41,7 @@ from gateway.storage.database.migrate import SchemaState, migrate, require_own, 
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions, sqlite_file
 from gateway.storage.stored_keys import count_keys
 from gateway.storage.turns.steps import results_apart
-from gateway.upstream.http.client import ConnectionPool, new_client
+from gateway.upstream.http_client import ConnectionPool, new_client
 from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.openai.model_info import DiscoveredModels, lacks
 from gateway.upstream.openai.resources import ProbeResult, probed, reach

@@ -15,7 +15,7 @@ from gateway.storage.database.migrate import open_current, shown
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import open_vault
 from gateway.storage.encryption.rewrite import find_others, forget_before, note_key, require_keys, seal_all
-from gateway.upstream.http.client import ConnectionPool, new_client
+from gateway.upstream.http_client import ConnectionPool, new_client
 
 STREAMS = 4
 FILES = "contents of files"

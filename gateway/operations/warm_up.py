@@ -29,8 +29,8 @@ from gateway.core.types.relevance import EmbeddingFault
 from gateway.documents.file_reader import FileReader
 from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.storage.cache.memory_cache import MemoryCache
-from gateway.upstream.http.client import ConnectionPool
-from gateway.upstream.litellm.warm_up_call import rehearse
+from gateway.upstream.http_client import ConnectionPool
+from gateway.upstream.litellm.provider import rehearse
 from gateway.upstream.litellm.wire import LitellmLibrary
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder

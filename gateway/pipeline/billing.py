@@ -94,7 +94,9 @@ class OpenCalls:
         if internal is not None:
             calls += map(price_internal, asking[min(len(known.internal), len(asking) - 1) :])
         else:
-            calls.append(priced_prompt(route, _prompt_tokens(prepared), prepared.facts.prices))
+            context = prepared.context
+            tokens = context.fitted.tokens if context is not None else prepared.request.size // BYTES_PER_TOKEN
+            calls.append(priced_prompt(route, tokens, prepared.facts.prices))
         request, key = run.asked, run.asked.caller
         is_new = prepared.history is not None and prepared.history.created  # then there is none that a bill could name
         facts = {
@@ -199,12 +201,6 @@ def _started(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _prompt_tokens(prepared: PreparedRequest) -> int:
-    if prepared.context is not None:
-        return prepared.context.fitted.tokens
-    return prepared.request.size // BYTES_PER_TOKEN
-
-
 def _as_json(call: CallCost) -> dict[str, Any]:
     """Its fields, without copies: each request writes one."""
     found = dict(zip(CALL_FIELDS, _fields_of(call), strict=True))
@@ -221,7 +217,7 @@ _fields_of = attrgetter(*CALL_FIELDS)
 
 def _call(found: dict[str, Any]) -> CallCost:
     costs = {name: Decimal(found[name]) if found[name] is not None else None for name in COSTS}
-    return replace(CallCost(**{**found, **costs}), estimated=True)
+    return CallCost(**{**found, **costs, "estimated": True})
 
 
 def _entry(request_id: str, facts: dict[str, Any]) -> LedgerEntry:
@@ -260,7 +256,7 @@ def _entry(request_id: str, facts: dict[str, Any]) -> LedgerEntry:
 Json = dict[str, Any]
 LEFT_OUT = "hosted_tool_left_out"
 UNKNOWN_FIELD = "unknown_field"
-MAX_NAME = 80
+MAX_FIELD_CHARS = 80
 """Characters of a field's name in a warning."""
 BY_FALLBACK = "answered_by_fallback"
 """The warning of a bill that another model was asked than the one that the request names."""
@@ -308,6 +304,7 @@ def _meter(
     is_asked_for = note is not None or options.held_out is not None
     is_told = len(answering) > 1 or is_planned or is_asked_for or context.left_out is not None
     before = history.costs if history is not None else None
+    used_at = history.used_at if history is not None else None
     try:
         bounces = _Bounces.of(prepared, before)
         told, costs = metered(
@@ -321,7 +318,7 @@ def _meter(
             counted=context.fitted.tokens,
             left=context.left_out,
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
-            idle=_is_idle(prepared),
+            idle=used_at is not None and prepared.request.arrived_at - used_at > LIFETIME,
             is_told=is_told or bool(bounces.tokens),
             bounced=bounces.tokens,
         )
@@ -363,12 +360,6 @@ class _Bounces:
         found = [(sent[at], marks(each)[0]) for each in again if (at := each.place.message) is not None and at in sent]
         found += [(dict(message), mark) for message, mark in recalled(prepared.rounds, costs)]
         return cls(cut, sum(counting.message(message) for message, _ in found), [mark for _, mark in found])
-
-
-def _is_idle(prepared: PreparedRequest) -> bool:
-    """Whether nobody used the conversation for so long that its provider's prompt cache may have expired."""
-    used_at = prepared.history.used_at if prepared.history is not None else None
-    return used_at is not None and prepared.request.arrived_at - used_at > LIFETIME
 
 
 def _without_rounds(calls: Sequence[CallCost], answering: Sequence[CallCost]) -> Decimal:
@@ -422,23 +413,14 @@ def warnings_of(attempted: AttemptedRequest) -> list[str]:
         found += admission.warnings
     if prepared.is_instead:
         found.append(BY_FALLBACK)
-    found += [f"{LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in _without_hosted(prepared)]
-    return found + [f"{UNKNOWN_FIELD}: {name} (did you mean {meant}?)" for name, meant in _near_misses(prepared)]
-
-
-def _near_misses(prepared: PreparedRequest) -> list[tuple[str, str]]:
-    """Fields that went up untouched and look like the gateway's own, each with the one that it looks like."""
-    native = prepared.asked.native
-    names = dict.fromkeys((*prepared.asked.forward, *(native.fields if native is not None else ())))
-    return [(name[:MAX_NAME], meant) for name in names if (meant := near_miss(name)) is not None]
-
-
-def _without_hosted(prepared: PreparedRequest) -> list[str]:
-    """The types of the request's hosted tools and calls that its upstream has not."""
-    native, asked = prepared.request.native, prepared.asked.native
-    if native is None or asked is None or (native.hosted and native.protocol == prepared.wire.deployment.protocol):
-        return []
-    return [kind for _, kind in asked.hosted]
+    native, asked, names = prepared.request.native, prepared.asked.native, dict.fromkeys(prepared.asked.forward)
+    if native is not None and asked is not None:
+        is_served = native.hosted and native.protocol == prepared.wire.deployment.protocol
+        found += [f"{LEFT_OUT}: {kind} (upstream.hosted_tools)" for _, kind in asked.hosted if not is_served]
+        names |= dict.fromkeys(asked.fields)
+    # What went up untouched may be a field of the gateway's own, not quite as that is spelt.
+    missed = [(name[:MAX_FIELD_CHARS], meant) for name in names if (meant := near_miss(name)) is not None]
+    return found + [f"{UNKNOWN_FIELD}: {name} (did you mean {meant}?)" for name, meant in missed]
 
 
 class UsageCount:

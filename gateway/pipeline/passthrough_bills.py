@@ -145,9 +145,11 @@ class RelayedBills:
         """Picodollars (None: nobody knows) and tokens that a call may take at the most, by what its body tells.
         `sizes`: bytes of the body, and of files in it."""
         facts = self._parts.router.facts(model or UNKNOWN, _served(deployment, model or UNKNOWN))
-        count = partial(_at_most, self._parts.counters.counter(facts))
+        counter = self._parts.counters.counter(facts)
         longest = facts.max_output_tokens or LONGEST_OUTPUT
-        usage = await asyncio.to_thread(most_usage, path, fields, sizes, count, longest)
+        usage = await asyncio.to_thread(
+            most_usage, path, fields, sizes, lambda text: prompt_at_most(_count(counter, text), exact=False), longest
+        )
         price = most_price(path, usage, facts.prices)
         is_text = ENDPOINTS[path] in (*WRITES_NOTHING, *WRITES_TEXT)
         tokens = usage["prompt_tokens"] + usage["completion_tokens"] if is_text else 0
@@ -196,10 +198,9 @@ class RelayedBills:
             self._parts.metrics.billed(entry)
 
     async def _entry(self, call: MeteredCall) -> LedgerEntry:
-        large = call.request.size > PASSTHROUGH_LARGE_BODY_BYTES or (
-            not call.stream and _size(call.answer) > PASSTHROUGH_LARGE_BODY_BYTES
-        )
-        request, answer = await offload_if(large, _read, call)
+        looked_through = 0 if call.stream or call.answer is None else call.answer.glimpse.size
+        is_large = max(call.request.size, looked_through) > PASSTHROUGH_LARGE_BODY_BYTES
+        request, answer = await offload_if(is_large, _read, call)
         model = _model(call, request, answer)
         deployment = _served(call.deployment, model)
         facts = self._parts.router.facts(model, deployment)
@@ -236,10 +237,6 @@ def _count(counter: TiktokenCounter, text: str) -> int:
     return max(0, counter.estimate_texts([text], [len(text)])[0] - counter.with_margin(MESSAGE_TOKENS))
 
 
-def _at_most(counter: TiktokenCounter, text: str) -> int:
-    return prompt_at_most(_count(counter, text), exact=False)
-
-
 def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
     """Tokens of what was delivered."""
     if call.answer is None:
@@ -254,26 +251,16 @@ def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
 
 
 def _read(call: MeteredCall) -> tuple[PassthroughRequest, PassthroughUsage]:
-    answer = call.answer
-    request = asked(call.request, form=call.is_form)
-    return request, told(
-        answer.glimpse, stream=call.stream
-    ) if answer is not None and answer.readable else PassthroughUsage()
-
-
-def _size(answer: UnpackingSample | None) -> int:
-    return answer.glimpse.size if answer is not None else 0
+    answer, usage = call.answer, PassthroughUsage()
+    if answer is not None and answer.readable:
+        usage = told(answer.glimpse, stream=call.stream)
+    return asked(call.request, form=call.is_form), usage
 
 
 def _model(call: MeteredCall, request: PassthroughRequest, answer: PassthroughUsage) -> str:
-    name = (
-        call.deployment.model
-        or request.model
-        or next(iter(call.models_in_address()), None)
-        or answer.named.get("model")
-        or UNKNOWN
-    )
-    return name[:MODEL_CHARS].encode("utf-8", "replace").decode()
+    told_model = answer.named.get("model")
+    name = call.deployment.model or request.model or next(iter(call.models_in_address()), None) or told_model
+    return (name or UNKNOWN)[:MODEL_CHARS].encode("utf-8", "replace").decode()
 
 
 def _served(deployment: ModelDeployment, model: str) -> ModelDeployment:

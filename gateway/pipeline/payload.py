@@ -134,8 +134,8 @@ def with_binding(answer: Json, prepared: PreparedRequest, said: Iterable[Json]) 
 def with_possible_thinking(body: Json, native: Json | None) -> tuple[Json, Json | None]:
     """A body, and what stands beside it in words of its own API, with thinking left out where the provider would refuse
     it: in the middle of a tool loop whose last step has no thought, as it left, or as another model took that step."""
-    asked = is_enabled(body.get("thinking")) or (native is not None and is_enabled(native.get("thinking")))
-    if not (asked and lacks_thoughts(body["messages"])):
+    asked = [fields["thinking"] for fields in (body, native or {}) if "thinking" in fields]
+    if not (any(map(is_enabled, asked)) and lacks_thoughts(body["messages"])):
         return body, native
     return without_thinking(body), without_thinking(native) if native is not None else None
 

@@ -1,39 +1,139 @@
-"""Takes a request its way: prepare it for a target, ask, settle (ADR 33). Streams take the same road.
+"""Takes a request its way: let in where budgets or limits apply (guarantee §12.3, §12.4), prepared for a target, asked,
+settled (ADR 33). Streams take the same road; turn and bill are committed before their last chunk (guarantee §3.6).
 
 `AttemptedRoute` says where a request is asked, once that has failed also again, at another deployment, of another
 model (ADR 29). All of that happens before anything has gone to the client (guarantee §12.6, §12.7)."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from gateway.billing.quota.gate import AdmittedRequest, Quota
+from gateway.billing.stream import ChunkRelay
 from gateway.context.whole_files import passed_on
+from gateway.conversations.rebuild import end_user_of
 from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ContextLengthExceeded, GatewayError, UpstreamRefused
+from gateway.core.errors import (
+    ContextLengthExceeded,
+    GatewayError,
+    UpstreamInterrupted,
+    UpstreamInvalidResponse,
+    UpstreamRefused,
+)
+from gateway.core.formats.stream_record import Chunks, next_batch
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
-from gateway.core.ports import Clock, Upstream
+from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
+from gateway.core.ports import Clock, RateStore, Upstream
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
+from gateway.core.types.keys import AdmissionRequest
 from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates, hint_of
-from gateway.pipeline.hooks import FeatureHooks
+from gateway.pipeline.billing import first_fields
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.payload import as_it_goes_up, upstream_request
 from gateway.pipeline.preparing import RequestPreparer
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import PausedRequest, PreparedRequest, RequestRun, Target, UpstreamOutcome
-from gateway.pipeline.streaming import StreamedAnswer, StreamReceiver, relay
-from gateway.upstream.routing.fallbacks import Kind, has_fallbacks, instead_of, kind_of
-from gateway.upstream.routing.health import FailedTry, RetryBudget, decide
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.quota.budget_rows import SqlBudgets
+from gateway.storage.quota.local import open_rates
+from gateway.storage.store import ConversationStore
+from gateway.storage.stored_keys import USER_CHARS
+from gateway.upstream.routing.health import FailedTry, Kind, RetryBudget, decide, has_fallbacks, instead_of, kind_of
 from gateway.upstream.routing.router import ConfiguredRouter
+
+
+class StreamReceiver(Protocol):
+    """Whom a stream is for."""
+
+    @property
+    def writes_at_once(self) -> bool:
+        """Whether `write` may be called."""
+        ...
+
+    async def send(self, chunks: Chunks) -> None:
+        """Sends chunks; waits for a client that reads slowly."""
+        ...
+
+    def write(self, chunks: Chunks) -> bool:
+        """Sends chunks without waiting; returns whether more can be written now."""
+        ...
+
+
+@dataclass(slots=True)
+class StreamedAnswer:
+    """An answer that has begun: relayed headers, and the chunks still to come."""
+
+    headers: dict[str, str]
+    conversation_id: str | None
+    send_to: Callable[[StreamReceiver], Coroutine[Any, Any, None]] = field(repr=False)
+    """Sends all chunks; see `relay`."""
+    aclose: Callable[[], Awaitable[None]] = field(repr=False)
+    """Ends the upstream call, wherever it is, and keeps what it cost; to be called in any case."""
+
+
+async def relay(
+    receiver: StreamReceiver,
+    run: RequestRun,
+    opened: ChunkStream,
+    stack: AsyncExitStack,
+    settlement: RequestSettlement,
+    on_committed: Callable[[], None],
+) -> None:
+    """Sends chunks to the client: those that arrive together, together. Those between the first and the last are
+    written where their bytes arrive, as long as the client reads as fast as they come.
+    `stack`: holds the upstream call open; `on_committed`: called once turn and bill are committed.
+    Raises GatewayError: the stream broke off; what it cost is in the ledger by then."""
+    request = run.asked
+    chunks = ChunkRelay(run.completion_id, request.choices, request.include_usage)
+    record = chunks.record
+    batches = opened.batches()
+
+    def first() -> dict[str, Any]:
+        now = settlement.clock.monotonic()
+        settlement.metrics.first_chunk(request.model, now - request.started)
+        return first_fields(run.attempted(), now)
+
+    def passed(batch: Chunks) -> Chunks:
+        if run.upstream_id is None and (name := next((chunk["id"] for chunk in batch if chunk.get("id")), None)):
+            run.named(name)
+        return chunks.push(batch, first)
+
+    def written(batch: Chunks) -> bool:
+        sent = passed(batch)
+        goes_on = True
+        if sent:
+            goes_on = receiver.write(sent)
+            run.delivered()
+        return goes_on and not record.asked_are_finished
+
+    run.hears(partial(UpstreamOutcome.of_stream, record, "partial"))
+    async with stack, settlement.recording_failure(run, record):
+        while (batch := await next_batch(batches, record)) is not None:
+            if sent := passed(batch):
+                await receiver.send(sent)
+                run.delivered()
+                if receiver.writes_at_once and not record.asked_are_finished:
+                    await opened.push(written)
+        if opened.done and not record.begun:
+            raise UpstreamInvalidResponse("The upstream ended its stream without any choices.")
+        if not (record.begun_are_finished or opened.done):
+            raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
+        chunks.conclude()
+        settled = await settlement.settle(run, UpstreamOutcome.of_stream(record))
+    on_committed()
+    await receiver.send(chunks.final(settled.fields(), settled.usage))
+
 
 T = TypeVar("T")
 log = get_logger("gateway.pipeline.pipeline")
@@ -224,13 +324,10 @@ class AttemptedRoute:
 class UpstreamSender:
     """Asks the target of a request; what its upstream refuses is mended and sent once more."""
 
-    def __init__(
-        self, *, upstream: Upstream, preparer: RequestPreparer, settings: RoutingSettings, features: FeatureHooks
-    ) -> None:
+    def __init__(self, *, upstream: Upstream, preparer: RequestPreparer, settings: RoutingSettings) -> None:
         self._upstream = upstream
         self._preparer = preparer
         self._settings = settings
-        self._features = features
 
     async def whole(self, run: RequestRun, route: AttemptedRoute) -> JsonAnswer:
         """A whole answer. Raises GatewayError: see `core/errors`."""
@@ -242,7 +339,7 @@ class UpstreamSender:
             usage = answer.body.get("usage")
             written = usage.get("completion_tokens") if isinstance(usage, dict) else None
             attempt.ended(None, written if isinstance(written, int) else 0)
-            for hook in self._features.on_answer:
+            for hook in prepared.features.on_answer:
                 answer = hook(prepared, answer)
             return answer
 
@@ -261,7 +358,7 @@ class UpstreamSender:
                 return False
 
             stack.push(ended)
-            for hook in self._features.on_stream:
+            for hook in prepared.features.on_stream:
                 opened = hook(prepared, opened)
             return opened
 
@@ -333,7 +430,7 @@ class Pipeline:
                 return paused
             await self._preparer.reserve(run.prepared)
             answer = await ask()
-            for hook in self._parts.features.on_reply:
+            for hook in run.prepared.features.on_reply:
                 answer = await hook(run, answer, ask)
             settled = await self.settlement.settle(run, UpstreamOutcome.of(answer))
         self._keep(run)
@@ -361,7 +458,7 @@ class Pipeline:
             await self._preparer.reserve(run.prepared)
             opened = await ask()
             try:
-                for hook in self._parts.features.on_reply_stream:
+                for hook in run.prepared.features.on_reply_stream:
                     opened = hook(run, opened, ask)
             except BaseException:
                 await stack.aclose()
@@ -419,7 +516,7 @@ class Pipeline:
         if isinstance(made, PausedRequest):
             await self.settlement.paused(run)
             return made
-        if self._parts.features.on_payload:
+        if made.features.on_payload:
             run.turn_to(made)
             made = await preparer.with_surplus(run, made)
         run.timings.update(rebuild=at - asked.started, plan=clock.monotonic() - at)
@@ -476,7 +573,7 @@ class Pipeline:
         if context is not None and conversation_id:
             tenant = prepared.request.caller.tenant
             parts.context.keep(context, lambda: parts.store.has_conversation(tenant, conversation_id))
-        for hook in parts.features.on_settled:
+        for hook in prepared.features.on_settled:
             hook(prepared)
 
     def check_model(self, model: str, caller: RequestCaller) -> None:
@@ -499,8 +596,117 @@ def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
         parts=parts,
         preparer=preparer,
         routes=ModelRoutes(router=parts.router, settings=settings.routing, clock=parts.clock, metrics=parts.metrics),
-        sender=UpstreamSender(
-            upstream=parts.upstream, preparer=preparer, settings=settings.routing, features=parts.features
-        ),
+        sender=UpstreamSender(upstream=parts.upstream, preparer=preparer, settings=settings.routing),
         settlement=settlement,
     )
+
+
+MAX_LIMITED_MODEL_CHARS = 512
+"""Of the model that a relayed call names: as many as a chat may."""
+CACHE_TIMES = 5
+"""How many times as long as a cache's answer that of a limiter is waited for: it cannot be missed as easily."""
+
+
+class LimitedPipeline:
+    """The pipeline behind the budgets and limits of who asks."""
+
+    def __init__(self, pipeline: Pipeline, quota: Quota) -> None:
+        self._pipeline = pipeline
+        self._quota = quota
+        self.may_limit = quota.may_limit
+
+    def of(self, caller: RequestCaller) -> "LimitedPipeline | Pipeline":
+        """What a caller's requests go through: this, or the pipeline alone where no budget or limit can apply."""
+        return self if self.may_limit(caller.key) else self._pipeline
+
+    async def answer(self, request: ChatRequest) -> WholeCompletion | PausedRequest:
+        """As `Pipeline.answer`.
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is not so much left."""
+        completion, admitted = await self._within(request, self._pipeline.answer)
+        if admitted is None or isinstance(completion, PausedRequest):
+            return completion
+        admitted.leave()
+        return replace(completion, headers={**completion.headers, **admitted.headers})
+
+    async def stream(self, request: ChatRequest) -> StreamedAnswer | PausedRequest:
+        """As `Pipeline.stream`. Until `aclose` it is one of the requests at once. Raises as `answer`."""
+        answer, admitted = await self._within(request, self._pipeline.stream)
+        if admitted is None or isinstance(answer, PausedRequest):
+            return answer
+        held, end = admitted, answer.aclose
+
+        async def close() -> None:
+            held.leave()
+            await end()
+
+        answer.headers = {**answer.headers, **admitted.headers}
+        answer.aclose = close
+        return answer
+
+    async def dry_run(self, request: ChatRequest) -> dict[str, Any] | PausedRequest:
+        """As `Pipeline.dry_run`: it is a request, and has no tokens. Raises as `answer`."""
+        admitted = await self._admit(request)
+        try:
+            return await self._pipeline.dry_run(request)
+        finally:
+            if admitted is not None:
+                admitted.leave()
+
+    async def _within(
+        self, request: ChatRequest, ask: Callable[[ChatRequest], Awaitable[T]]
+    ) -> tuple[T, AdmittedRequest | None]:
+        admitted = await self._admit(request)
+        if admitted is None:
+            return await ask(request), None
+        try:
+            result = await ask(request)
+        except BaseException as error:
+            admitted.failed(error)
+            raise
+        if isinstance(result, PausedRequest):
+            admitted.leave()
+        return result, admitted
+
+    async def relayed(
+        self, request_id: str, caller: RequestCaller, named: tuple[str, str | None], at: datetime
+    ) -> AdmittedRequest | None:
+        """Lets in a call that is relayed, of which no more is known than whose it is and which model and user it names;
+        None where nothing limits it.
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left."""
+        model, user = named[0][:MAX_LIMITED_MODEL_CHARS], _cut(named[1])
+        ask = AdmissionRequest(request_id, caller.tenant, caller.key_id, caller.project, user, model, at)
+        return await self._quota.admit(ask, caller.key)
+
+    async def _admit(self, request: ChatRequest) -> AdmittedRequest | None:
+        caller, user = request.caller, _cut(end_user_of(request.forward, request.caller))
+        who = request.request_id, caller.tenant, caller.key_id, caller.project
+        admitted = await self._quota.admit(AdmissionRequest(*who, user, request.model, request.arrived_at), caller.key)
+        if admitted is not None:
+            request.admissions.append(admitted)
+        return admitted
+
+    async def close(self) -> None:
+        """Gives back what this process holds of budgets."""
+        await self._quota.close()
+
+
+def _cut(user: str | None) -> str | None:
+    """A user as the ledger names it: what its client sends may be endless, and is kept for a while."""
+    return user[:USER_CHARS] if user is not None else None
+
+
+def open_limited(
+    settings: Settings,
+    transactions: DatabaseTransactions,
+    store: ConversationStore,
+    pipeline: Pipeline,
+    hooks: TelemetryHooks,
+) -> LimitedPipeline:
+    """The pipeline behind budgets and limits; nothing of them is loaded before a request comes that has one."""
+    clock, metrics, cache = pipeline.settlement.clock, pipeline.settlement.metrics, settings.cache
+    budgets = SqlBudgets(transactions, clock, store.secret, new_id("proc_"), settings.accounting.users)
+
+    def rates() -> RateStore:
+        return open_rates(cache.url, CACHE_TIMES * cache.timeout, transactions)
+
+    return LimitedPipeline(pipeline, Quota(settings.limits, budgets, rates, clock, metrics, hooks))

@@ -9,7 +9,7 @@ from gateway.billing.quota.call_costs import most_cost, most_output, prompt_at_m
 from gateway.context.manager import BuiltContext, PlannerAccess
 from gateway.context.planner import plan_of_then
 from gateway.context.window.counting import PromptBudget, TurnBound, budget_for, cleared_above, tightened, writable
-from gateway.conversations.frozen_frames import for_origin
+from gateway.conversations.message_forms import for_origin
 from gateway.conversations.rebuild import (
     RebuildOptions,
     build_llm_messages,
@@ -78,12 +78,13 @@ class RequestPreparer:
             request = request if taken is request.native else replace(request, native=taken)
         if request.api == "messages" and wire.deployment.protocol != "anthropic":
             request = replace(request, forward=writable(request.forward, facts))
+        features = self._parts.features.of(asked)
         if request.options.mode == "off":
-            return PreparedRequest(asked, request, target, wire, facts, PromptBudget(None, None))
+            return PreparedRequest(asked, request, target, wire, facts, PromptBudget(None, None), features)
         budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
         budget = budget if self._turns is None else replace(budget, turns=self._turns)
-        prepared = PreparedRequest(asked, request, target, wire, facts, budget)
-        for hook in self._parts.features.on_request:
+        prepared = PreparedRequest(asked, request, target, wire, facts, budget, features)
+        for hook in features.on_request:
             prepared = hook(prepared)
         return prepared
 
@@ -108,11 +109,11 @@ class RequestPreparer:
                 before_lookup=partial(self._settlement.running.ended, request),
             )
             history = await build_llm_messages(request, self._parts.store, options)
-            if self._parts.frames is not None:
+            if self._parts.frames is not None and not request.store:
                 history, kept = await self._parts.frames.put_over(request, history)
         context = as_sent if history is None or history.as_sent else None
         prepared = replace(prepared, request=request, history=history, kept_frame=kept, context=context)
-        for hook in self._parts.features.on_history:
+        for hook in prepared.features.on_history:
             prepared = await hook(prepared)
         return prepared
 
@@ -136,7 +137,7 @@ class RequestPreparer:
         if prepared.context is not None:
             return prepared
         made = await self._built_within(run, prepared)
-        for hook in self._parts.features.on_context:
+        for hook in prepared.features.on_context:
             again = hook(made) if isinstance(made, PreparedRequest) else None
             if again is not None:
                 with suppress(ContextLengthExceeded):
@@ -158,7 +159,7 @@ class RequestPreparer:
         """The request so that it fits with what features put into what goes up, such as placeholders (guarantee
         §12.10): tokens are counted of what the client said.
         Raises ContextLengthExceeded: it cannot be made to."""
-        hooks, budget = self._parts.features.on_payload, prepared.budget
+        hooks, budget = prepared.features.on_payload, prepared.budget
         if not hooks or prepared.context is None:
             return prepared
         counter = self._parts.counters.counter(prepared.facts)
@@ -193,7 +194,7 @@ class RequestPreparer:
             in_front = ({"role": "system", "content": profile.text},) if profile.text else ()
             shown = replace(history, instructions=(*in_front, *history.instructions))
         reports = []
-        for hook in self._parts.features.on_inputs:
+        for hook in prepared.features.on_inputs:
             if (read := await hook(prepared, shown, budget)) is not None:
                 shown = read.history
                 reports.append(read.report)
@@ -247,7 +248,7 @@ class RequestPreparer:
             with suppress(UpstreamRefused):
                 taken = self._protocols.without_refused(wire.deployment, native, refusal)
                 return replace(prepared, request=replace(prepared.request, native=taken))
-        for hook in self._parts.features.on_refusal:
+        for hook in prepared.features.on_refusal:
             if (again := hook(prepared, refusal)) is not None:
                 return again
         asked = prepared.request.stream and wire.asks_usage

@@ -139,7 +139,8 @@ class _LateBills:
             commit = self._waiting.popleft()
             try:
                 await self._store.commit(commit)
-                self._then.pop(commit.ledger.request_id, _nothing)()
+                if (then := self._then.pop(commit.ledger.request_id, None)) is not None:
+                    then()
             except StorageUnavailable:
                 self._waiting.appendleft(commit)
                 log.warning("bills_not_recorded_yet", waiting=len(self._waiting))
@@ -161,10 +162,6 @@ class _LateBills:
             self._retrying.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._retrying
-
-
-def _nothing() -> None:
-    pass
 
 
 def log_fields(entry: LedgerEntry) -> dict[str, object]:
@@ -237,20 +234,13 @@ class RunningTurns:
             await asyncio.sleep(0)
         try:
             async with asyncio.timeout(self._seconds):
-                while leaving := [each for each in self._found(keys) if _is_leaving(each)]:
-                    await self._end_of(leaving[0]).wait()
+                while leaving := [each for each in self._found(keys) if each.is_ending or each.asked.has_left()]:
+                    await self._ends.setdefault(leaving[0].asked.request_id, asyncio.Event()).wait()
         except TimeoutError:
             return
 
     def _found(self, keys: Iterable[Key]) -> list[RequestRun]:
         return [each for key in keys if key in self._by_key for each in self._by_key[key].values()]
-
-    def _end_of(self, run: RequestRun) -> asyncio.Event:
-        return self._ends.setdefault(run.asked.request_id, asyncio.Event())
-
-
-def _is_leaving(run: RequestRun) -> bool:
-    return run.is_ending or run.asked.has_left()
 
 
 def _conversation_keys(request: ChatRequest) -> list[Key]:
@@ -288,7 +278,6 @@ class RequestSettlement:
         self.usage = UsageCount(parts.counters)
         self._recorder = TurnRecorder(parts.store, match, parts.frames, parts.loops)
         self._commits = TurnCommits(parts.store, parts.metrics, parts.telemetry, parts.spans)
-        self._features = parts.features
         self._tasks = BackgroundTasks()
         self._prefixes = PromptPrefixes()
         self._settling: dict[str, RequestRun] = {}
@@ -316,7 +305,7 @@ class RequestSettlement:
         unlisted = await unlisted_in(run.prepared)
         settled = bill(attempted, primary, self.clock.monotonic(), unlisted)
         request.log_facts.update(figures(settled.known))
-        for hook in self._features.on_bill:
+        for hook in run.prepared.features.on_bill:
             settled = await hook(settled)
         return settled
 

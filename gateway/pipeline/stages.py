@@ -1,40 +1,142 @@
-"""The stages of a request: prepared, attempted, settled (ADR 33).
+"""The stages of a request: prepared, attempted, settled (ADR 33), and the points between them at which features act
+(ADR 35): the pipeline calls these, and imports no feature.
 
 A stage is a frozen value: nobody writes into what another has made. What grows while a request runs, as its client may
 leave and its process may end at any moment, stands in its `RequestRun`, which is only added to.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 from gateway.billing.metadata import in_answer, with_citations
 from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
 from gateway.context.manager import BuiltContext
 from gateway.context.planner import PlanResult
 from gateway.context.window.counting import PromptBudget
-from gateway.conversations.frozen_frames import without_provider_fields
+from gateway.conversations.message_forms import without_provider_fields
 from gateway.core import jsons
-from gateway.core.errors import GatewayError
+from gateway.core.errors import GatewayError, UpstreamRefused
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
+from gateway.core.ports import TokenCounter
 from gateway.core.types.bill import FAILED_TRY, BranchCosts, CallCost, InternalCall, ResponseMetadata
-from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
+from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts
 from gateway.core.types.conversation import ConversationHistory, KeptFrame
 from gateway.core.types.memory import NotedThings
 from gateway.core.types.recall import RecallRounds
 from gateway.core.types.turn import TurnStatus
 from gateway.core.types.upstreams import CallScope, RoutingCandidates
-from gateway.upstream.routing.fallbacks import Kind
+from gateway.upstream.routing.health import Kind
 
 T = TypeVar("T")
 BYTES_PER_TOKEN = 4
 """Of a prompt that is only estimated, either way."""
 WHO_ANSWERED = "x-gateway-model"
 """The header that names the model that answered instead of another."""
+
+
+OnRequest = Callable[["PreparedRequest"], "PreparedRequest"]
+OnHistory = Callable[["PreparedRequest"], Awaitable["PreparedRequest"]]
+OnContext = Callable[["PreparedRequest"], "PreparedRequest | None"]
+OnPayload = Callable[["PreparedRequest", TokenCounter], Awaitable[int]]
+OnAnswer = Callable[["PreparedRequest", JsonAnswer], JsonAnswer]
+OnStream = Callable[["PreparedRequest", ChunkStream], ChunkStream]
+OnRefusal = Callable[["PreparedRequest", UpstreamRefused], "PreparedRequest | None"]
+OnReply = Callable[["RequestRun", JsonAnswer, Callable[[], Awaitable[JsonAnswer]]], Awaitable[JsonAnswer]]
+OnReplyStream = Callable[["RequestRun", ChunkStream, Callable[[], Awaitable[ChunkStream]]], ChunkStream]
+OnBill = Callable[["SettledRequest"], Awaitable["SettledRequest"]]
+OnSettled = Callable[["PreparedRequest"], None]
+
+
+class ReadAs(NamedTuple):
+    """A conversation as its model is to read it; `report` adds to its context what became of the conversation."""
+
+    history: ConversationHistory
+    report: Callable[[BuiltContext], BuiltContext] | None
+
+
+OnInputs = Callable[["PreparedRequest", ConversationHistory, PromptBudget], Awaitable[ReadAs | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFeature:
+    """One feature, by the points at which it acts; None where it does not.
+
+    No context is made of messages that go up as they came (ADR 7): such requests pass neither `on_inputs` nor
+    `on_context`.
+
+    Attributes:
+        needs: the attribute of a request that has to be true for the feature to act on it; None: it acts on any.
+        on_request: a request as its target takes it, of which nothing is read yet.
+        on_history: a request whose conversation is rebuilt, before its context is made.
+        on_inputs: a request whose context is to be made, the conversation that it is made of, and its budget.
+        on_context: a request whose context is made; returns a changed request to build the context for again, or None.
+        on_payload: a request whose context is made; by how many tokens what goes up is longer than was counted, below
+            0 if it is shorter.
+        on_answer: what one try was answered, before anybody looks at it.
+        on_stream: the same of a stream that has begun.
+        on_refusal: a request that its upstream refused, and why; the request as it may be sent once more.
+        on_reply: what a target answered in the end, and a function that asks the target again.
+        on_reply_stream: the same of a stream that has begun.
+        on_bill: a request that was answered or has failed, with its bill, before both are committed.
+        on_settled: an answered request, once it is committed. Nobody waits for what begins here.
+    """
+
+    needs: str | None = None
+    on_request: OnRequest | None = None
+    on_history: OnHistory | None = None
+    on_inputs: OnInputs | None = None
+    on_context: OnContext | None = None
+    on_payload: OnPayload | None = None
+    on_answer: OnAnswer | None = None
+    on_stream: OnStream | None = None
+    on_refusal: OnRefusal | None = None
+    on_reply: OnReply | None = None
+    on_reply_stream: OnReplyStream | None = None
+    on_bill: OnBill | None = None
+    on_settled: OnSettled | None = None
+
+
+class FeatureHooks:
+    """What features do, by the point at which they do it, in the order of the features. A point that nobody acts at
+    costs an empty loop."""
+
+    def __init__(self, features: Sequence[RequestFeature] = ()) -> None:
+        self.on_request = tuple(each.on_request for each in features if each.on_request is not None)
+        self.on_history = tuple(each.on_history for each in features if each.on_history is not None)
+        self.on_inputs = tuple(each.on_inputs for each in features if each.on_inputs is not None)
+        self.on_context = tuple(each.on_context for each in features if each.on_context is not None)
+        self.on_payload = tuple(each.on_payload for each in features if each.on_payload is not None)
+        self.on_answer = tuple(each.on_answer for each in features if each.on_answer is not None)
+        self.on_stream = tuple(each.on_stream for each in features if each.on_stream is not None)
+        self.on_refusal = tuple(each.on_refusal for each in features if each.on_refusal is not None)
+        self.on_reply = tuple(each.on_reply for each in features if each.on_reply is not None)
+        self.on_reply_stream = tuple(each.on_reply_stream for each in features if each.on_reply_stream is not None)
+        self.on_bill = tuple(each.on_bill for each in features if each.on_bill is not None)
+        self.on_settled = tuple(each.on_settled for each in features if each.on_settled is not None)
+        self._features = features
+        needs = [each.needs for each in features if each.needs is not None]
+        self._needed = attrgetter("request_id", *needs) if needs else None  # of one name alone nobody gets a tuple
+        self._chosen: dict[tuple[bool, ...], FeatureHooks] = {}
+
+    def of(self, request: ChatRequest) -> "FeatureHooks":
+        """Returns what acts on a request: features that have all that they need, chosen once for each combination."""
+        if self._needed is None:
+            return self
+        has = tuple(map(bool, self._needed(request)))
+        found = self._chosen.get(has)
+        if found is None:
+            wanted = [each for each in self._features if each.needs is None or attrgetter(each.needs)(request)]
+            found = self._chosen[has] = FeatureHooks(wanted)
+        return found
+
+
+NO_FEATURES = FeatureHooks()
 
 
 @record
@@ -55,11 +157,6 @@ class Target:
     number: int = 0
     origin: str | None = None
     kind: Kind | None = None
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether it is of another origin than the first: thoughts that are bound to that stay behind."""
-        return self.origin is not None and self.chosen.origin != self.origin
 
 
 @record
@@ -87,6 +184,8 @@ class PreparedRequest:
     wire: TargetWire
     facts: ModelFacts
     budget: PromptBudget
+    features: FeatureHooks = NO_FEATURES
+    """Those that act on it."""
     history: ConversationHistory | None = None
     context: BuiltContext | None = None
     own: OwnFiles = NO_OWN_FILES
@@ -104,7 +203,9 @@ class PreparedRequest:
     @property
     def messages(self) -> list[dict[str, Any]]:
         found = self.context.fitted.forwarded.messages if self.context else list(self.request.messages)
-        return without_provider_fields(found) if self.target.is_foreign else found
+        target = self.target  # of another origin than the first, thoughts that are bound to that stay behind
+        is_foreign = target.origin is not None and target.chosen.origin != target.origin
+        return without_provider_fields(found) if is_foreign else found
 
     @property
     def prompt_bytes(self) -> int:
@@ -169,11 +270,6 @@ class UpstreamAttempt:
     is_over: bool = False
     asked_at: float | None = None
     ended_at: float | None = None
-
-    @property
-    def is_round(self) -> bool:
-        """Whether it was answered, and the model was to be asked again."""
-        return self.cost is not None and self.error is None
 
 
 @record
@@ -269,7 +365,7 @@ class AttemptedRequest:
         found, is_over = None, True
         for each in self.attempts:
             found = each.began_at if is_over else found
-            is_over = each.is_round
+            is_over = each.cost is not None and each.error is None  # a round: the model was to be asked again
         return found
 
 

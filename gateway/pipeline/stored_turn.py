@@ -42,7 +42,7 @@ from gateway.core.types.conversation import (
 )
 from gateway.core.types.items import BETWEEN, SIGNED, said_apart
 from gateway.core.types.records import OmittedRecords, unlisted_among
-from gateway.core.types.tool_steps import RESULT_ROLES, open_step, without_calls
+from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, open_step, without_calls
 from gateway.core.types.turn import (
     ASKED,
     BROKE,
@@ -82,7 +82,8 @@ class TurnRecorder:
         attempted, prepared = settled.attempted, settled.attempted.prepared
         outcome, request = attempted.outcome, prepared.request
         is_stored = prepared.conversation_id and prepared.context is not None
-        turn = await self._turn(settled) if is_stored else None
+        is_large = prepared.history is not None and len(prepared.history.messages) >= INLINE_MESSAGES
+        turn = await offload_if(is_large, stored_turn, settled) if is_stored else None
         chains = await self._chains(attempted)
         entry = LedgerEntry(
             request_id=request.request_id,
@@ -120,20 +121,19 @@ class TurnRecorder:
             return
         try:
             await self.keep_frame(prepared, settled.costs)
-            await self._note_loop(prepared, outcome)
+            answers = [choice["message"] for choice in outcome.answers]
+            is_asked = prepared.plan is not None
+            if self._loops is not None and (is_asked or any(map(calls_of, answers))):
+                request, history = prepared.request, prepared.history
+                messages = request.messages if history is None else [message.body for message in history.messages]
+                await self._loops.note(request.caller.tenant, messages, answers, asked=is_asked)
         except Exception as fault:  # noqa: BLE001
             log.fault("turn_not_cached", fault, request_id=prepared.request.request_id)
 
     async def keep_frame(self, prepared: PreparedRequest, costs: BranchCosts | None = None) -> None:
         """Keeps what a request forwarded of a conversation that is not stored."""
-        if self._frames is not None:
+        if self._frames is not None and not prepared.request.store:
             await self._frames.keep(prepared, costs)
-
-    async def _turn(self, settled: SettledRequest) -> StoredTurn:
-        prepared = settled.attempted.prepared
-        messages = prepared.history.messages if prepared.history else ()
-        large = len(messages) >= INLINE_MESSAGES
-        return await offload_if(large, stored_turn, settled)
 
     async def _chains(self, attempted: AttemptedRequest) -> tuple[ChainKey, ...]:
         """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
@@ -145,14 +145,6 @@ class TurnRecorder:
             return ()  # nothing can be stored, so nothing can be recognised
         large = attempted.prepared.request.size >= CHAIN_BYTES
         return await offload_if(large, chain_keys, attempted.prepared, attempted.outcome, secret)
-
-    async def _note_loop(self, prepared: PreparedRequest, outcome: UpstreamOutcome) -> None:
-        if self._loops is None:
-            return
-        request, history = prepared.request, prepared.history
-        messages = request.messages if history is None else [message.body for message in history.messages]
-        answers = [choice["message"] for choice in outcome.answers]
-        await self._loops.note(request.caller.tenant, messages, answers, asked=prepared.plan is not None)
 
 
 def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> RequestFailure | None:

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import UpstreamInvalidResponse
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.upstream.http.client import ConnectionPool
+from gateway.upstream.http_client import ConnectionPool
 from gateway.upstream.openai import answers
 from gateway.upstream.openai.answers import HttpUpstream
 from tests.support.mock_upstream import MockUpstream

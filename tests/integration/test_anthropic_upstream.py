@@ -24,7 +24,7 @@ from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, NativeRequest, RequestCaller
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.anthropic.adapter import AnthropicUpstream
-from gateway.upstream.http.client import ConnectionPool
+from gateway.upstream.http_client import ConnectionPool
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.protocols import KnownProtocols

@@ -22,7 +22,7 @@ from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.keys import KeyPolicy
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.pipeline.limited import LimitedPipeline, open_limited
+from gateway.pipeline.pipeline import LimitedPipeline, open_limited
 from gateway.pipeline.stages import not_paused
 from gateway.storage.quota.local import LocalRates
 from tests.support.in_process import InProcess

@@ -9,22 +9,21 @@ from typing import Any
 import pytest
 import respx
 
-from gateway.upstream.litellm import warm_up_call as rehearsal
 from gateway.upstream.litellm import wire
-from gateway.upstream.litellm.warm_up_call import rehearse
+from gateway.upstream.litellm.provider import RefusingTransport, rehearse
 from gateway.upstream.litellm.wire import LitellmLibrary
 from tests.integration.litellm_calls import LIBRARY
 
 
 async def test_the_rehearsed_call_is_made_and_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[str] = []
-    answer = rehearsal.RefusingTransport.handle_async_request
+    answer = RefusingTransport.handle_async_request
 
     async def noted(self: Any, request: Any) -> Any:
         refused.append(str(request.url))
         return await answer(self, request)
 
-    monkeypatch.setattr(rehearsal.RefusingTransport, "handle_async_request", noted)
+    monkeypatch.setattr(RefusingTransport, "handle_async_request", noted)
     with respx.mock(assert_all_called=False) as network:
         await rehearse(LIBRARY)
     assert refused == ["https://api.anthropic.com/v1/messages"]

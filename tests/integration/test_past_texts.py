@@ -5,7 +5,7 @@ from gateway.core.ids import artifact_id, new_id
 from gateway.core.types.conversation import new_message
 from gateway.core.types.memory import ThingQuery
 from gateway.core.types.records import NewConversation
-from gateway.pipeline.features.entity_memory.feature import noted
+from gateway.pipeline.features.entity_memory import noted
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.reading import PastTexts

@@ -10,7 +10,7 @@ from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.errors import ConversationNotFound, MemoryNotFound
 from gateway.core.types.memory import MemoryEntity, NotedThings, ThingNote, ThingQuery, user_place
-from gateway.pipeline.features.entity_memory.feature import named_by, noted, phrases_of, search_of
+from gateway.pipeline.features.entity_memory import named_by, noted, phrases_of, search_of
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_rows import insert_things, thing_row

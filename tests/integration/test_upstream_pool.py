@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from gateway.upstream.http.client import ConnectionPool
-from gateway.upstream.http.connection import END, ConnectionOrigin
+from gateway.upstream.http_client import END, ConnectionOrigin, ConnectionPool
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -135,7 +134,7 @@ async def test_a_connection_whose_last_bytes_came_late_serves_the_next_request_t
     pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After `[DONE]` the rest is awaited for a while; once it has come, that while is nobody's business any more."""
-    monkeypatch.setattr("gateway.upstream.http.connection.LINGER_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.upstream.http_client.LINGER_SECONDS", 0.2)
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

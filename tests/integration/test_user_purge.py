@@ -12,7 +12,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.memory import NotedThings
 from gateway.core.types.turn import LedgerQuery, TurnCommit
-from gateway.pipeline.features.entity_memory.feature import noted
+from gateway.pipeline.features.entity_memory import noted
 from gateway.storage.conversations import purge_user as module
 from gateway.storage.conversations.purge_user import PurgedUser, UserPurge
 from gateway.storage.database import schema

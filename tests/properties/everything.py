@@ -11,7 +11,7 @@ from gateway.core.errors import ContextLengthExceeded
 from gateway.core.ids import new_id
 from gateway.core.types.memory import NewSegment, SummarySegment
 from gateway.core.types.turn import LedgerEntry
-from gateway.pipeline.features.rolling_summaries.background_summaries import turns_of
+from gateway.pipeline.features.rolling_summaries import turns_of
 from tests.properties.cases import Case, Json, answer, as_pinned, attachment, some_pinned, tool_step, tools, user
 from tests.properties.checks import append, memory, tokens
 from tests.properties.checks.budget import check_refusal

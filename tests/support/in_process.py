@@ -36,14 +36,13 @@ from gateway.core.types.turn import TurnCommit
 from gateway.core.types.upstreams import NO_HINT, RouteHint, RoutingCandidates, UpstreamRequest
 from gateway.documents.file_reader import FileReader
 from gateway.pipeline.features import citations, echoes, pdf_pages
-from gateway.pipeline.features.agents import AgentSections
+from gateway.pipeline.features.agent_sections import AgentSections
 from gateway.pipeline.features.entity_memory import EntityMemory
 from gateway.pipeline.features.pdf_pages import PageCutter
-from gateway.pipeline.features.recall import RecallFeature
-from gateway.pipeline.hooks import FeatureHooks
+from gateway.pipeline.features.recall_rounds import RecallFeature
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.pipeline import open_pipeline
-from gateway.pipeline.stages import SettledRequest, not_paused
+from gateway.pipeline.stages import FeatureHooks, SettledRequest, not_paused
 from gateway.pipeline.stored_turn import TurnRecorder
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.index_cache import ContentIndexes, IndexedCache

@@ -20,8 +20,7 @@ from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, RequestCaller, dicts_of
 from gateway.core.types.conversation import ConversationRef
-from gateway.pipeline.limited import LimitedPipeline
-from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.pipeline import LimitedPipeline, Pipeline
 from gateway.pipeline.stages import not_paused
 
 Json = dict[str, Any]

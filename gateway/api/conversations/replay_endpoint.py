@@ -59,8 +59,7 @@ from gateway.core.types.records import RequestSpending
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
 from gateway.pipeline.pipeline import Pipeline
-from gateway.pipeline.replay import ReplayWork, TurnReplayer
-from gateway.pipeline.replayed_requests import is_made_again, single_request, to_replay
+from gateway.pipeline.replay import ReplayWork, TurnReplayer, is_made_again, single_request, to_replay
 from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore

@@ -55,8 +55,8 @@ from gateway.core.tasks import offload_if
 from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 from gateway.core.types.keys import HeldAdmission
 from gateway.core.types.upstreams import PROTOCOLS, CallScope, RelayedCall
-from gateway.pipeline.limited import LimitedPipeline
 from gateway.pipeline.passthrough_bills import MeteredCall, RelayedBills
+from gateway.pipeline.pipeline import LimitedPipeline
 from gateway.upstream.openai.passthrough import READABLE, BodySample, PassthroughClient, RawAnswer, UnpackingSample
 from gateway.upstream.routing.router import ConfiguredRouter
 

@@ -34,7 +34,7 @@ from gateway.inspection.explained_artifacts import EXCLUDED, FULL, ExplainedArti
 from gateway.inspection.explained_request import ExplainedRequest, StoredRequest, explained_request
 from gateway.inspection.message_changes import DiffLine, MessageChange, compared, counted, text_of_message
 from gateway.inspection.reader import ExplanationReader
-from gateway.pipeline.replayed_requests import single_request
+from gateway.pipeline.replay import single_request
 from gateway.pipeline.stages import not_paused
 from gateway.storage.conversations.reading import OutlineReader
 from gateway.storage.large_documents import LargeDocuments

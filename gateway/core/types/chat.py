@@ -112,6 +112,11 @@ class ContextOptions:
     """Whether the conversation goes direct, to be compared with those that are economised (false); None where none
     does."""
 
+    @property
+    def is_summarized(self) -> bool:
+        """Whether summaries may stand for old turns."""
+        return self.memory != EXTRACTS
+
 
 @record
 class PlainMessages:

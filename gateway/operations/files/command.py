@@ -24,7 +24,7 @@ from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database.migrate import open_current
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_files import FileRows, find_held, list_files
-from gateway.upstream.http.client import ConnectionPool, new_client
+from gateway.upstream.http_client import ConnectionPool, new_client
 
 STREAMS = 1
 PIECE_BYTES = 2**20

@@ -10,7 +10,7 @@ from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.setting_sections import TelemetrySettings
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.ports import Spans, Upstream
-from gateway.upstream.http.client import ConnectionPool
+from gateway.upstream.http_client import ConnectionPool
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.passthrough import PassthroughClient
 

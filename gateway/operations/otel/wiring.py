@@ -35,7 +35,7 @@ from gateway.operations.otel.spans import (
     harmless,
     trace_fields,
 )
-from gateway.upstream.http.client import ConnectionPool
+from gateway.upstream.http_client import ConnectionPool
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
 from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper

@@ -1,2 +1,2 @@
-"""Features that the core does without: each is a folder, acts at the points of `pipeline/hooks.py`, and knows no other
+"""Features that the core does without: each is a module, acts at the points of `pipeline/stages.py`, and knows no other
 feature. `app.py` lists those that a process has (ADR 35)."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.config.settings import Settings
 from gateway.core.ports import Clock, Embedder, Upstream
-from gateway.pipeline.hooks import RequestFeature
+from gateway.pipeline.stages import RequestFeature
 from gateway.upstream.openai.passthrough import PassthroughClient
 
 if TYPE_CHECKING:

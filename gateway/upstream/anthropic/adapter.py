@@ -16,10 +16,9 @@ from gateway.core.formats.anthropic.serializer import completion_of, fault_statu
 from gateway.core.ports import Clock
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.upstream.http.connection import UpstreamConnection
+from gateway.upstream.http_client import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
-from gateway.upstream.openai.error_bodies import refusal, relayed_headers
-from gateway.upstream.openai.mending import whole_mended
+from gateway.upstream.openai.mending import refusal, relayed_headers, whole_mended
 
 Json = dict[str, Any]
 MESSAGES = "messages"

@@ -1,5 +1,6 @@
 """Chat calls to providers with protocols of their own, through litellm (ADR 5)."""
 
+import asyncio
 import contextlib
 import copy
 import inspect
@@ -26,11 +27,16 @@ from gateway.core.errors import (
 from gateway.core.formats.anthropic.serializer import arguments_of
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.upstream.http.client import origin_of
-from gateway.upstream.http.connection import TOO_LONG, ConnectionOrigin, translation
+from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
-from gateway.upstream.openai.error_bodies import limit_alone, refusal, relayed_headers, reported_tokens
-from gateway.upstream.openai.mending import StreamMender, whole_mended
+from gateway.upstream.openai.mending import (
+    StreamMender,
+    limit_alone,
+    refusal,
+    relayed_headers,
+    reported_tokens,
+    whole_mended,
+)
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
 # litellm's exceptions as the gateway's errors (guarantee §7).
@@ -442,3 +448,47 @@ class LitellmChunkStream:
     def _reported(self) -> bool:
         """Whether usage is the provider's; litellm counts itself where there is none."""
         return any(getattr(part, "usage", None) for part in getattr(self._response, "chunks", ()))
+
+
+# A call that goes nowhere: what litellm loads at its first call is there before the first real one.
+
+REHEARSAL_ROUTE = "anthropic/claude-rehearsal"
+"""litellm sends this provider's calls with the client that it is given and asks nobody else anything; what it loads is
+the same for all providers, but for a hundredth of a second."""
+REHEARSAL_SECONDS = 60.0
+
+
+class RefusingTransport(httpx.AsyncBaseTransport):
+    """Refuses each request without sending it."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """A 400 of no content."""
+        return httpx.Response(400, stream=httpx.ByteStream(b"{}"), request=request)
+
+
+async def rehearse(library: LitellmLibrary) -> None:
+    """Loads litellm, then makes that call in a thread with an event loop of its own, since it computes for half a
+    second."""
+    await library.get()
+    await asyncio.to_thread(lambda: asyncio.run(_call_nowhere(library)))
+
+
+async def _call_nowhere(library: LitellmLibrary) -> None:
+    nowhere = ModelDeployment(
+        model="rehearsal",
+        provider_model="claude-rehearsal",
+        route=REHEARSAL_ROUTE,
+        api_base="",
+        api_key=None,
+        operator_key=False,
+        connect_timeout=REHEARSAL_SECONDS,
+        first_byte_timeout=REHEARSAL_SECONDS,
+        idle_timeout=REHEARSAL_SECONDS,
+        protocol="litellm",
+    )
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": "rehearsal"}], "max_tokens": 1}
+    async with httpx.AsyncClient(transport=RefusingTransport()) as client:
+        try:
+            await LitellmUpstream(client, library).complete(nowhere, UpstreamRequest(body))
+        except GatewayError:  # it was refused, as it had to be
+            return

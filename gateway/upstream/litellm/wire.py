@@ -31,9 +31,9 @@ from gateway.core.formats.anthropic.message_events import EventMender, MessageCh
 from gateway.core.formats.anthropic.serializer import fault_status, is_message
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.http.connection import TOO_LONG, translated
+from gateway.upstream.http_client import TOO_LONG, translated
 from gateway.upstream.openai.answers import CLOSED, MAX_STREAM_BYTES
-from gateway.upstream.openai.error_bodies import EventParser, refusal
+from gateway.upstream.openai.mending import EventParser, refusal
 
 ANTHROPIC = "anthropic"
 TEXTS = ("application/json", "text/event-stream")

@@ -5,8 +5,11 @@
 
 import asyncio
 import contextlib
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
+
+import httpx
 
 from gateway.core import jsons
 from gateway.core.errors import (
@@ -21,37 +24,30 @@ from gateway.core.formats.stream_record import END_SECONDS, MAX_ANSWER_CHARS, St
 from gateway.core.frozen_records import record
 from gateway.core.types.chat import SIGNS, JsonAnswer, ModelDeployment, StreamOpener
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.upstream.http.client import (
-    Answering,
-    ConnectionPool,
-    InflatedBody,
-    Replayed,
-    address,
-    decompressed,
-    request_head,
-)
-from gateway.upstream.http.connection import (
+from gateway.upstream.http_client import (
     END,
     FAULTS,
     TOO_LONG,
+    Answering,
     ConnectionOrigin,
+    ConnectionPool,
     UpstreamConnection,
+    address,
+    request_head,
     translated,
     translation,
 )
-from gateway.upstream.openai.error_bodies import (
+from gateway.upstream.openai.mending import (
     BYTE_ORDER_MARK,
     MAX_ERROR_BYTES,
     ErrorData,
     EventParser,
-    refusal,
-    relayed_headers,
-)
-from gateway.upstream.openai.mending import (
     StreamMender,
     check_choices,
     failure_in,
     fault_of,
+    refusal,
+    relayed_headers,
     says_something,
     thinks_in_parts,
     whole_mended,
@@ -69,6 +65,70 @@ SSE_FIELD_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
 """How the first line of a stream begins."""
 DELIVERED = ("delta", "logprobs")
 """What a record of a stream has of a choice beside its end."""
+
+MAX_PIECE_BYTES = 2**18
+"""Decompressed bytes given out at a time, however few they were made of: the reader decides whether to go on."""
+ANY_HEADER, NO_HEADER = 47, -15
+"""zlib's `wbits`: gzip's or zlib's header; no header at all."""
+
+
+class Replayed:
+    """A body that was read already, as far as it goes."""
+
+    def __init__(self, raw: bytes, rest: "UpstreamConnection | InflatedBody | Replayed | None" = None) -> None:
+        self._raw = raw
+        self._rest = rest
+
+    async def read(self, seconds: float | None) -> bytes:
+        """All of it, then what the rest gives, then `b""`."""
+        raw, self._raw = self._raw, END
+        return raw if raw or self._rest is None else await self._rest.read(seconds)
+
+
+class InflatedBody:
+    """A connection's body, decompressed as it comes: gzip in any number of members, or deflate with or without zlib's
+    header."""
+
+    def __init__(self, connection: UpstreamConnection) -> None:
+        self._connection = connection
+        self._inflate = zlib.decompressobj(ANY_HEADER)
+        self._waiting = b""
+        self._begun = False
+        self._more = False
+
+    async def read(self, seconds: float | None) -> bytes:
+        """The next bytes, `b""` at the end; raises as `UpstreamConnection.read` does.
+        Raises UpstreamInvalidResponse: the body is not compressed as its header says."""
+        clock = asyncio.get_running_loop().time
+        due = None if seconds is None else clock() + seconds
+        while True:
+            if self._more:
+                await asyncio.sleep(0)  # a little that grows to much must not hold up other requests
+            if not (self._waiting or self._more):
+                self._waiting = await self._connection.read(due and max(due - clock(), 0))
+                if not self._waiting:
+                    return END
+            if piece := self._next():
+                return piece
+            if due is not None and clock() >= due:  # bytes come, and become nothing
+                raise httpx.ReadTimeout("The upstream fell silent.")
+
+    def _next(self) -> bytes:
+        if self._inflate.eof:
+            self._inflate = zlib.decompressobj(ANY_HEADER)
+        try:
+            piece = self._inflate.decompress(self._waiting, MAX_PIECE_BYTES)
+        except zlib.error:
+            if self._begun:
+                raise UpstreamInvalidResponse("The upstream's answer is not compressed as it says.") from None
+            self._inflate, self._begun = zlib.decompressobj(NO_HEADER), True
+            return self._next()
+        self._begun = True
+        self._more = len(piece) == MAX_PIECE_BYTES  # zlib may hold back a part of what it has taken in
+        self._waiting = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+        return piece
+
+
 Source = UpstreamConnection | InflatedBody | Replayed
 """A body that is read piece by piece."""
 
@@ -96,8 +156,15 @@ async def read_body(
 
 
 def body_of(connection: UpstreamConnection) -> Source:
-    """The body of its response, decompressed."""
-    return decompressed(connection, header(connection, b"content-encoding"))
+    """The body of its response without its `content-encoding`: web servers before local models compress although nobody
+    asked for it.
+    Raises UpstreamInvalidResponse: the encoding is unknown here."""
+    encoding = header(connection, b"content-encoding")
+    if encoding in (b"", b"identity"):
+        return connection
+    if encoding not in (b"gzip", b"x-gzip", b"deflate"):
+        raise UpstreamInvalidResponse("The upstream compressed its answer although nobody asked for it.")
+    return InflatedBody(connection)
 
 
 def whole_within(deployment: ModelDeployment) -> float:

@@ -25,7 +25,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.ports import Clock, WindowKeeper
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.chat import ModelDeployment, ModelFacts
-from gateway.upstream.http.connection import translated
+from gateway.upstream.http_client import translated
 
 WINDOWS = (
     *("loaded_context_length", "max_model_len", "n_ctx", "context_length", "context_window", "max_context_length"),

@@ -21,9 +21,17 @@ from gateway.core import jsons
 from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.upstreams import RelayedCall
-from gateway.upstream.http.client import LENGTH, Answering, ConnectionPool, address, request_head
-from gateway.upstream.http.connection import END, UpstreamConnection, translated
-from gateway.upstream.openai.error_bodies import MAX_ERROR_BYTES, check_refusal, without_insane_waits
+from gateway.upstream.http_client import (
+    END,
+    LENGTH,
+    Answering,
+    ConnectionPool,
+    UpstreamConnection,
+    address,
+    request_head,
+    translated,
+)
+from gateway.upstream.openai.mending import MAX_ERROR_BYTES, check_refusal, without_insane_waits
 
 CHUNKED = (b"transfer-encoding", b"chunked")
 BODILESS_METHODS = ("GET", "HEAD", "OPTIONS", "DELETE")

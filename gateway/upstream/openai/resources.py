@@ -1,6 +1,13 @@
-"""What is read with `GET` beside an upstream's completions: its models and a client's files."""
+"""What is read with `GET` beside an upstream's completions: its models, a client's files, and whether it is there: for
+`gateway check`, and of deployments that rest (`routing.probe`; guarantee §12.8).
 
+A probe costs nothing, unlike a request that fails. It shows that a server is there, not that a model answers: that is
+for the next request to find out.
+"""
+
+import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -9,9 +16,11 @@ import httpx
 
 from gateway.core import jsons
 from gateway.core.errors import GatewayError, ModelNotFound, NotFound, UpstreamInvalidResponse
+from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
-from gateway.upstream.http.client import get
-from gateway.upstream.openai.error_bodies import refusal
+from gateway.upstream.http_client import get
+from gateway.upstream.openai.mending import refusal
+from gateway.upstream.routing.health import HealthWatch
 from gateway.upstream.routing.router import ANTHROPICS, ConfiguredRouter
 
 MODELS_SECONDS = 30.0
@@ -175,3 +184,32 @@ async def reach(client: httpx.AsyncClient, deployment: ModelDeployment) -> Probe
     except (jsons.JSONDecodeError, KeyError, TypeError):
         return ProbeResult(None)
     return ProbeResult(None, names or None)
+
+
+Reach = Callable[[ModelDeployment], Awaitable[ProbeResult]]
+log = logs.get_logger("gateway.routing")
+
+
+async def probe_over_http(health: HealthWatch, client: httpx.AsyncClient, seconds: float) -> None:
+    """Does `probe` with the server of each deployment."""
+    await probe(health, lambda deployment: reach(client, deployment), seconds)
+
+
+async def probe(health: HealthWatch, asked: Reach, seconds: float) -> None:
+    """One probe of each deployment that rests, all at once. One that is not reached rests on until the probe after the
+    next; one that has no list of models is left alone.
+    `seconds`: until the next."""
+    resting = [watch.deployment for watch, rests in health.watched() if rests]
+    await asyncio.gather(*(_probe(health, each, asked, seconds) for each in resting))
+
+
+async def _probe(health: HealthWatch, deployment: ModelDeployment, asked: Reach, seconds: float) -> None:
+    place = probed(deployment)
+    if place is None:
+        return
+    try:
+        problem = (await asked(place)).problem
+    except Exception as error:  # noqa: BLE001 - a probe is worth nothing: requests go on without
+        problem = type(error).__name__
+    health.probed(deployment.id, reached=problem is None, wait=2 * seconds)
+    log.info("deployment_probed", deployment=deployment.id, reached=problem is None)

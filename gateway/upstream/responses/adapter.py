@@ -22,10 +22,9 @@ from gateway.core.formats.responses.response_completion import (
 from gateway.core.formats.responses.response_request import SEALED, response_request, unnamed
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.upstream.http.connection import UpstreamConnection
+from gateway.upstream.http_client import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
-from gateway.upstream.openai.error_bodies import error_object, refusal, relayed_headers, status_of
-from gateway.upstream.openai.mending import whole_mended
+from gateway.upstream.openai.mending import error_object, refusal, relayed_headers, status_of, whole_mended
 
 Json = dict[str, Any]
 RESPONSES = "responses"

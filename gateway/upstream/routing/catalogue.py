@@ -11,10 +11,8 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.config.model_list import CLOUDS, ModelEntry
-from gateway.core.errors import UpstreamRefused
-from gateway.core.ports import Upstream
-from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, StreamOpener
-from gateway.core.types.upstreams import UpstreamRequest, family_in
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.upstreams import family_in
 
 MAP_FILE = "model_prices_and_context_window_backup.json"
 CATALOGUE_ENTRY = re.compile(rb'^ {0,4}"((?:[^"\\]|\\.)+)": (\{.*?^    \}),?$', re.MULTILINE | re.DOTALL)
@@ -244,23 +242,3 @@ def origin_of(provider: str, name: str, api_base: str | None) -> str:
     if provider in OPENAI_COMPATIBLE or provider == AZURE:
         return f"{provider} {api_base}" if api_base else provider
     return f"{provider} claude" if family_in(name).signs_thoughts else provider
-
-
-class ProtocolUpstream:
-    """Calls each deployment by its protocol (an `Upstream`)."""
-
-    def __init__(self, **by_protocol: Upstream) -> None:
-        self._by_protocol = by_protocol
-
-    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        return await self._of(deployment).complete(deployment, request)
-
-    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
-        return self._of(deployment).stream(deployment, request)
-
-    def _of(self, deployment: ModelDeployment) -> Upstream:
-        """Raises UpstreamRefused: nothing here speaks that protocol, as if the upstream itself did not."""
-        found = self._by_protocol.get(deployment.protocol)
-        if found is None:
-            raise UpstreamRefused(404, {"error": {"message": "This API is not served upstream."}}, {})
-        return found

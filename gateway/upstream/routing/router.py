@@ -5,7 +5,17 @@ It also translates tools that are no functions for upstreams that are not known 
 
 import hashlib
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,7 +25,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError, ModelNotFound, Unauthorized
+from gateway.core.errors import GatewayError, ModelNotFound, Unauthorized, UpstreamRefused
 from gateway.core.formats.tool_calls import (
     FreeformChunks,
     Names,
@@ -562,21 +572,46 @@ def modifies_params(settings: Settings) -> bool:
 Json = dict[str, Any]
 
 
+class ProtocolUpstream:
+    """Calls each deployment by its protocol (an `Upstream`)."""
+
+    def __init__(self, **by_protocol: Upstream) -> None:
+        self._by_protocol = by_protocol
+
+    def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> Coroutine[Any, Any, JsonAnswer]:
+        return self._of(deployment).complete(deployment, request)
+
+    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
+        return self._of(deployment).stream(deployment, request)
+
+    def _of(self, deployment: ModelDeployment) -> Upstream:
+        """Raises UpstreamRefused: nothing here speaks that protocol, as if the upstream itself did not."""
+        found = self._by_protocol.get(deployment.protocol)
+        if found is None:
+            raise UpstreamRefused(404, {"error": {"message": "This API is not served upstream."}}, {})
+        return found
+
+
 class FreeformUpstream:
     """Calls upstreams (an `Upstream`) with functions in the place of other tools, where they have to be."""
 
     def __init__(self, inner: Upstream) -> None:
         self._inner = inner
 
-    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+    def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> Coroutine[Any, Any, JsonAnswer]:
         sent, names = _sent(deployment, request)
-        answer = await self._inner.complete(deployment, sent)
-        return JsonAnswer(with_freeform(answer.body, names), answer.headers) if names else answer
+        answered = self._inner.complete(deployment, sent)
+        return _with_freeform(answered, names) if names else answered
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
         sent, names = _sent(deployment, request)
         opener = self._inner.stream(deployment, sent)
         return _freeform(opener, names) if names else opener
+
+
+async def _with_freeform(answered: Awaitable[JsonAnswer], names: Names) -> JsonAnswer:
+    answer = await answered
+    return JsonAnswer(with_freeform(answer.body, names), answer.headers)
 
 
 @asynccontextmanager

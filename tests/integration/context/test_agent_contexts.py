@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.core.types.conversation import ConversationHistory
-from gateway.pipeline.features.agents.sections import deliver
+from gateway.pipeline.features.agent_sections import deliver
 from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream

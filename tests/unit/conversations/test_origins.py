@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.frozen_frames import for_origin
+from gateway.conversations.message_forms import for_origin
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.items import PROVIDER_FIELDS
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.tool_pairs import check_pairs, forwardable, without_open_calls
+from gateway.conversations.message_forms import check_pairs, forwardable, without_open_calls
 from gateway.core.errors import InvalidRequest
 from tests.unit.making import assistant, stored, system, tool, user
 

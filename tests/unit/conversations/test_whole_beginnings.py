@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.conversations.message_forms import forwardable, regrouped, whole_until
 from gateway.conversations.rebuild import _in_turns
-from gateway.conversations.tool_pairs import forwardable, regrouped, whole_until
 from gateway.core.types.conversation import ConversationMessage, FormNotes, StoredConversation
 
 Json = dict[str, Any]

@@ -16,8 +16,7 @@ from gateway.core.ports import TokenCounter
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.pipeline.hooks import FeatureHooks, ReadAs, RequestFeature
-from gateway.pipeline.stages import PreparedRequest, RequestRun, SettledRequest
+from gateway.pipeline.stages import FeatureHooks, PreparedRequest, ReadAs, RequestFeature, RequestRun, SettledRequest
 from tests.support.in_process import InProcess
 from tests.support.schemas import sqlite_url
 from tests.unit.pipeline.test_pipeline import FACTS, Client, Script, World
@@ -194,10 +193,21 @@ async def test_a_feature_that_fails_on_a_begun_stream_ends_the_call_and_leaves_i
         await made.inside.close()
 
 
+@pytest.mark.parametrize("has", [True, False])
+async def test_a_feature_acts_on_requests_that_have_what_it_needs(tmp_path: Path, has: bool) -> None:
+    noting = Noting()
+    made = await world(tmp_path, replace(noting.feature(), needs="options.cite"), Script())
+    try:
+        await made.answer(made.request(context={"recall": True, "cite": has}))
+        assert noting.seen == ([*MADE, "on_answer", "on_reply", "on_bill", "on_settled"] if has else [])
+    finally:
+        await made.inside.close()
+
+
 def test_a_feature_acts_where_it_says_so() -> None:
     noting = Noting().feature()
-    for point in fields(RequestFeature):
-        alone = RequestFeature(**{point.name: getattr(noting, point.name)})
+    for point in (each.name for each in fields(RequestFeature) if each.name.startswith("on_")):
+        alone = RequestFeature(**{point: getattr(noting, point)})
         hooks = FeatureHooks([alone, RequestFeature(), alone])
-        reached = {name: len(found) for name, found in vars(hooks).items() if found}
-        assert reached == {point.name: 2}
+        reached = {name: len(found) for name, found in vars(hooks).items() if name.startswith("on_") and found}
+        assert reached == {point: 2}

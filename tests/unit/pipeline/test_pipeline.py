@@ -34,8 +34,7 @@ from gateway.core.types.recall import NAME
 from gateway.core.types.turn import LedgerEntry, OpenCallRow, TurnCommit
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
-from gateway.pipeline.guards.guard_chain import GuardChain, RunningGuard
-from gateway.pipeline.guards.wiring import GuardCheckpoint, GuardedUpstream
+from gateway.pipeline.guards.wiring import GuardChain, GuardCheckpoint, GuardedUpstream, RunningGuard
 from gateway.pipeline.pipeline import WholeCompletion
 from gateway.pipeline.stages import PausedRequest, SettledRequest, not_paused
 from tests.support.in_process import InProcess, OneProvider

@@ -19,7 +19,6 @@ from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.pipeline.hooks import NO_FEATURES
 from gateway.pipeline.pipeline import ModelRoutes, Pipeline, UpstreamSender
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire
 from tests.unit.making import chat, user
@@ -132,7 +131,7 @@ class Asking:
             sleep=sleep or self._sleep,
             chance=Longest(),
         )
-        self.sender = UpstreamSender(upstream=upstream, preparer=contexts, settings=made, features=NO_FEATURES)
+        self.sender = UpstreamSender(upstream=upstream, preparer=contexts, settings=made)
         self._pipeline = Pipeline(
             parts=nothing,
             preparer=contexts,

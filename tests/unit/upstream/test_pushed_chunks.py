@@ -8,8 +8,7 @@ import pytest
 
 from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamRefused, UpstreamTimeout
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.http.client import ConnectionPool
-from gateway.upstream.http.connection import HIGH_WATER_BYTES, ConnectionOrigin, UpstreamConnection
+from gateway.upstream.http_client import HIGH_WATER_BYTES, ConnectionOrigin, ConnectionPool, UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream
 
 Json = dict[str, Any]

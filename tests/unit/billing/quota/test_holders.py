@@ -11,7 +11,7 @@ from gateway.billing.quota.gate import account_of, applying, has_own
 from gateway.core.config.setting_sections import LimitSettings, Period, RateLimits, SpendBudget
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import AdmissionRequest, KeyPolicy, LimitHolder, period_of, picousd
-from gateway.pipeline.limited import LimitedPipeline
+from gateway.pipeline.pipeline import LimitedPipeline
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
 FIVE = SpendBudget(usd="5")

@@ -14,7 +14,7 @@ from gateway.context.artifacts.collect import steps_as_text
 from gateway.context.assembly.messages import without_block_items
 from gateway.context.manager import BuiltContext, ContextManager, PlannerAccess
 from gateway.context.window.counting import PromptBudget
-from gateway.conversations.frozen_frames import for_origin
+from gateway.conversations.message_forms import for_origin
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message

@@ -28,7 +28,7 @@ from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, RequestCaller, StreamOpener
 from gateway.core.types.upstreams import CallScope, UpstreamRequest
-from gateway.upstream.openai import error_bodies as faults
+from gateway.upstream.openai.mending import refusal as refusal_of
 from gateway.upstream.routing.router import ConfiguredRouter
 
 PRIMARY = ModelDeployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
@@ -212,7 +212,7 @@ async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_whi
 ) -> None:
     """The log tells it once, until it has answered again."""
     replies: list[Any] = []
-    refusal = faults.refusal(status, json.dumps(original).encode(), {}, CHEAP)
+    refusal = refusal_of(status, json.dumps(original).encode(), {}, CHEAP)
     _, models, _ = set_up(lambda _: replies.pop(0) if replies else refusal)
 
     def served() -> BilledModel | None:
@@ -239,7 +239,7 @@ async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_whi
 
 def test_s8_what_one_clients_account_lacks_is_asked_for_with_anothers() -> None:
     """An upstream says of a model that a key may not use what it says of one that is not there."""
-    refusal = faults.refusal(404, json.dumps(UNKNOWN[0][1]).encode(), {}, CHEAP)
+    refusal = refusal_of(404, json.dumps(UNKNOWN[0][1]).encode(), {}, CHEAP)
     assert isinstance(refusal, UpstreamRefused)
     found = UnknownModelBreaker(HandClock())
     mine, yours = (replace(CHEAP, operator_key=False, api_key=key) for key in ("sk-mine", "sk-yours"))
@@ -254,9 +254,7 @@ def test_s8_what_one_clients_account_lacks_is_asked_for_with_anothers() -> None:
 @pytest.mark.parametrize(("status", "original"), PASSING)
 async def test_s5_a_refusal_that_does_not_speak_of_the_model_is_a_call_that_failed(status: int, original: Any) -> None:
     """A proxy that is being restarted says 404, too: the next request asks again."""
-    refusal = faults.refusal(
-        status, original if isinstance(original, bytes) else json.dumps(original).encode(), {}, CHEAP
-    )
+    refusal = refusal_of(status, original if isinstance(original, bytes) else json.dumps(original).encode(), {}, CHEAP)
     _, models, model = set_up(lambda _: refusal)
     with pytest.raises(InternalModelFailed, match="planner_failed" if status >= 500 else "planner_refused"):
         await model.ask(PLAN)

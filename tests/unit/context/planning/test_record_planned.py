@@ -8,7 +8,7 @@ import pytest
 from gateway.billing.metadata import response_metadata
 from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import WindowContents, records_of, reduced_of, strategy_of, without_standing
-from gateway.conversations.frozen_frames import as_frozen
+from gateway.conversations.message_forms import as_frozen
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.conversation import ConversationHistory, frame_body, frame_of
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs

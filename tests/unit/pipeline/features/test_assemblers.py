@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.types.agents import AssemblerInput, AssemblerOutput, PromptContextMessage
-from gateway.pipeline.features.agents.sections import (
+from gateway.pipeline.features.agent_sections import (
     BUILT_IN,
     AssemblerRegistry,
     claude_code,

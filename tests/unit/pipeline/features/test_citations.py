@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.types.places import TextPlaces, joined, marker, place_and_line, regions_of, sheet_marker
-from gateway.pipeline.features.citations.answer_citations import (
+from gateway.pipeline.features.citations import (
     MAX_CITATIONS,
     PASSAGE_CHARS,
     SentArtifact,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.markers import without_markers
+from gateway.conversations.message_forms import without_markers
 from gateway.core.types.agents import PromptContextMessage
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
-from gateway.pipeline.features.agents.sections import deliver, without_repeat
+from gateway.pipeline.features.agent_sections import deliver, without_repeat
 
 
 def history(*messages: ConversationMessage, new: int = 0) -> ConversationHistory:

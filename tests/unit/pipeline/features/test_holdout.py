@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.pipeline.features.holdout.dividing import is_held_out
+from gateway.pipeline.features.holdout import is_held_out
 
 NAMES = [f"conv_{number:032x}".encode() for number in range(4000)]
 

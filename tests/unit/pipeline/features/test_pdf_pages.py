@@ -8,7 +8,7 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.documents.document import DocumentFile, PageFacts, Reading
 from gateway.documents.file_reader import FileReader
-from gateway.pipeline.features.pdf_pages import choosing
+from gateway.pipeline.features import pdf_pages
 from gateway.storage.cache.memory_cache import open_cache
 
 MOST = 4
@@ -38,8 +38,8 @@ def test_s14_13_of_a_long_scan_few_pages_are_weighed() -> None:
     natives = NativeFiles(files, counters, ModelFacts("gpt-4o"), None, RequestCaller("t"))
     for room, taken in ((1_000_000.0, list(range(1, MOST + 1))), (10.0, [])):
         counters.counted.clear()
-        choice = choosing._ChosenPages(artifact, DocumentFile(b"%PDF", "pdf", "scan.pdf"), reading, [])
+        choice = pdf_pages._ChosenPages(artifact, DocumentFile(b"%PDF", "pdf", "scan.pdf"), reading, [])
         wanted = [(0.0, number, choice) for number in range(1, pages + 1)]
-        choosing._taken(wanted, room, natives, MOST)
+        pdf_pages._taken(wanted, room, natives, MOST)
         assert choice.numbers == taken
-        assert len(counters.counted) <= choosing.WEIGHED * MOST
+        assert len(counters.counted) <= pdf_pages.WEIGHED * MOST

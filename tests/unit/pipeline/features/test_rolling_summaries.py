@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.config.settings import MemorySettings
 from gateway.core.types.memory import OldMessage
-from gateway.pipeline.features.rolling_summaries.background_summaries import (
+from gateway.pipeline.features.rolling_summaries import (
     SummaryFacts,
     oldest_turns,
     should_summarize,

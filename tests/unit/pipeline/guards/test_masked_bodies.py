@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import ContentRefused
-from gateway.pipeline.guards.masking.masker import BodyMasker
+from gateway.pipeline.guards.masking import BodyMasker
 from tests.unit.pipeline.guards.values import vault
 
 Json = dict[str, Any]

@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.setting_sections import RULES, MaskingSettings
-from gateway.pipeline.guards.masking.masker import PLACEHOLDER, PlaceholderMap, RuleFinder
-from gateway.pipeline.guards.masking.rules import BUILT_IN, IBAN_LENGTHS, iban_length, rules_of
+from gateway.pipeline.guards.masking import (
+    BUILT_IN,
+    IBAN_LENGTHS,
+    PLACEHOLDER,
+    PlaceholderMap,
+    RuleFinder,
+    iban_length,
+    rules_of,
+)
 from tests.unit.pipeline.guards.values import SECRET, VALUES, vault
 
 LEFT_ALONE = [

@@ -14,7 +14,7 @@ from gateway.core import jsons
 from gateway.core.config.setting_sections import MaskingSettings
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.upstreams import CallScope
-from gateway.pipeline.guards.masking.masker import BodyMasker, TenantMasker
+from gateway.pipeline.guards.masking import BodyMasker, TenantMasker
 from tests.support.hand_clock import HandClock
 from tests.unit.pipeline.guards.values import SECRET, VALUES
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pipeline.guards.masking.masker import ChoiceRestorer, PlaceholderMap, TextRestorer, restored
+from gateway.pipeline.guards.masking import ChoiceRestorer, PlaceholderMap, TextRestorer, restored
 from tests.unit.pipeline.guards.values import VALUES, vault
 
 Json = dict[str, Any]

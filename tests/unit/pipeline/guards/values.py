@@ -1,8 +1,7 @@
 """Values that rules find, by the kind of their placeholders."""
 
 from gateway.core.config.setting_sections import MaskingSettings
-from gateway.pipeline.guards.masking.masker import PlaceholderMap, RuleFinder
-from gateway.pipeline.guards.masking.rules import rules_of
+from gateway.pipeline.guards.masking import PlaceholderMap, RuleFinder, rules_of
 
 SECRET = b"s" * 32
 FINDER = RuleFinder(rules_of(MaskingSettings()))

@@ -14,7 +14,7 @@ from gateway.core.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.upstream.routing.fallbacks import has_fallbacks, instead_of, kind_of
+from gateway.upstream.routing.health import has_fallbacks, instead_of, kind_of
 
 SETTINGS = RoutingSettings(
     fallbacks={"a": ("b", "c"), "b": ("d", "a")},

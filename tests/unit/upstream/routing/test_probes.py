@@ -8,9 +8,8 @@ import pytest
 from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import UpstreamUnreachable
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.openai.resources import ProbeResult
+from gateway.upstream.openai.resources import ProbeResult, probe
 from gateway.upstream.routing.health import HealthWatch
-from gateway.upstream.routing.probes import probe
 from tests.support.hand_clock import HandClock
 
 DOWN = UpstreamUnreachable("down")

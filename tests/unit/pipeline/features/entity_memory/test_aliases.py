@@ -15,7 +15,7 @@ from gateway.core.types.memory import (
     is_line,
     lookup_key,
 )
-from gateway.pipeline.features.entity_memory.feature import (
+from gateway.pipeline.features.entity_memory import (
     aliases_of,
     named_by,
     phrases_of,

@@ -12,7 +12,7 @@ from gateway.core.errors import StorageUnavailable
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message
 from gateway.core.types.memory import MemoryEntity, SearchPhrases
-from gateway.pipeline.features.entity_memory.feature import aliases_of, with_things
+from gateway.pipeline.features.entity_memory import aliases_of, with_things
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 ALIASES = aliases_of("workflow", "wf_12", "Task Management")

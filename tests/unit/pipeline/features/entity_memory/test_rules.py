@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.core.types.conversation import ConversationMessage, new_message
 from gateway.core.types.memory import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_TYPE_CHARS, is_line
-from gateway.pipeline.features.entity_memory.feature import MAX_OF_RESULT, singular, things_of, things_of_steps
+from gateway.pipeline.features.entity_memory import MAX_OF_RESULT, singular, things_of, things_of_steps
 
 Noted = tuple[str, str, str | None, str]
 

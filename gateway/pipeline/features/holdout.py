@@ -8,8 +8,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types.bill import AUTO, OBSERVE
 from gateway.core.types.chain import chain_digests
 from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.pipeline.hooks import RequestFeature
-from gateway.pipeline.stages import PreparedRequest
+from gateway.pipeline.stages import PreparedRequest, RequestFeature
 from gateway.storage.store import ConversationStore
 
 BITS = 64

@@ -14,8 +14,7 @@ from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.places import TextPlaces
 from gateway.core.types.tool_steps import RESULT_ROLES, text_of
 from gateway.core.types.window import WHOLE, ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs
-from gateway.pipeline.hooks import RequestFeature
-from gateway.pipeline.stages import SettledRequest
+from gateway.pipeline.stages import RequestFeature, SettledRequest
 
 # What an answer cites, read out of its text. What names no artifact that the model was sent, or no place of it, is
 # none: nothing is made up (guarantee §14.8).
@@ -155,7 +154,7 @@ Json = dict[str, Any]
 
 
 def build() -> RequestFeature:
-    return RequestFeature(on_bill=_with_citations)
+    return RequestFeature(needs="options.cite", on_bill=_with_citations)
 
 
 async def _with_citations(settled: SettledRequest) -> SettledRequest:

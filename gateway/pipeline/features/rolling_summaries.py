@@ -28,8 +28,7 @@ from gateway.core.types.memory import EXTRACTS, NewSegment, OldMessage, SummaryS
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
 from gateway.core.types.turn import LedgerEntry
 from gateway.core.types.upstreams import CallScope
-from gateway.pipeline.hooks import RequestFeature
-from gateway.pipeline.stages import PreparedRequest
+from gateway.pipeline.stages import PreparedRequest, RequestFeature
 from gateway.storage.store import ConversationStore
 
 PROMPT_VERSION = 2
@@ -265,11 +264,11 @@ class RollingSummaries:
         self._pauses: tuple[float, ...] = PAUSES
 
     def build(self) -> RequestFeature:
-        return RequestFeature(on_settled=self.after)
+        return RequestFeature(needs="options.is_summarized", on_settled=self.after)
 
     def after(self, prepared: PreparedRequest) -> None:
         """Begins a summary behind an answer that is stored, where one is due as far as the request itself tells."""
-        if prepared.context is None or prepared.request.options.memory == EXTRACTS:
+        if prepared.context is None:
             return
         facts = facts_of(prepared)
         if prepared.conversation_id and should_summarize(facts, self._settings).may_be:

@@ -46,8 +46,7 @@ from gateway.core.types.recall import (
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.billing import UsageCount
-from gateway.pipeline.hooks import RequestFeature
-from gateway.pipeline.stages import PreparedRequest, RequestRun, UpstreamOutcome
+from gateway.pipeline.stages import PreparedRequest, RequestFeature, RequestRun, UpstreamOutcome
 from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
 
 # What a call of the tool `recall` is answered: what the window leaves out, by id or by question (guarantee §10.11).
@@ -207,6 +206,7 @@ class RecallFeature:
 
     def build(self) -> RequestFeature:
         return RequestFeature(
+            needs="options.recall",
             on_request=self._wanted,
             on_history=self._kept,
             on_context=self._due,

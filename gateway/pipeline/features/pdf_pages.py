@@ -12,9 +12,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from gateway.context.build import RequestRanking, WindowProposal
+from gateway.context.build import ContextHooks, RequestRanking, WindowProposal
 from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import candidates, of_each_content
 from gateway.core import jsons
@@ -392,3 +393,9 @@ async def _cut(chosen: _ChosenPages, natives: NativeFiles, cutter: PageCutter) -
         return None
     note_cut(name, numbers, found, natives)
     return ShownPages(chosen.artifact, numbers, part)
+
+
+def build(cutter: PageCutter) -> ContextHooks:
+    return ContextHooks(
+        on_forwarded=partial(with_kept_pages, cutter=cutter), on_proposal=partial(shown_pages, cutter=cutter)
+    )

@@ -6,14 +6,13 @@ from contextlib import aclosing
 from typing import Any
 
 from gateway.core.types.chat import ChunkStream, JsonAnswer, StreamAround
-from gateway.pipeline.hooks import RequestFeature
-from gateway.pipeline.stages import PreparedRequest
+from gateway.pipeline.stages import PreparedRequest, RequestFeature
 
 Chunks = list[dict[str, Any]]
 
 
 def build() -> RequestFeature:
-    return RequestFeature(on_answer=_of_answer, on_stream=_of_stream)
+    return RequestFeature(needs="agent", on_answer=_of_answer, on_stream=_of_stream)
 
 
 def _of_answer(prepared: PreparedRequest, answer: JsonAnswer) -> JsonAnswer:

@@ -11,8 +11,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
 from gateway.core.types.bill import READ, WRITTEN, BranchCosts, SentPrompt, cache_tokens, figure, told
-from gateway.pipeline.hooks import RequestFeature
-from gateway.pipeline.stages import PreparedRequest, SettledRequest
+from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequest
 
 log = get_logger("gateway.pipeline.features.cache_breaks")
 MAX_KEPT = 4096

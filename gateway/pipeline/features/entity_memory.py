@@ -41,8 +41,7 @@ from gateway.core.types.memory import (
     is_line,
 )
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
-from gateway.pipeline.hooks import RequestFeature
-from gateway.pipeline.stages import PreparedRequest, SettledRequest
+from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequest
 
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 FILE = "file"
@@ -390,7 +389,7 @@ class EntityMemory:
         self._reader = reader
 
     def build(self) -> RequestFeature:
-        return RequestFeature(on_history=self._recalled, on_bill=self._noted)
+        return RequestFeature(needs="memory", on_history=self._recalled, on_bill=self._noted)
 
     async def _recalled(self, prepared: PreparedRequest) -> PreparedRequest:
         history = prepared.history

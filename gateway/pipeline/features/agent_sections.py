@@ -12,7 +12,7 @@ from gateway.context.gather import INLINE_CHARS
 from gateway.context.manager import BuiltContext
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import REPLY_TOKENS, PromptBudget
-from gateway.conversations.markers import parts_beside_text, without_markers
+from gateway.conversations.message_forms import parts_beside_text, without_markers
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded, InvalidRequest
 from gateway.core.instrumentation.logs import get_logger
@@ -32,8 +32,7 @@ from gateway.core.types.agents import (
 from gateway.core.types.chain import is_step
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage, new_message
 from gateway.core.types.tool_steps import RESULT_ROLES, text_of
-from gateway.pipeline.hooks import ReadAs, RequestFeature
-from gateway.pipeline.stages import PreparedRequest
+from gateway.pipeline.stages import PreparedRequest, ReadAs, RequestFeature
 
 GROUP = "context_gateway.assemblers"
 
@@ -293,7 +292,7 @@ class AgentSections:
         self._assemblers = AssemblerRegistry()
 
     def build(self) -> RequestFeature:
-        return RequestFeature(on_inputs=self._worded)
+        return RequestFeature(needs="agent", on_inputs=self._worded)
 
     async def _worded(
         self, prepared: PreparedRequest, history: ConversationHistory, budget: PromptBudget

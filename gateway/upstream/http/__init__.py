@@ -1,1 +1,0 @@
-"""Connections and their pool under httpx."""
