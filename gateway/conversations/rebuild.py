@@ -253,14 +253,14 @@ def has_evidence(chain: Sequence[dict[str, Any]], known: int, path: Sequence[Con
     return False
 
 
-INLINE_BYTES = 2**20
+SMALL_BODY_BYTES = 2**20
 """A body of fewer bytes is compared and paired in less time than other requests would notice."""
 COMPACTED_BYTES = 8000
 """Stored bytes of the path before a compaction that stay in the window, whole turns: the latest does in any case."""
 COMPACTED_BYTES_PER_TOKEN = 2
 """The same for each token of the limit above which it was compacted, so that it is not compacted anew at once: half of
 the limit, at four bytes a token."""
-BYTES_PER_TOKEN = 8
+MAX_BYTES_PER_TOKEN = 8
 """Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
 
 
@@ -286,7 +286,7 @@ class RebuildOptions:
 
     @property
     def max_bytes(self) -> int | None:
-        return None if self.budget_tokens is None else BYTES_PER_TOKEN * self.budget_tokens
+        return None if self.budget_tokens is None else MAX_BYTES_PER_TOKEN * self.budget_tokens
 
 
 async def build_llm_messages(
@@ -404,7 +404,7 @@ async def _lookup(
 
 def _is_small(request: ChatRequest) -> bool:
     """Whether comparing and pairing takes less time than starting a thread for it."""
-    return len(request.messages) < INLINE_MESSAGES and request.size < INLINE_BYTES
+    return len(request.messages) < INLINE_MESSAGES and request.size < SMALL_BODY_BYTES
 
 
 def _rebuilt(

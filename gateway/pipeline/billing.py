@@ -60,7 +60,7 @@ from gateway.pipeline.stages import (
 from gateway.storage.store import ConversationStore
 
 log = get_logger("gateway.pipeline.billing")
-ALIVE_FOR = timedelta(seconds=15)
+OPEN_CALLS_ALIVE_FOR = timedelta(seconds=15)
 """How long a process counts as alive after each heartbeat, on other machines than its own."""
 BEAT_SECONDS = 5.0
 KILLED = "process_killed"
@@ -126,8 +126,8 @@ class OpenCalls:
         now = self._clock.now()
         self._process = self._process or process_name()
         until = self._alive_until
-        is_due = until is None or until - now < ALIVE_FOR - timedelta(seconds=BEAT_SECONDS)
-        until = now + ALIVE_FOR if is_due else None
+        is_due = until is None or until - now < OPEN_CALLS_ALIVE_FOR - timedelta(seconds=BEAT_SECONDS)
+        until = now + OPEN_CALLS_ALIVE_FOR if is_due else None
         facts = {**facts, "at": at.isoformat(), "calls": [_as_json(call) for call in calls]}
         await self._store.open_call(OpenCallRow(request_id, self._process, facts, until))
         self._alive_until = until or self._alive_until
@@ -144,8 +144,8 @@ class OpenCalls:
         """One heartbeat, where any call of this process is open, and the bills of processes that died; how many."""
         found, now = await self._store.holders(), self._clock.now()
         if self._process in found:
-            await self._store.beat(self._process, now + ALIVE_FOR)
-            self._alive_until = now + ALIVE_FOR
+            await self._store.beat(self._process, now + OPEN_CALLS_ALIVE_FOR)
+            self._alive_until = now + OPEN_CALLS_ALIVE_FOR
         others = {name: until for name, until in found.items() if name != self._process}
         dead = [name for name, until in others.items() if is_dead(name, until, now)]
         billed = 0
@@ -204,19 +204,19 @@ def _started(pid: int) -> str:
 def _as_json(call: CallCost) -> dict[str, Any]:
     """Its fields, without copies: each request writes one."""
     found = dict(zip(CALL_FIELDS, _fields_of(call), strict=True))
-    for name in COSTS:
+    for name in CALL_COST_FIELDS:
         if found[name] is not None:
             found[name] = str(found[name])
     return found
 
 
-COSTS = ("prompt_cost", "completion_cost")
+CALL_COST_FIELDS = ("prompt_cost", "completion_cost")
 CALL_FIELDS = tuple(field.name for field in fields(CallCost))
 _fields_of = attrgetter(*CALL_FIELDS)
 
 
 def _call(found: dict[str, Any]) -> CallCost:
-    costs = {name: Decimal(found[name]) if found[name] is not None else None for name in COSTS}
+    costs = {name: Decimal(found[name]) if found[name] is not None else None for name in CALL_COST_FIELDS}
     return CallCost(**{**found, **costs, "estimated": True})
 
 
@@ -254,7 +254,7 @@ def _entry(request_id: str, facts: dict[str, Any]) -> LedgerEntry:
 
 
 Json = dict[str, Any]
-LEFT_OUT = "hosted_tool_left_out"
+HOSTED_TOOL_LEFT_OUT = "hosted_tool_left_out"
 UNKNOWN_FIELD = "unknown_field"
 MAX_FIELD_CHARS = 80
 """Characters of a field's name in a warning."""
@@ -416,7 +416,8 @@ def warnings_of(attempted: AttemptedRequest) -> list[str]:
     native, asked, names = prepared.request.native, prepared.asked.native, dict.fromkeys(prepared.asked.forward)
     if native is not None and asked is not None:
         is_served = native.hosted and native.protocol == prepared.wire.deployment.protocol
-        found += [f"{LEFT_OUT}: {kind} (upstream.hosted_tools)" for _, kind in asked.hosted if not is_served]
+        left_out = [kind for _, kind in asked.hosted] if not is_served else []
+        found += [f"{HOSTED_TOOL_LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in left_out]
         names |= dict.fromkeys(asked.fields)
     # What went up untouched may be a field of the gateway's own, not quite as that is spelt.
     missed = [(name[:MAX_FIELD_CHARS], meant) for name in names if (meant := near_miss(name)) is not None]

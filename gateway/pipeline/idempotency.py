@@ -24,10 +24,10 @@ from gateway.storage.claims import ClaimStore
 from gateway.storage.store import ConversationStore
 
 log = get_logger("gateway.pipeline.idempotency")
-ALIVE_FOR = timedelta(seconds=30)
+CLAIM_LIFETIME = timedelta(seconds=30)
 """How long a process counts as alive after each heartbeat. The claims of a dead process are free."""
 HEARTBEAT_SECONDS = 10.0
-"""A third of `ALIVE_FOR`: two heartbeats may be lost."""
+"""A third of `CLAIM_LIFETIME`: two heartbeats may be lost."""
 MAX_UNRELEASED = 10_000
 """Claims kept for a later release while the storage is down. Those beyond it expire with their process."""
 
@@ -135,8 +135,9 @@ class IdempotencyGate:
         """Takes the claim in the storage; returns None, or the record of whoever has it. If the client leaves
         meanwhile, a claim that was taken is released again."""
         now = self._clock.now()
-        due = self._alive_until is None or self._alive_until - now < ALIVE_FOR - timedelta(seconds=HEARTBEAT_SECONDS)
-        alive_until = now + ALIVE_FOR if due else None
+        least = CLAIM_LIFETIME - timedelta(seconds=HEARTBEAT_SECONDS)
+        due = self._alive_until is None or self._alive_until - now < least
+        alive_until = now + CLAIM_LIFETIME if due else None
         task = asyncio.ensure_future(self._claims.take(claim, alive_until=alive_until))
         try:
             record = await asyncio.shield(task)
@@ -188,9 +189,9 @@ class IdempotencyGate:
 
     async def beat(self) -> None:
         """Records that this process is alive while it holds claims, and releases what it could not release before.
-        Raises StorageUnavailable: nothing was recorded; other processes may take the claims after `ALIVE_FOR`."""
+        Raises StorageUnavailable: nothing was recorded; other processes may take the claims after `CLAIM_LIFETIME`."""
         if self._held:
-            until = self._clock.now() + ALIVE_FOR
+            until = self._clock.now() + CLAIM_LIFETIME
             await self._claims.beat(self._process, until)
             self._alive_until = until
         await self._release_late()

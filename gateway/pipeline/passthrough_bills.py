@@ -62,7 +62,7 @@ LONG_TEXT = 10_000
 MODEL_CHARS = 256
 LONGEST_OUTPUT = 4096
 """Tokens that a model writes of which nothing is known, where a call names no limit."""
-UNKNOWN = "unknown"
+UNKNOWN_MODEL = "unknown"
 """Stands for the model of a call that names none which could be read."""
 WRITES_TEXT = ("completions",)
 """APIs whose output can be counted where it is not reported."""
@@ -111,7 +111,7 @@ class RelayedBills:
     async def begin(self, call: MeteredCall, size: int) -> None:
         """Writes down that a model is about to be asked, with a body of so many bytes.
         Raises StorageReadOnly: no bill could be kept."""
-        model = call.deployment.model or UNKNOWN
+        model = call.deployment.model or UNKNOWN_MODEL
         facts = self._parts.router.facts(model, call.deployment)
         about = {
             "tenant": call.caller.tenant,
@@ -144,7 +144,7 @@ class RelayedBills:
     ) -> tuple[int | None, int]:
         """Picodollars (None: nobody knows) and tokens that a call may take at the most, by what its body tells.
         `sizes`: bytes of the body, and of files in it."""
-        facts = self._parts.router.facts(model or UNKNOWN, _served(deployment, model or UNKNOWN))
+        facts = self._parts.router.facts(model or UNKNOWN_MODEL, _served(deployment, model or UNKNOWN_MODEL))
         counter = self._parts.counters.counter(facts)
         longest = facts.max_output_tokens or LONGEST_OUTPUT
         usage = await asyncio.to_thread(
@@ -260,7 +260,7 @@ def _read(call: MeteredCall) -> tuple[PassthroughRequest, PassthroughUsage]:
 def _model(call: MeteredCall, request: PassthroughRequest, answer: PassthroughUsage) -> str:
     told_model = answer.named.get("model")
     name = call.deployment.model or request.model or next(iter(call.models_in_address()), None) or told_model
-    return (name or UNKNOWN)[:MODEL_CHARS].encode("utf-8", "replace").decode()
+    return (name or UNKNOWN_MODEL)[:MODEL_CHARS].encode("utf-8", "replace").decode()
 
 
 def _served(deployment: ModelDeployment, model: str) -> ModelDeployment:

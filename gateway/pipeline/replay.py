@@ -43,7 +43,7 @@ from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore
 
-SAID = (*INSTRUCTION_ROLES, "user")
+CLIENT_ROLES = (*INSTRUCTION_ROLES, "user")
 """Roles of what a client says itself."""
 Json = dict[str, Any]
 
@@ -69,12 +69,12 @@ def single_request(
     """A past request by itself, and the message behind which it went on: for an estimate. Tool results are in it, and
     the calls that its client brought with them."""
     before = path.messages[request.before - 1].message.message_id if request.before else None
-    return _ask(path, request, bills, change, roles=(*SAID, "assistant", *RESULT_ROLES)), before
+    return _ask(path, request, bills, change, roles=(*CLIENT_ROLES, "assistant", *RESULT_ROLES)), before
 
 
 def is_made_again(request: PastRequest) -> bool:
     """Whether it is no step of a tool loop: those follow from what the model calls."""
-    said = [each for each in request.brought if each.message.role in SAID]
+    said = [each for each in request.brought if each.message.role in CLIENT_ROLES]
     return bool(said) or (request.answer is not None and not request.brought)
 
 
@@ -83,7 +83,7 @@ def _ask(
     request: PastRequest,
     bills: Mapping[str, PastBill],
     change: ReplayChanges,
-    roles: Sequence[str] = SAID,
+    roles: Sequence[str] = CLIENT_ROLES,
 ) -> ReplayedRequest:
     bill = bills.get(request.request_id) if request.answer is not None else None
     stored = bill.completion.ledger if bill is not None else None

@@ -42,9 +42,9 @@ from gateway.pipeline.stored_turn import CHAIN_BYTES, TurnRecorder, chain_of, pl
 from gateway.storage.store import ConversationStore
 
 log = get_logger("gateway.pipeline.settlement")
-MAX_WAITING = 10_000
+MAX_WAITING_BILLS = 10_000
 """Bills; the oldest are dropped beyond that, a few kilobytes each."""
-RETRY_SECONDS = 5.0
+BILL_RETRY_SECONDS = 5.0
 """Between two tries while no other turn is committed."""
 
 
@@ -115,7 +115,7 @@ class _LateBills:
 
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
-        self._waiting: deque[TurnCommit] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[TurnCommit] = deque(maxlen=MAX_WAITING_BILLS)
         self._then: dict[str, Callable[[], None]] = {}
         self._retrying: asyncio.Task[None] | None = None
 
@@ -126,7 +126,7 @@ class _LateBills:
         return (commit.ledger for commit in self._waiting)
 
     def add(self, commit: TurnCommit, then: Callable[[], None] | None = None) -> None:
-        """Keeps a bill. It is written with the next commit, or after `RETRY_SECONDS`; `then` is called when it is."""
+        """Keeps a bill. It is written with the next commit, or after `BILL_RETRY_SECONDS`; then `then` is called."""
         self._waiting.append(commit)
         if then is not None:
             self._then[commit.ledger.request_id] = then
@@ -153,7 +153,7 @@ class _LateBills:
 
     async def _retry(self) -> None:
         while self._waiting:
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(BILL_RETRY_SECONDS)
             await self.record()
 
     async def stop(self) -> None:
@@ -170,7 +170,7 @@ def log_fields(entry: LedgerEntry) -> dict[str, object]:
     return {"request_id": entry.request_id, "model": entry.model, **figures}
 
 
-MAX_SECONDS = 5.0
+MAX_TURN_WAIT_SECONDS = 5.0
 """How long a request waits for the turn before it. A commit that takes longer is not waited for."""
 PASSES = 3
 """Passes of the event loop within which a connection that has been closed is known to be."""
@@ -183,7 +183,7 @@ class RunningTurns:
     Only turns of this process are known: of another replica's a request sees what is committed.
     """
 
-    def __init__(self, seconds: float = MAX_SECONDS) -> None:
+    def __init__(self, seconds: float = MAX_TURN_WAIT_SECONDS) -> None:
         self._seconds = seconds
         self._running: defaultdict[str, dict[str, tuple[RequestRun, list[Key]]]] = defaultdict(dict)
         self._by_key: defaultdict[Key, dict[str, RequestRun]] = defaultdict(dict)
@@ -259,8 +259,8 @@ PAUSED = GatewayError("compaction")
 """Why a request has no answer whose client wants to know first that room was made."""
 BRANCHED = "branched"
 """The client has changed an earlier message, or goes on from one."""
-MARK = f'"{BREAKPOINT}"'.encode()
-MAX_KEPT = 2**20
+BREAKPOINT_MARK = f'"{BREAKPOINT}"'.encode()
+MAX_KEPT_DIGESTS = 2**20
 """Digests, of 8 bytes each, that are kept; then those of conversations that were not asked for longest are dropped."""
 MAX_ENDS = 64
 """Messages, the latest, behind which the request before may have ended."""
@@ -477,7 +477,7 @@ class PromptPrefixes:
     What this process forwarded last of each conversation to each model, as a digest of each message and all before
     it; the digests are of this process alone."""
 
-    def __init__(self, most: int = MAX_KEPT) -> None:
+    def __init__(self, most: int = MAX_KEPT_DIGESTS) -> None:
         self._sent: BoundedCache[Key, array[int]] = BoundedCache(max_weight=most)
         self._lock = Lock()
 
@@ -534,7 +534,7 @@ def digests(messages: Sequence[Mapping[str, Any]]) -> list[int]:
 
 def _nested(message: Mapping[str, Any]) -> bytes:
     raw = jsons.canonical(message)
-    if MARK not in raw:
+    if BREAKPOINT_MARK not in raw:
         return raw
     plain = {name: value for name, value in message.items() if name != BREAKPOINT}
     return jsons.canonical({**plain, "content": plain_parts(message.get("content"))})

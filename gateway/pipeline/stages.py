@@ -319,7 +319,7 @@ class UpstreamOutcome:
 
 SO_FAR = UpstreamOutcome("partial")
 """Of a request that is still being answered."""
-SILENT = partial(UpstreamOutcome, "failed")
+SAID_NOTHING = partial(UpstreamOutcome, "failed")
 """Of a call that has said nothing."""
 
 
@@ -432,7 +432,7 @@ class RequestRun:
         """Its commit is under way: it runs to its end, whoever leaves."""
         self._is_given_up = False
         self._attempts: list[UpstreamAttempt] = []
-        self._said: Callable[[], UpstreamOutcome] = SILENT
+        self._said: Callable[[], UpstreamOutcome] = SAID_NOTHING
 
     @property
     def said(self) -> UpstreamOutcome:
@@ -494,7 +494,7 @@ class RequestRun:
 
     def began(self, at: float, now: float | None = None) -> None:
         """The model is asked from here on: there is a bill, even if the client leaves."""
-        prepared, self._said = self.prepared, SILENT
+        prepared, self._said = self.prepared, SAID_NOTHING
         self.reported.clear()
         self._attempts.append(UpstreamAttempt(prepared.target, prepared.wire.deployment.route, at, asked_at=now))
 

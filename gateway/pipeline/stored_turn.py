@@ -62,7 +62,7 @@ from gateway.storage.store import ConversationStore
 log = get_logger("gateway.pipeline.stored_turn")
 CHAIN_BYTES = 2**20
 """The chain of a larger body is hashed in a thread."""
-MAX_WORDS = 2000
+MAX_ERROR_CHARS = 2000
 """Characters that are kept of an error."""
 
 
@@ -175,7 +175,7 @@ def _words(error: GatewayError | None, *, with_words: bool) -> str | None:
         said = error.original.get("error") if isinstance(error.original, dict) else error.original
         own = said.get("message") if isinstance(said, dict) else said
         told = own if isinstance(own, str) and own else told
-    return told[:MAX_WORDS]
+    return told[:MAX_ERROR_CHARS]
 
 
 def _is_metered(settled: SettledRequest) -> bool:

@@ -228,7 +228,7 @@ class _FrameRequest:
         return self._counting.counted(form) if form is not None and self._counting is not None else {}
 
 
-VERSION = 1
+FRAME_VERSION = 1
 MAX_ANCHORS = 64
 """Places, the latest, for which a frame is looked up: behind each of them an answer was given."""
 MAX_BEHIND = 16
@@ -236,7 +236,7 @@ MAX_BEHIND = 16
 NEAR_SHARE = 0.25
 """Once a prompt takes this share of the budget, a frame is kept even if nothing was changed, so later steps of the turn
 cannot change what its first step fixed (guarantee §4 I6)."""
-LARGE_BYTES = 2**20
+LARGE_FRAME_BYTES = 2**20
 """A larger request's frame is read in a thread."""
 MAC, DIGEST, COUNTED = 16, 12, 8
 """Bytes of the keyed digests of a frame, of a form, and of a message that was counted."""
@@ -320,7 +320,7 @@ class UnstoredFrames:
                 return history, None
             number, value = found
             over = partial(_put_over, history, key, names[number], value, number)
-            return await offload_if(request.size >= LARGE_BYTES, over)
+            return await offload_if(request.size >= LARGE_FRAME_BYTES, over)
         except Exception as fault:  # noqa: BLE001 - whatever the cache holds, it costs a fresh fit
             log.warning("frame_not_used", reason=type(fault).__name__, request_id=request.request_id)
             return history, None
@@ -370,7 +370,7 @@ class UnstoredFrames:
             payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)
         except UnsayableForm:  # no older frame counts any more
             log.info("frame_not_kept", request_id=request.request_id)
-            payload = jsons.dumps({"v": VERSION, "lost": True})
+            payload = jsons.dumps({"v": FRAME_VERSION, "lost": True})
         except Exception as fault:  # noqa: BLE001 - it costs a fresh fit, not the answer that has come
             log.fault("frame_not_kept", fault, request_id=request.request_id)
             return
@@ -405,7 +405,7 @@ def _put_over(
 ) -> tuple[ConversationHistory, KeptFrame | None]:
     payload = key.opened(name, value)
     said = jsons.loads(payload) if payload is not None else None
-    if said is None or said["v"] != VERSION or said.get("lost"):
+    if said is None or said["v"] != FRAME_VERSION or said.get("lost"):
         return history, None
     ids = tuple(key.masked(said["ids"], said["salt"]))
     known = _anchors(history)[0] + 1  # all up to the last answer was forwarded before
@@ -529,7 +529,7 @@ class _FrameWriter:
         salt = os.urandom(8).hex()
         tokenizer, tokens = self._counted(frame, messages, counting)
         fields = {
-            "v": VERSION,
+            "v": FRAME_VERSION,
             "at": self._now,
             "changed": frame != PromptFrame(),
             "salt": salt,

@@ -52,9 +52,9 @@ REFUSED = "the connection was refused"
 TLS = "the TLS connection could not be made"
 TIMEOUT = "it did not accept a connection in time (timeout)"
 CUT = "the connection was cut"
-FAILED = "the connection failed"
+CONNECTION_FAILED = "the connection failed"
 NO_ROUTE = "no network leads there"
-NUMBER = re.compile(r"\[Errno (\d+)\]")
+ERRNO_NUMBER = re.compile(r"\[Errno (\d+)\]")
 NO_ROUTE_NUMBERS = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL)
 CUT_NUMBERS = (errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)
 
@@ -70,17 +70,17 @@ def why_not_connected(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"{TLS}: {error.reason or 'it was closed in the middle'}"
     # Where a name has several addresses, asyncio puts the texts of their errors together.
-    numbers = {int(number) for number in NUMBER.findall(str(error))} | {getattr(error, "errno", None)}
+    numbers = {int(number) for number in ERRNO_NUMBER.findall(str(error))} | {getattr(error, "errno", None)}
     if errno.ECONNREFUSED in numbers:
         return REFUSED
     if numbers.intersection(NO_ROUTE_NUMBERS):
         return NO_ROUTE
     if errno.ETIMEDOUT in numbers:
         return TIMEOUT
-    return CUT if isinstance(error, ConnectionError) or numbers.intersection(CUT_NUMBERS) else FAILED
+    return CUT if isinstance(error, ConnectionError) or numbers.intersection(CUT_NUMBERS) else CONNECTION_FAILED
 
 
-FAULTS = (httpx.HTTPError, httpx.InvalidURL)
+HTTPX_FAULTS = (httpx.HTTPError, httpx.InvalidURL)
 """What goes wrong with a call, in httpx's words."""
 
 
@@ -91,7 +91,7 @@ def translated(*, begun: bool, origin: ConnectionOrigin | None = None) -> Iterat
     says of it."""
     try:
         yield
-    except FAULTS as error:
+    except HTTPX_FAULTS as error:
         raise translation(error, begun=begun, origin=origin) from error
 
 
@@ -669,7 +669,7 @@ def _default_trust() -> ssl.SSLContext:
 PORTS = {"http": 80, "https": 443}
 HOP_BY_HOP = (b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"te", b"trailer")
 """Headers of a request that the connection decides on."""
-LENGTH = b"content-length"
+CONTENT_LENGTH = b"content-length"
 
 
 def new_client(pool: ConnectionPool) -> httpx.AsyncClient:
@@ -733,8 +733,8 @@ class PooledBody(httpx.AsyncByteStream):
 def _head_of(request: httpx.Request, body: bytes) -> bytes:
     headers = [(name.lower(), value) for name, value in request.headers.raw]
     kept = [pair for pair in headers if pair[0] not in HOP_BY_HOP]
-    if body and all(name != LENGTH for name, _ in kept):
-        kept.append((LENGTH, b"%d" % len(body)))
+    if body and all(name != CONTENT_LENGTH for name, _ in kept):
+        kept.append((CONTENT_LENGTH, b"%d" % len(body)))
     return request_head(request.method.encode(), request.url.raw_path, kept)
 
 

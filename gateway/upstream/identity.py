@@ -10,10 +10,10 @@ import httpx
 
 from gateway.core.errors import IdentityProviderUnavailable
 
-SECONDS = 5.0
+IDENTITY_SECONDS = 5.0
 """Within which a provider must answer: a person or a request waits for it."""
-MAX_BYTES = 2**20
-FAILED = 500
+MAX_DOCUMENT_BYTES = 2**20
+SERVER_FAILED = 500
 
 
 class HttpIdentityDocuments:
@@ -42,15 +42,15 @@ class HttpIdentityDocuments:
         headers = {"accept": "application/json", "accept-encoding": "identity", **headers}
         body = bytearray()
         try:
-            asked = self._client.stream(method, url, headers=headers, timeout=SECONDS, **more)
-            async with asyncio.timeout(SECONDS), asked as answer:
+            asked = self._client.stream(method, url, headers=headers, timeout=IDENTITY_SECONDS, **more)
+            async with asyncio.timeout(IDENTITY_SECONDS), asked as answer:
                 async for piece in answer.aiter_bytes():
                     body += piece
-                    if len(body) > MAX_BYTES:
+                    if len(body) > MAX_DOCUMENT_BYTES:
                         raise _away(url, "answers with too much")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
             raise _away(url, "cannot be reached") from fault
-        if answer.status_code >= FAILED:
+        if answer.status_code >= SERVER_FAILED:
             raise _away(url, f"answers with {answer.status_code}")
         try:
             found = json.loads(body)

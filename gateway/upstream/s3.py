@@ -16,7 +16,7 @@ from gateway.core.errors import StorageUnavailable
 
 PART = 8 * 2**20
 """Bytes of one part of a large object; S3 takes 10,000 of them, of 5 MiB at least."""
-SECONDS = 60.0
+S3_SECONDS = 60.0
 GONE, PARTIAL = 404, 206
 _MEANING = {403: ": the keys may not do that", GONE: ": no such bucket or object"}
 
@@ -127,7 +127,7 @@ class S3Contents:
         path = "" if name is None else f"/{quote(self._prefix + name)}"
         url = f"{self._bucket}{path}{'?' + urlencode(query, quote_via=quote) if query else ''}"
         headers = self._signer(method, url, body)
-        return self._client.build_request(method, url, headers=headers, content=body, timeout=SECONDS)
+        return self._client.build_request(method, url, headers=headers, content=body, timeout=S3_SECONDS)
 
 
 async def reach_bucket(settings: S3Settings) -> str | None:

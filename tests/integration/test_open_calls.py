@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import OpenCallRow
-from gateway.pipeline.billing import ALIVE_FOR, OpenCalls, is_dead, priced_prompt, process_name
+from gateway.pipeline.billing import OPEN_CALLS_ALIVE_FOR, OpenCalls, is_dead, priced_prompt, process_name
 from gateway.storage.database import schema
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn
@@ -65,9 +65,13 @@ async def test_s6_10_of_processes_that_look_at_once_one_bills_a_dead_one(
     for number in range(3):
         await opened(dying, tenant, f"req_{tenant}_{number}")
     await opened(dying, tenant, f"req_{tenant}_0")  # it goes on to a further model
-    others = [of(each, f"other-{tenant}-{n}", NOW + ALIVE_FOR / 2) for n, each in enumerate((store, other_store))]
+    others = [
+        of(each, f"other-{tenant}-{n}", NOW + OPEN_CALLS_ALIVE_FOR / 2) for n, each in enumerate((store, other_store))
+    ]
     assert await asyncio.gather(*(each.look() for each in others)) == [0, 0]
-    later = [of(each, f"other-{tenant}-{n}", NOW + 2 * ALIVE_FOR) for n, each in enumerate((store, other_store))]
+    later = [
+        of(each, f"other-{tenant}-{n}", NOW + 2 * OPEN_CALLS_ALIVE_FOR) for n, each in enumerate((store, other_store))
+    ]
     assert sum(await asyncio.gather(*(each.look() for each in later))) == 3
     assert await left(store) == 0
     found = await store.find_completion(tenant, f"req_{tenant}_0")
@@ -98,7 +102,7 @@ async def test_s6_10_a_process_that_was_only_thought_dead_stores_no_turn_and_no_
     """§6.10: its client gets an error, and those that commit beside it do not suffer."""
     paused, mine = of(store, f"paused-{tenant}"), turn(tenant, "conv_" + tenant, created=True)
     await opened(paused, tenant, mine.ledger.request_id)
-    assert await of(other_store, f"other-{tenant}", NOW + 2 * ALIVE_FOR).look() == 1
+    assert await of(other_store, f"other-{tenant}", NOW + 2 * OPEN_CALLS_ALIVE_FOR).look() == 1
     alone = turn(tenant, "conv_other_" + tenant, created=True)
     done = await asyncio.gather(store.commit(mine), store.commit(alone), return_exceptions=True)
     assert isinstance(done[0], StorageUnavailable)
@@ -118,14 +122,14 @@ async def test_s6_10_a_bill_closes_its_call(store: ConversationStore, tenant: st
     await store.commit(commit)
     assert await left(store) == 1
     await store.open_call(OpenCallRow(entry.request_id, calls._process))
-    assert await of(store, f"other-{tenant}", NOW + 2 * ALIVE_FOR).look() == 0
+    assert await of(store, f"other-{tenant}", NOW + 2 * OPEN_CALLS_ALIVE_FOR).look() == 0
     assert contents(await store.find_conversation(tenant, _ref(tenant), max_bytes=None)) == ["question", "answer"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there it is known by heartbeats")
 def test_s6_10_on_its_own_machine_the_end_of_a_process_is_seen_at_once() -> None:
     """§6.10: whatever its heartbeat said; another with its number is not taken for it."""
-    until = NOW + ALIVE_FOR
+    until = NOW + OPEN_CALLS_ALIVE_FOR
     mine = process_name()
     assert not is_dead(mine, None, NOW)
     assert is_dead(mine.rpartition(":")[0] + ":1", until, NOW)

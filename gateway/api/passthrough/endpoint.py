@@ -57,7 +57,13 @@ from gateway.core.types.keys import HeldAdmission
 from gateway.core.types.upstreams import PROTOCOLS, CallScope, RelayedCall
 from gateway.pipeline.passthrough_bills import MeteredCall, RelayedBills
 from gateway.pipeline.pipeline import LimitedPipeline
-from gateway.upstream.openai.passthrough import READABLE, BodySample, PassthroughClient, RawAnswer, UnpackingSample
+from gateway.upstream.openai.passthrough import (
+    READABLE_ENCODINGS,
+    BodySample,
+    PassthroughClient,
+    RawAnswer,
+    UnpackingSample,
+)
 from gateway.upstream.routing.router import ConfiguredRouter
 
 
@@ -470,7 +476,7 @@ def readable_only(headers: Headers) -> Headers:
 
 def _readable(value: bytes) -> bytes:
     offered = [each.strip() for each in value.split(b",")]
-    kept = [each for each in offered if each.split(b";")[0].strip().lower().decode("latin-1") in READABLE]
+    kept = [each for each in offered if each.split(b";")[0].strip().lower().decode("latin-1") in READABLE_ENCODINGS]
     return value if len(kept) == len(offered) else b", ".join(kept) or b"identity"
 
 

@@ -34,7 +34,7 @@ from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHisto
 from gateway.core.types.tool_steps import RESULT_ROLES, text_of
 from gateway.pipeline.stages import PreparedRequest, ReadAs, RequestFeature
 
-GROUP = "context_gateway.assemblers"
+ASSEMBLERS_GROUP = "context_gateway.assemblers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class AssemblerRegistry:
     def _of_third_parties(self) -> dict[str, Assembler | None]:
         if self._added is None:
             self._added = {}
-            for entry in entry_points(group=GROUP):
+            for entry in entry_points(group=ASSEMBLERS_GROUP):
                 try:
                     self._added[entry.name] = load_plugin(entry)
                 except Exception:  # noqa: BLE001 - code of others may fail in any way, and costs its type alone
@@ -238,7 +238,7 @@ FILE_LABEL = 150
 """Tokens that are kept free for the label of a file that is read as text, which may be longer than the file."""
 MIN_KEPT_BYTES = 64
 """Of a message that is cut: with less of it an agent could not tell what it is about."""
-LEFT_OUT = "\n\n[{} bytes of this message left out]\n\n"
+BYTES_LEFT_OUT = "\n\n[{} bytes of this message left out]\n\n"
 UNKNOWN_TYPE, FAILED, CUT = "agent_type_unknown", "agent_assembler_failed", "agent_message_cut"
 
 
@@ -434,11 +434,11 @@ def shortened(text: str, room: int) -> str | None:
     """The beginning and the end of a text, with a label between them that says how much is left out: `room` bytes at
     most. None where that is too little to be of use."""
     raw = text.encode()
-    half = (room - len(LEFT_OUT.format(len(raw)))) // 2
+    half = (room - len(BYTES_LEFT_OUT.format(len(raw)))) // 2
     if half * 2 < MIN_KEPT_BYTES:
         return None
     head, tail = raw[:half].decode(errors="ignore"), raw[-half:].decode(errors="ignore")
-    return head + LEFT_OUT.format(len(raw) - len(head.encode()) - len(tail.encode())) + tail
+    return head + BYTES_LEFT_OUT.format(len(raw) - len(head.encode()) - len(tail.encode())) + tail
 
 
 def _checked(made: AssemblerOutput) -> AssemblerOutput:

@@ -14,9 +14,9 @@ from gateway.core.types.bill import READ, WRITTEN, BranchCosts, SentPrompt, cach
 from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequest
 
 log = get_logger("gateway.pipeline.features.cache_breaks")
-MAX_KEPT = 4096
+MAX_LATEST_PROMPTS = 4096
 """Conversations whose latest prompt this process knows, whatever branch it was of."""
-LARGE_BYTES = 2**20
+LARGE_PROMPT_BYTES = 2**20
 """The digests of a larger prompt are made in a thread."""
 
 
@@ -25,7 +25,7 @@ class CacheBreaks:
     as its latest answer says."""
 
     def __init__(self) -> None:
-        self._latest: BoundedCache[str, tuple[str, SentPrompt]] = BoundedCache(MAX_KEPT)
+        self._latest: BoundedCache[str, tuple[str, SentPrompt]] = BoundedCache(MAX_LATEST_PROMPTS)
 
     def build(self) -> RequestFeature:
         return RequestFeature(on_bill=self._told)
@@ -37,7 +37,7 @@ class CacheBreaks:
         if costs is None or not reads or settled.attempted.outcome.status == "failed":
             return settled
         try:
-            sent = await offload_if(prepared.prompt_bytes >= LARGE_BYTES, _sent, prepared, usage)
+            sent = await offload_if(prepared.prompt_bytes >= LARGE_PROMPT_BYTES, _sent, prepared, usage)
             before = self._before(prepared)
             if prepared.conversation_id is not None:
                 self._latest.put(prepared.conversation_id, (prepared.request.model, sent))

@@ -19,7 +19,7 @@ from gateway.pipeline.stages import RequestFeature, SettledRequest
 # What an answer cites, read out of its text. What names no artifact that the model was sent, or no place of it, is
 # none: nothing is made up (guarantee §14.8).
 
-CITED = re.compile(r"\[(art_[0-9a-f]{16}(?:-\d{1,4})?|step_\d{1,4}:[^\[\],\n]{1,120})(?:, ([^\[\]\n]{1,300}))?\]")
+CITATION = re.compile(r"\[(art_[0-9a-f]{16}(?:-\d{1,4})?|step_\d{1,4}:[^\[\],\n]{1,120})(?:, ([^\[\]\n]{1,300}))?\]")
 """`[art_0123456789abcdef]`, or with a place: `[art_0123456789abcdef, page 12]`; or `[step_2:weather]` for a result of a
 tool step of the turn."""
 PASSAGE_CHARS = 500
@@ -28,7 +28,7 @@ MAX_PASSAGES = 8
 """Passages of one citation at most."""
 STATEMENT_CHARS = 300
 """Characters before a citation that may be what rests on it."""
-WORD = re.compile(r"\w{2,40}")
+STATEMENT_WORD = re.compile(r"\w{2,40}")
 EQUAL = 1e-9
 MAX_CITATIONS = 200
 """Different citations of one answer at most: each costs a look at its artifact's places."""
@@ -73,7 +73,7 @@ def citations_of(answer: str, sent: Callable[[str], Sequence[SentArtifact]]) -> 
     dropped = 0
     named: dict[tuple[str, str], set[str]] = {}
     begin = 0
-    for match in CITED.finditer(answer):
+    for match in CITATION.finditer(answer):
         said = _words(answer[max(begin, match.start() - STATEMENT_CHARS) : match.start()])
         named.setdefault((match[1], (match[2] or "").strip()), set()).update(said)
         begin = match.end() if said else begin
@@ -97,7 +97,7 @@ def citations_of(answer: str, sent: Callable[[str], Sequence[SentArtifact]]) -> 
 
 def _words(statement: str) -> set[str]:
     """The words that a statement may share with what it rests on: those of its last sentences."""
-    return set(WORD.findall(statement.lower()))
+    return set(STATEMENT_WORD.findall(statement.lower()))
 
 
 def _citation(artifact: SentArtifact, place: str, within: Sequence[Span], said: Set[str]) -> dict[str, Any] | None:
@@ -127,7 +127,7 @@ def _around(content: str, begin: int, until: int, said: Set[str]) -> Span:
     none is there. It begins with a line, or with a word, if one begins near."""
     if until - begin <= PASSAGE_CHARS or not said:
         return begin, min(until, begin + PASSAGE_CHARS)
-    found = [(m.start(), m[0].lower()) for m in WORD.finditer(content, begin, until) if m[0].lower() in said]
+    found = [(m.start(), m[0].lower()) for m in STATEMENT_WORD.finditer(content, begin, until) if m[0].lower() in said]
     worth = {word: 1 / count for word, count in Counter(word for _, word in found).items()}
     best, score, first = (begin, begin), 0.0, 0
     inside: Counter[str] = Counter()

@@ -43,9 +43,9 @@ from gateway.core.types.memory import (
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
 from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequest
 
-WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
-FILE = "file"
-MIN_CHARS = 3
+ENTITY_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+FILE_KIND = "file"
+MIN_NAME_CHARS = 3
 """Of a name of one word; a shorter one counts only where it has letters and digits."""
 MIN_ID_CHARS = 4
 """Of an id of one word that may stand alone: a "7" in a question is no order."""
@@ -64,7 +64,7 @@ COMMON = LITTLE | frozenset(_COMMON.split())
 
 def words_of(text: str) -> list[str]:
     """The words of a text as they are compared."""
-    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return ENTITY_WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def phrase(text: str) -> str:
@@ -83,7 +83,7 @@ def aliases_of(kind: str, thing_id: str, name: str | None, given: Iterable[str] 
     names = words_of(name) if name else []
     if names:
         found += _of_name(names, of_type)
-    if kind == FILE and name and (stem := words_of(name.rpartition(".")[0])):
+    if kind == FILE_KIND and name and (stem := words_of(name.rpartition(".")[0])):
         found += _of_name(stem, of_type)
     own = words_of(thing_id)
     if own and own != names:
@@ -108,7 +108,7 @@ def _of_name(names: list[str], of_type: str) -> list[str]:
 
 def _is_word(word: str, but: frozenset[str]) -> bool:
     """Whether a word can name something by itself."""
-    short = len(word) < MIN_CHARS and word.isascii() and (word.isalpha() or word.isdigit())
+    short = len(word) < MIN_NAME_CHARS and word.isascii() and (word.isalpha() or word.isdigit())
     return word not in but and not short
 
 
@@ -231,19 +231,19 @@ VERBS = {
 }
 """What a verb in a tool's name does with a thing."""
 _ENDS = "from by with for in on to of at into and details detail info status id ids"
-ENDS = frozenset(_ENDS.split())
+TYPE_ENDS = frozenset(_ENDS.split())
 """Words at which the type has ended."""
 FILLERS = frozenset(["the", "a", "an", "all", "my", "new", "one", "many", "bulk"])
 NON_ENTITY_KINDS = frozenset(["file", "files", "directory", "folder", "dir", "path"])
 PATHS = ("path", "file_path", "filepath", "filename", "file_name", "target_file")
-NAMES = ("name", "title", "new_name", "display_name", "label", "subject", "summary")
+NAME_FIELDS = ("name", "title", "new_name", "display_name", "label", "subject", "summary")
 ENTITY_LIST_FIELDS = ("results", "items", "data", "records", "hits", "matches", "entries")
 INSIDE = ("data", "result", "item", "record", "object")
-FAULTS = ("error", "errors", "is_error", "isError")
+FAULT_FIELDS = ("error", "errors", "is_error", "isError")
 SUCCESS = ("success", "ok", "succeeded")
 MAX_OF_RESULT = 10
 """Things that one result notes."""
-MAX_CHARS = 256 * 1024
+MAX_READ_RESULT_CHARS = 256 * 1024
 """Characters of a result that is read as JSON; of a longer one only the arguments count."""
 TOOL_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 Json = Mapping[str, Any]
@@ -293,7 +293,7 @@ def _verb_and_type(tool: str) -> tuple[str | None, str]:
         return None, ""
     nouns: list[str] = []
     for word in words[at + 1 :]:
-        if word in ENDS:
+        if word in TYPE_ENDS:
             break
         nouns += [] if word in FILLERS else [word]
     nouns = nouns or [word for word in words[:at] if word not in FILLERS][-1:]
@@ -336,12 +336,12 @@ def _id(kind: str, record: Json) -> str | None:
 
 
 def _name(kind: str, record: Json) -> str | None:
-    values = (record.get(name) for name in (f"{kind}_name", *NAMES))
+    values = (record.get(name) for name in (f"{kind}_name", *NAME_FIELDS))
     return next((as_line(value, MAX_NAME_CHARS) for value in values if isinstance(value, str) and value.strip()), None)
 
 
 def _file(path: str, action: str) -> ThingNote:
-    return noted(FILE, path, file_name(path), action)
+    return noted(FILE_KIND, path, file_name(path), action)
 
 
 def _text(value: Any, most: int) -> str | None:
@@ -352,7 +352,7 @@ def _text(value: Any, most: int) -> str | None:
 
 
 def _json(text: str) -> Any:
-    if len(text) > MAX_CHARS or text.lstrip()[:1] not in ("{", "["):
+    if len(text) > MAX_READ_RESULT_CHARS or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         return jsons.loads(text)
@@ -362,7 +362,7 @@ def _json(text: str) -> Any:
 
 def _is_fault(told: Any, text: str) -> bool:
     if isinstance(told, dict):
-        return any(told.get(name) for name in FAULTS) or any(told.get(name) is False for name in SUCCESS)
+        return any(told.get(name) for name in FAULT_FIELDS) or any(told.get(name) is False for name in SUCCESS)
     return told is None and text.lstrip()[:5].lower() == "error"
 
 

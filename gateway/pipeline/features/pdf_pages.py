@@ -33,10 +33,10 @@ from gateway.documents.file_reader import inline_file
 from gateway.documents.process import DocumentReader
 from gateway.retrieval.question import named_places
 
-REFERENCE = re.compile(r"pages:(pdf:[0-9a-f]{64}):(\d{1,6}(?:,\d{1,6}){0,99})\Z")
-VERSION = 2
+PAGES_REFERENCE = re.compile(r"pages:(pdf:[0-9a-f]{64}):(\d{1,6}(?:,\d{1,6}){0,99})\Z")
+CUT_VERSION = 2
 """Raised whenever pages are cut in another way: the cache may hold older ones."""
-MAX_BYTES = 8 * 2**20
+MAX_PAGES_BYTES = 8 * 2**20
 """Of pages as base64: providers take 32 MB in a whole request."""
 INLINE_CHARS = 100_000
 
@@ -57,7 +57,7 @@ def reference(digest: str, numbers: Sequence[int]) -> dict[str, Any]:
 def referenced(part: Any) -> tuple[str, str, tuple[int, ...]] | None:
     """The id that a part's reference has, the PDF's digest and the numbers of its pages; None of any other part."""
     name = named_file(part) if isinstance(part, dict) else None
-    found = REFERENCE.match(name) if name is not None else None
+    found = PAGES_REFERENCE.match(name) if name is not None else None
     return (found[0], found[1], tuple(map(int, found[2].split(",")))) if found is not None else None
 
 
@@ -92,7 +92,7 @@ class PageCutter:
             data = await self._documents.cut(document, owner.tenant, numbers)
         except (UnreadableDocument, Overloaded):
             return None
-        if len(data) > MAX_BYTES:
+        if len(data) > MAX_PAGES_BYTES:
             return None
         found = CutPages(reading.of_pages(numbers), data)
         if owner.keeps:
@@ -103,7 +103,7 @@ class PageCutter:
 
 
 def _key(name: str, tenant: str) -> str:
-    return f"cut:{VERSION}:{tenant}:{name}"
+    return f"cut:{CUT_VERSION}:{tenant}:{name}"
 
 
 def _raw_of(cut: CutPages) -> bytes:
@@ -120,7 +120,7 @@ def _cut_of(raw: bytes) -> CutPages | None:
 
 
 Part = dict[str, Any]
-INLINE_BYTES = 100_000
+MAX_INLINE_PDF_CHARS = 100_000
 """A PDF of more characters of base64 is decoded in a thread."""
 
 
@@ -156,7 +156,7 @@ async def read_pdf(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Read
     natives.digests |= {digest: None} if keep else {}
     try:
         size = len(str(file.get("file_data") or ""))
-        document = await offload_if(size > INLINE_BYTES, lambda: inline_file(file, decode_pdf=True))
+        document = await offload_if(size > MAX_INLINE_PDF_CHARS, lambda: inline_file(file, decode_pdf=True))
     except UnreadableDocument:
         return None
     return (document, reading) if document is not None and document.kind == "pdf" else None
@@ -230,15 +230,15 @@ PAGES_FREE_SHARE = 0.75
 """Share of what is free that pages may take where nothing has to leave; the rest is for turns to come."""
 MIN_SCORE = 0.5
 """Minimum score of a page, as a fraction of the best page's: a picture costs a thousand tokens."""
-MAX_DOCUMENTS = 4
+MAX_CUT_DOCUMENTS = 4
 """PDFs of which one question brings pages: each is cut in a process of its own."""
 MAX_LOOKED_AT = 16
 """Documents with pages of which one question looks whether they are PDFs."""
-MAX_DIGITS = 6
+MAX_PAGE_DIGITS = 6
 """Of a page's number: no PDF has a million pages."""
 WEIGHED = 2
 """For each page that may go up so many are asked what they cost, since some have no room."""
-LABEL_TOKENS = 80
+PAGES_LABEL_TOKENS = 80
 """Tokens of what the block says of one PDF's pages, roughly; all is counted before it is forwarded."""
 
 
@@ -330,7 +330,7 @@ def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
     """Where pages begin, with their numbers. A text that is no PDF may have lines that look like marks, and no number
     in them."""
     for found in MARKER.finditer(content):
-        if found[1] == "page" and found[2].isdecimal() and len(found[2]) <= MAX_DIGITS:
+        if found[1] == "page" and found[2].isdecimal() and len(found[2]) <= MAX_PAGE_DIGITS:
             yield found.start(), int(found[2])
 
 
@@ -341,7 +341,7 @@ async def _chosen(ranked: Sequence[_RankedPages], room: float, natives: NativeFi
     count = 0
     for each in ranked:
         is_of_use = each.pages or pages_without_text(each.artifact.content)
-        read = await read_pdf(each.part, natives) if is_of_use and count < MAX_DOCUMENTS else None
+        read = await read_pdf(each.part, natives) if is_of_use and count < MAX_CUT_DOCUMENTS else None
         if read is None:
             continue
         count += 1
@@ -365,7 +365,7 @@ def _taken(
         if taken == most:
             break
         tokens = natives.counters.of_pdf(natives.facts, choice.reading.of_pages([number]))
-        tokens += LABEL_TOKENS if not choice.numbers else 0
+        tokens += PAGES_LABEL_TOKENS if not choice.numbers else 0
         if tokens <= room:
             choice.numbers.append(number)
             room -= tokens

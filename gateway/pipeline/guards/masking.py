@@ -92,7 +92,7 @@ def _luhn(digits: str) -> bool:
     return total % 10 == 0
 
 
-EXTRA = "context-gateway[masking]"
+MASKING_EXTRA = "context-gateway[masking]"
 MAX_LOOKBEHIND_CHARS = 64
 """Characters of a value that may stand before what it is found by."""
 MAX_RULE_CHARS = 10_000
@@ -149,7 +149,7 @@ def _number(kind: str, pattern: str, length: Callable[[str], int], *hints: str, 
 # a value is looked at behind its first sign.
 BEARER = r"(?<![A-Za-z])(?:Bearer|Basic|Token) {1,4}[A-Za-z0-9._~+/=-]{16,}+"
 HEX = r"[0-9A-Fa-f]{0,4}"
-KEYS = {
+KEY_PATTERNS = {
     ("sk-", "sk_", "pk-", "pk_", "rk-", "rk_"): r"[spr]k[-_][A-Za-z0-9_-]{16,}+",
     ("AKIA", "ASIA"): r"A(?:KIA|SIA)[A-Z0-9]{16}(?![A-Z0-9])",
     ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"): r"gh[pousr]_[A-Za-z0-9]{20,}+",
@@ -167,20 +167,22 @@ PEM = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?:[A-Za-z0-9+/=:,.\s]|\\[nrt]|-(?!----))*+"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----)?"
 )
-CREDENTIALS = r"""://[^\s:/@"'<>]{0,100}:[^\s/@"'<>]{1,200}@"""
+URL_CREDENTIALS = r"""://[^\s:/@"'<>]{0,100}:[^\s/@"'<>]{1,200}@"""
 AMERICAN = r"[(2-9](?<![\w.-][(2-9])(?:(?<=\()[2-9]\d{2}\) ?|(?<=\d)\d{2}[.-])[2-9]\d{2}[.-]\d{4}(?![\w-])"
-URL = rf"""[A-Za-z][A-Za-z0-9+.-]{{1,20}}{CREDENTIALS}[^\s"'<>]{{1,300}}(?<![.,;:!?)])"""
+URL = rf"""[A-Za-z][A-Za-z0-9+.-]{{1,20}}{URL_CREDENTIALS}[^\s"'<>]{{1,300}}(?<![.,;:!?)])"""
 PASSWORD = r"""(?<![A-Za-z0-9])(?:password|passwd|pwd)=[^\s"';&<>]{1,200}(?<![.,;:!?)])"""  # noqa: S105 - a pattern
 DOMAIN = r"@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-])"
 BUILT_IN: dict[str, Sequence[MaskingRule]] = {
     "private_key": (_of("PRIVATE_KEY", PEM, len, "PRIVATE KEY-----"),),
-    "url": (_of("URL", URL, len, "://", gate=CREDENTIALS),),
+    "url": (_of("URL", URL, len, "://", gate=URL_CREDENTIALS),),
     "password": (_of("PASSWORD", PASSWORD, len, "=", flags=re.IGNORECASE),),
     "token": (_of("TOKEN", BEARER, secret_length, gate=r" [A-Za-z0-9._~+/=-]{16}", flags=re.IGNORECASE),),
     "jwt": (
         _of("JWT", r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+", len, "eyJ"),
     ),
-    "key": tuple(_of("KEY", rf"(?<![A-Za-z0-9])(?:{each})", secret_length, *hints) for hints, each in KEYS.items()),
+    "key": tuple(
+        _of("KEY", rf"(?<![A-Za-z0-9])(?:{each})", secret_length, *hints) for hints, each in KEY_PATTERNS.items()
+    ),
     "email": (MaskingRule("EMAIL", re.compile(DOMAIN), before=re.compile(r"[\w.+%-]{1,64}\Z")),),
     "iban": (_number("IBAN", r"[A-Z](?<![A-Za-z0-9].)[A-Z]\d{2}(?: ?[A-Z0-9]){11,30}(?![A-Za-z0-9])", iban_length),),
     "card": (_number("CARD", CARD, card_length),),
@@ -208,7 +210,9 @@ def _own(kind: str, pattern: str, number: int) -> MaskingRule:
     try:
         import re2
     except ImportError:
-        raise ConfigurationError(f"{where}: needs a package that is not installed (re2): install {EXTRA}") from None
+        raise ConfigurationError(
+            f"{where}: needs a package that is not installed (re2): install {MASKING_EXTRA}"
+        ) from None
     options = re2.Options()
     options.log_errors = False
     try:
@@ -222,8 +226,8 @@ def _own(kind: str, pattern: str, number: int) -> MaskingRule:
 
 WORTH_CHARS = 300
 """Shorter texts are searched as quickly as they are looked up."""
-MAX_TEXTS = 50_000
-MAX_PLACES = 500
+MAX_KNOWN_TEXTS = 50_000
+MAX_TEXT_PLACES = 500
 """A text with more values is searched each time."""
 Place = tuple[int, int, str]
 """Begin and end of a value in its text, and the kind of its placeholder."""
@@ -235,7 +239,7 @@ class RuleFinder:
     def __init__(self, rules: Sequence[MaskingRule]) -> None:
         self._rules = rules
         self._key = secrets.token_bytes(32)
-        self._known: BoundedCache[bytes, tuple[Place, ...]] = BoundedCache(MAX_TEXTS)
+        self._known: BoundedCache[bytes, tuple[Place, ...]] = BoundedCache(MAX_KNOWN_TEXTS)
 
     def places(self, text: str) -> tuple[Place, ...]:
         """Where values are, in the order of the text. Of two that overlap the earlier rule's counts."""
@@ -246,7 +250,7 @@ class RuleFinder:
         if known is not None:
             return known
         found = self._found(text)
-        return self._known.put(digest, found) if len(found) <= MAX_PLACES else found
+        return self._known.put(digest, found) if len(found) <= MAX_TEXT_PLACES else found
 
     def _found(self, text: str) -> tuple[Place, ...]:
         places: list[Place] = []
@@ -384,7 +388,7 @@ UNREADABLE = frozenset(
     }
 )
 """Types of parts in which nothing can be masked."""
-THOUGHTS = (SIGNED, ANTHROPIC_BLOCKS)
+SIGNED_FIELDS = (SIGNED, ANTHROPIC_BLOCKS)
 Walk = Callable[[str], str]
 
 
@@ -425,8 +429,8 @@ class BodyMasker:
         if not isinstance(value, dict):
             return self._said(value) if isinstance(value, str | list) else value
         is_models = value.get("role") == "assistant" or value.get("type") in ("reasoning", "function_call", "message")
-        if any(name in value for name in THOUGHTS):  # what is signed decides how the rest is masked
-            value = {**{name: value[name] for name in THOUGHTS if name in value}, **value}
+        if any(name in value for name in SIGNED_FIELDS):  # what is signed decides how the rest is masked
+            value = {**{name: value[name] for name in SIGNED_FIELDS if name in value}, **value}
         return self._dict(value, self._models_text if is_models else self._vault.mask)
 
     def _models_text(self, text: str) -> str:
@@ -509,7 +513,7 @@ def _same(old: list[Any], new: list[Any]) -> list[Any]:
 
 LONG = 50_000
 """Characters of a body from which on it is masked in a thread."""
-MANY = 64
+MAX_COUNTED_MESSAGES = 64
 """Messages from which on nobody counts them."""
 
 
@@ -560,7 +564,7 @@ def _is_long(body: Mapping[str, Any]) -> bool:
     messages = body.get("messages") or body.get("input") or ()
     if isinstance(messages, str):
         return len(messages) > LONG
-    if not isinstance(messages, list) or len(messages) > MANY:
+    if not isinstance(messages, list) or len(messages) > MAX_COUNTED_MESSAGES:
         return True
     return sum(len(str(each.get("content") if isinstance(each, dict) else each)) for each in messages) > LONG
 

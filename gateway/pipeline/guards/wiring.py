@@ -437,7 +437,7 @@ def _texts(given: Any, count: int) -> list[str]:
 # Relayed calls, whose bodies pass the checkpoint where they are JSON (guarantee §12.9, §12.10).
 
 ENCODINGS = (b"accept-encoding", b"content-encoding")
-READABLE = re.compile(rb"^(?:application/(?:[\w.+-]*json|x-ndjson)|text/event-stream)\b", re.IGNORECASE)
+READABLE_TYPES = re.compile(rb"^(?:application/(?:[\w.+-]*json|x-ndjson)|text/event-stream)\b", re.IGNORECASE)
 
 
 class GuardedPassthrough(PassthroughClient):
@@ -495,7 +495,7 @@ class RestoredAnswer(RawAnswer):
         self._vault = vault
         self.status = answer.status
         kind = dict(answer.headers).get(b"content-type", b"")
-        self._is_text = bool(READABLE.match(kind.strip()))
+        self._is_text = bool(READABLE_TYPES.match(kind.strip()))
         lengthless = [pair for pair in answer.headers if pair[0] != b"content-length"]
         self.headers: Headers = lengthless if self._is_text else answer.headers
 

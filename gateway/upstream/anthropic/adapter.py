@@ -21,8 +21,8 @@ from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event
 from gateway.upstream.openai.mending import refusal, relayed_headers, whole_mended
 
 Json = dict[str, Any]
-MESSAGES = "messages"
-VERSION = "2023-06-01"
+ANTHROPIC_MESSAGES = "messages"
+ANTHROPIC_API_VERSION = "2023-06-01"
 """Of the API; there has been no other since."""
 VERSION_HEADER = "anthropic-version"
 BETA_HEADER = "anthropic-beta"
@@ -41,7 +41,7 @@ class AnthropicUpstream:
         body, betas = messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
         reader = partial(MessageStream, created=self._now())
-        answered = await self._http.whole(deployment, MESSAGES, body, headers, reader)
+        answered = await self._http.whole(deployment, ANTHROPIC_MESSAGES, body, headers, reader)
         completion = answered.completion
         if completion is None:
             made = completion_of(_checked(answered.value, answered.raw, answered.headers, deployment), self._now())
@@ -52,7 +52,7 @@ class AnthropicUpstream:
         body, betas = messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
         reader = partial(MessageStream, created=self._now())
-        return self._http.events(deployment, MESSAGES, body, headers, reader)
+        return self._http.events(deployment, ANTHROPIC_MESSAGES, body, headers, reader)
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())
@@ -102,7 +102,7 @@ def _headed(
 ) -> tuple[ModelDeployment, dict[str, str]]:
     """Where the call goes, and the client's headers. Betas that the operator configured stand before the client's."""
     found = {name: value for name, value in headers.items() if not name.lower().startswith(OPENAIS)}
-    found.setdefault(VERSION_HEADER, VERSION)
+    found.setdefault(VERSION_HEADER, ANTHROPIC_API_VERSION)
     configured = [value for name, value in deployment.headers.items() if name.lower() == BETA_HEADER]
     named = [*(name for value in configured for name in value.split(",")), *betas]
     unique = dict.fromkeys(name.strip() for name in named if name.strip())

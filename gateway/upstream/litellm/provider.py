@@ -41,14 +41,14 @@ from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
 # litellm's exceptions as the gateway's errors (guarantee §7).
 
-PREFIX = re.compile(r"^(\s*(litellm\.)?\w*(Error|Exception)\s*[:-]+\s*)+")
+ERROR_PREFIX = re.compile(r"^(\s*(litellm\.)?\w*(Error|Exception)\s*[:-]+\s*)+")
 ASIDE = re.compile(
     r"\s*\.?\s*(Received Messages=|Traceback \(most recent|To drop these|Example Expected|This looks like a bug in|"
     r"Handle with `litellm).*",
     re.DOTALL,
 )
-NAMED = re.compile(r"parameters: \['(\w+)'")
-SECRET = re.compile(r"key|secret|token|credential|password")
+NAMED_PARAMETER = re.compile(r"parameters: \['(\w+)'")
+SECRET_OPTION = re.compile(r"key|secret|token|credential|password")
 MAX_MESSAGE_CHARS = 1000
 ERROR_TYPES_BY_STATUS = {
     400: "invalid_request_error",
@@ -95,7 +95,7 @@ def said(
 def message_of(error: BaseException, deployment: ModelDeployment) -> str:
     """litellm's words without its prefixes, tracebacks and keys."""
     text = ASIDE.sub("", str(getattr(error, "message", None) or error))
-    text = PREFIX.sub("", text).strip()[:MAX_MESSAGE_CHARS] or "The request cannot be sent to this provider."
+    text = ERROR_PREFIX.sub("", text).strip()[:MAX_MESSAGE_CHARS] or "The request cannot be sent to this provider."
     return _blotted(text, deployment)
 
 
@@ -143,7 +143,7 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
     response: Any = getattr(error, "response", None)
     if status in (404, 429) or (status >= 500 and "APIConnectionError" not in names):
         return said(status, text, None, dict(getattr(response, "headers", None) or {}), deployment)
-    field = NAMED.search(text)
+    field = NAMED_PARAMETER.search(text)
     code = "unsupported_parameter" if "UnsupportedParamsError" in names else "invalid_request"
     return InvalidRequest(text, param=field.group(1) if field else None, code=code)
 
@@ -157,7 +157,7 @@ def _origin(deployment: ModelDeployment) -> ConnectionOrigin | None:
 
 
 def _blotted(text: str, deployment: ModelDeployment) -> str:
-    values = [deployment.api_key, *(v for k, v in deployment.options.items() if SECRET.search(k))]
+    values = [deployment.api_key, *(v for k, v in deployment.options.items() if SECRET_OPTION.search(k))]
     for secret in (v for v in values if isinstance(v, str) and len(v) >= 8):
         text = text.replace(secret, "***")
     return text

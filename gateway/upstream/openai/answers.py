@@ -26,7 +26,7 @@ from gateway.core.types.chat import SIGNS, JsonAnswer, ModelDeployment, StreamOp
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http_client import (
     END,
-    FAULTS,
+    HTTPX_FAULTS,
     TOO_LONG,
     Answering,
     ConnectionOrigin,
@@ -151,7 +151,7 @@ async def read_body(
     body, until_events = source or body_of(connection), source is not None
     try:
         return await read_all(body, deployment.first_byte_timeout, most, within, until_events=until_events)
-    except FAULTS as error:
+    except HTTPX_FAULTS as error:
         raise translation(error, begun=True, origin=connection.origin) from error
 
 
@@ -518,7 +518,7 @@ class _PiecePatience:
         self.seconds = due - now
 
 
-CHAT = "chat/completions"
+COMPLETIONS_PATH = "chat/completions"
 MISTRAL = "mistral"
 """The provider whose models think in parts of their contents, by LiteLLM's name, and in its address."""
 JSON, STREAM = b"application/json", b"text/event-stream"
@@ -551,7 +551,7 @@ class HttpUpstream:
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         body = self._taken(deployment, request.body)
-        answered = await self.whole(deployment, CHAT, body, request.headers, HttpChunkStream)
+        answered = await self.whole(deployment, COMPLETIONS_PATH, body, request.headers, HttpChunkStream)
         if isinstance(answered.value, dict) and thinks_in_parts(answered.value.get("choices"), "message"):
             self._think_in_parts.add(_model_of(deployment))
         answer = answered.completion or whole_mended(
@@ -593,7 +593,9 @@ class HttpUpstream:
             connection.close()
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
-        return self.events(deployment, CHAT, self._taken(deployment, request.body), request.headers, HttpChunkStream)
+        return self.events(
+            deployment, COMPLETIONS_PATH, self._taken(deployment, request.body), request.headers, HttpChunkStream
+        )
 
     def _taken(self, deployment: ModelDeployment, body: dict[str, Any]) -> dict[str, Any]:
         """The body with thoughts where this upstream takes them back."""
@@ -637,7 +639,7 @@ class HttpUpstream:
         origin, target, host = address(deployment.url(path))
         try:
             head = request_head(b"POST", target, _fields(deployment, headers, host, len(content)))
-        except FAULTS as error:
+        except HTTPX_FAULTS as error:
             raise translation(error, begun=False, origin=origin) from error
         try:
             connection = await self._answered(origin, head, content, deployment, fresh=False)
@@ -659,7 +661,7 @@ class HttpUpstream:
             with Answering(connection):
                 connection.begin(head, content)
                 await connection.response(seconds)
-        except FAULTS as error:
+        except HTTPX_FAULTS as error:
             raise translation(error, begun=False, origin=origin) from error
         return connection
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from gateway.core import jsons
 from gateway.core.errors import UpstreamInvalidResponse
 from gateway.core.ports import TokenCounter
-from gateway.core.types.chat import ModelFacts, RequestCaller
+from gateway.core.types.chat import ModelFacts
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings, packed
 from gateway.core.types.upstreams import CallScope
 from gateway.upstream.openai.answers import HttpUpstream
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing.router import NO_CALLER, ConfiguredRouter
 
 if TYPE_CHECKING:
     import numpy
@@ -24,7 +24,6 @@ MAX_BYTES_PER_TEXT = 2**17
 """Of the answer: room for a vector of 4,096 numbers, each written with all its digits."""
 MAX_BYTES_BESIDE = 2**16
 """Of the answer beside its vectors."""
-NOBODY = RequestCaller("")
 
 
 class UpstreamEmbedder:
@@ -43,7 +42,7 @@ class UpstreamEmbedder:
         self._router = router
         self._counter = counter
         self._model = model
-        deployment = router.deployment(model, NOBODY)
+        deployment = router.deployment(model, NO_CALLER)
         if deployment.protocol != "openai":
             raise EmbeddingFault(f"{deployment.route} does not speak OpenAI's protocol")
         parameters = jsons.dumps_text(deployment.parameters) if deployment.parameters else ""

@@ -45,7 +45,7 @@ LIMIT_OF_RATE = re.compile(r"rate.?limit|per[ -]?(minute|min|hour|day)\b|\b(tpm|
 LIMIT_OF_ANSWER = re.compile(r"(completion|output) tokens", re.IGNORECASE)
 PROMPT_WORDS = re.compile(r"prompt|input|messages", re.IGNORECASE)
 STATUS = re.compile(r"[45]\d\d")
-NUMBER = re.compile(r"(?<!<)\b\d[\d,]{2,}")
+TOKEN_NUMBER = re.compile(r"(?<!<)\b\d[\d,]{2,}")
 ONE_LIMIT = re.compile(
     r"(?:context (?:length|window|size)|maximum|max size|limit|<=)"
     r"(?: (?:is|of|only|allowed|number|length|model|prompt|tokens|at|to))*[ :=]+(\d[\d,]{2,})"
@@ -113,7 +113,7 @@ def reported_tokens(original: Any) -> tuple[int | None, int | None]:
     if isinstance(error.get("n_prompt_tokens"), int) and isinstance(error.get("n_ctx"), int):  # llama.cpp
         return error["n_prompt_tokens"], error["n_ctx"]
     text = str(error.get("message") or "")
-    counts = sorted({int(n.replace(",", "")) for n in NUMBER.findall(text)})
+    counts = sorted({int(n.replace(",", "")) for n in TOKEN_NUMBER.findall(text)})
     if len(counts) == 2:
         return counts[1], counts[0]
     named = LIMIT.search(text)
@@ -142,7 +142,7 @@ BY_NAME = {name: status for name, status in (FAULTS | FAILED).items() if status 
 server failed, 502 does."""
 WAITS = {"retry-after": 1, "retry-after-ms": 1000}
 """The headers, and how many of their units a second has."""
-LONGEST = timedelta(days=7)
+MAX_WAIT = timedelta(days=7)
 """Quotas of providers begin anew each day or week; a client that is told more would sleep for ever."""
 WAIT_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 HTTP_DATE = re.compile(
@@ -185,18 +185,18 @@ def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_sane_wait(name: str, value: str, clock: Clock | None = None) -> bool:
-    """Whether the value of one of `WAITS` is a number of at most `LONGEST`, or (`retry-after`) a date that is no
+    """Whether the value of one of `WAITS` is a number of at most `MAX_WAIT`, or (`retry-after`) a date that is no
     farther away. A date in the past means at once."""
     value = value.strip()
     if WAIT_NUMBER.fullmatch(value):
-        return float(value) / WAITS[name] <= LONGEST.total_seconds()
+        return float(value) / WAITS[name] <= MAX_WAIT.total_seconds()
     if name != "retry-after" or not HTTP_DATE.fullmatch(value):
         return False
     try:
         when = parsedate_to_datetime(value)
     except ValueError:  # the 31st of February, the 25th hour
         return False
-    return when - (clock or SystemClock()).now() <= LONGEST
+    return when - (clock or SystemClock()).now() <= MAX_WAIT
 
 
 def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -60,7 +60,7 @@ class ModelDescription:
     certain: bool = True
 
 
-NOTHING = ModelDescription()
+NOTHING_TOLD = ModelDescription()
 
 
 def listed(body: Any) -> Iterator[dict[str, Any]]:
@@ -145,7 +145,7 @@ def window_of_show(body: Any) -> int | None:
     return next((min(window, OLLAMA_WINDOW) for window in largest if window), None)
 
 
-SILENT = ("https://api.openai.com/v1",)
+SILENT_UPSTREAMS = ("https://api.openai.com/v1",)
 """Upstreams whose lists are known to tell neither windows nor prices."""
 MODEL_INFO_WAIT_SECONDS = 2.0
 """Seconds that a request waits for what its upstream tells."""
@@ -154,10 +154,10 @@ LOOK_SECONDS = 15.0
 MODEL_INFO_TTL_SECONDS = 3600.0
 UNCERTAIN_SECONDS = 60.0
 """Until the next look where there was no answer, or the model is not loaded yet."""
-MAX_BYTES = 16 * 2**20
+MAX_LISTING_BYTES = 16 * 2**20
 MODEL_INFO_LARGE_BYTES = 2**18
 MAX_MODELS = 5000
-MAX_KEPT = 1000
+MAX_KEPT_MODELS = 1000
 OLLAMA, LLAMA_CPP, LM_STUDIO = "library", "llamacpp", "organization_owner"
 """What servers name as the owner of their models in OpenAI's list, by which they are known."""
 log = logs.get_logger("gateway.upstream")
@@ -182,14 +182,14 @@ class _DiscoveryTable:
         """Ollama takes a name without `:latest`; llama.cpp serves its one model by any name."""
         if self.owners == {LLAMA_CPP} and len(self.models) == 1:
             return next(iter(self.models.values()))
-        return self.models.get(name) or self.models.get(f"{name}:latest") or NOTHING
+        return self.models.get(name) or self.models.get(f"{name}:latest") or NOTHING_TOLD
 
 
 @dataclass(slots=True)
 class _DiscoveredModel:
     """What is known of a model, and until when; `task` is looking since `since`."""
 
-    description: ModelDescription = NOTHING
+    description: ModelDescription = NOTHING_TOLD
     until: float = 0.0
     since: float = 0.0
     task: "asyncio.Task[None] | None" = None
@@ -220,16 +220,16 @@ class DiscoveredModels:
         self._kept = kept
         self._clock = clock
         self._tasks = BackgroundTasks()
-        self._told: BoundedCache[tuple[Key, str], _DiscoveredModel] = BoundedCache(MAX_KEPT)
-        self._listings: BoundedCache[Key, _ModelListing] = BoundedCache(MAX_KEPT)
-        self._keys: BoundedCache[int, tuple[ModelDeployment, Key]] = BoundedCache(MAX_KEPT)
+        self._told: BoundedCache[tuple[Key, str], _DiscoveredModel] = BoundedCache(MAX_KEPT_MODELS)
+        self._listings: BoundedCache[Key, _ModelListing] = BoundedCache(MAX_KEPT_MODELS)
+        self._keys: BoundedCache[int, tuple[ModelDeployment, Key]] = BoundedCache(MAX_KEPT_MODELS)
         self._tables: dict[bytes, _DiscoveryTable] = {}
 
     def known(self, deployment: ModelDeployment) -> ModelDescription:
         """What was told of this model so far."""
         key = self._key(deployment)
         told = self._told.peek((key, deployment.provider_model))
-        found = told.description if told else NOTHING
+        found = told.description if told else NOTHING_TOLD
         window = self._window(deployment, key)[0] if found.window is None else None
         return replace(found, window=window) if window is not None else found
 
@@ -277,7 +277,7 @@ class DiscoveredModels:
         if told.task is None and now >= told.until:
             told.since, told.task = now, self._tasks.start(self._look(deployment, told))
         left = MODEL_INFO_WAIT_SECONDS - (now - told.since)
-        if told.task is not None and told.description is NOTHING and window is None and left > 0:
+        if told.task is not None and told.description is NOTHING_TOLD and window is None and left > 0:
             await asyncio.wait({told.task}, timeout=left)
 
     async def close(self) -> None:
@@ -285,7 +285,7 @@ class DiscoveredModels:
         await self._tasks.cancel()
 
     async def _look(self, deployment: ModelDeployment, told: _DiscoveredModel) -> None:
-        found = NOTHING
+        found = NOTHING_TOLD
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 found = await self._find(deployment)
@@ -364,7 +364,7 @@ class DiscoveredModels:
                 raw = bytearray()
                 async for piece in response.aiter_bytes():
                     raw += piece
-                    if len(raw) > MAX_BYTES:
+                    if len(raw) > MAX_LISTING_BYTES:
                         raise ValueError("the list is too long")
                 return bytes(raw)
 
@@ -377,7 +377,7 @@ def _key(deployment: ModelDeployment) -> Key:
 
 def is_direct(deployment: ModelDeployment) -> bool:
     """Whether an upstream is asked in OpenAI's own words, so that its figures are those of its own server."""
-    return deployment.protocol == "openai" and deployment.api_base not in SILENT
+    return deployment.protocol == "openai" and deployment.api_base not in SILENT_UPSTREAMS
 
 
 def _tells(deployment: ModelDeployment) -> bool:

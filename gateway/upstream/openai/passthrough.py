@@ -22,8 +22,8 @@ from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, Up
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.upstreams import RelayedCall
 from gateway.upstream.http_client import (
+    CONTENT_LENGTH,
     END,
-    LENGTH,
     Answering,
     ConnectionPool,
     UpstreamConnection,
@@ -108,8 +108,8 @@ class RawAnswer:
         named = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
         check_refusal(method, self.status, self._held, named, self._deployment)
         if method != "HEAD":
-            kept = [pair for pair in self.headers if pair[0] != LENGTH]
-            self.headers = [*kept, (LENGTH, b"%d" % size)]
+            kept = [pair for pair in self.headers if pair[0] != CONTENT_LENGTH]
+            self.headers = [*kept, (CONTENT_LENGTH, b"%d" % size)]
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent."""
@@ -173,12 +173,12 @@ def _fields(deployment: ModelDeployment, call: RelayedCall, host: bytes) -> Head
     names = {name for name, _ in own}
     fields = [(b"host", host), *(pair for pair in call.headers if pair[0] not in names), *own]
     if isinstance(call.body, bytes):
-        return [*fields, (LENGTH, b"%d" % len(call.body))]
-    if any(name == LENGTH for name, _ in fields):
+        return [*fields, (CONTENT_LENGTH, b"%d" % len(call.body))]
+    if any(name == CONTENT_LENGTH for name, _ in fields):
         return fields
     if call.body is not None:
         return [*fields, CHUNKED]
-    return fields if call.method in BODILESS_METHODS else [*fields, (LENGTH, b"0")]
+    return fields if call.method in BODILESS_METHODS else [*fields, (CONTENT_LENGTH, b"0")]
 
 
 END_BYTES = 2**16
@@ -188,7 +188,7 @@ WHOLE_BYTES = 2**17
 PASSTHROUGH_PIECE_BYTES = 2**18
 MAX_DECODED = 2**28
 """Bytes of an unpacked body that are looked through; a larger one is not read."""
-READABLE = ("identity", "gzip", "x-gzip", "deflate")
+READABLE_ENCODINGS = ("identity", "gzip", "x-gzip", "deflate")
 """Encodings that can be read."""
 JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 """A string, which may be cut off, or a bracket."""
@@ -255,7 +255,7 @@ class UnpackingSample:
 
     def __init__(self, encoding: str, whole: int = WHOLE_BYTES) -> None:
         self.glimpse = BodySample(whole)
-        self.readable = encoding in READABLE
+        self.readable = encoding in READABLE_ENCODINGS
         """Whether the glimpse shows what the body says."""
         packed = self.readable and encoding != "identity"
         self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if packed else None
@@ -380,12 +380,12 @@ FIELD = re.compile(
     re.IGNORECASE,
 )
 """A field of a form that has one short line."""
-FIELDS = ("model", "user", "safety_identifier", "n")
+SOUGHT_FIELDS = ("model", "user", "safety_identifier", "n")
 """What is looked for in a request that is too long to be kept."""
-NAMED = ("id", "model", "service_tier")
+ANSWER_NAMES = ("id", "model", "service_tier")
 """What an answer says of itself."""
-NAME_CHARS = 256
-ENDS = (".completed", ".incomplete", ".failed", ".done")
+ANSWER_NAME_CHARS = 256
+LAST_EVENT_ENDS = (".completed", ".incomplete", ".failed", ".done")
 """How the type of an event ends that may be the last one of its answer."""
 
 
@@ -405,8 +405,8 @@ class PassthroughRequest:
 
 @dataclass(frozen=True, slots=True)
 class PassthroughUsage:
-    """An answer: its usage, None where it does not say; `named`: what it says of `NAMED`; `is_ended`: its last event
-    came, whatever its connection did then; `is_pending`: the model goes on behind it."""
+    """An answer: its usage, None where it does not say; `named`: what it says of `ANSWER_NAMES`; `is_ended`: its last
+    event came, whatever its connection did then; `is_pending`: the model goes on behind it."""
 
     usage: dict[str, Any] | None = None
     _: KW_ONLY
@@ -424,7 +424,7 @@ def asked(glimpse: BodySample, *, form: bool) -> PassthroughRequest:
     members = SampledMembers(glimpse)
     if members.all is not None:
         return PassthroughRequest(members.all, is_whole=True)
-    return PassthroughRequest({name: members.get(name) for name in FIELDS}, is_whole=False)
+    return PassthroughRequest({name: members.get(name) for name in SOUGHT_FIELDS}, is_whole=False)
 
 
 def told(glimpse: BodySample, *, stream: bool) -> PassthroughUsage:
@@ -477,7 +477,7 @@ def _told_by(event: bytes) -> PassthroughUsage | None:
     usage = get("usage")
     if not isinstance(usage, dict):
         return None
-    return PassthroughUsage(usage, named=_named(get), is_ended=str(kind).endswith(ENDS))
+    return PassthroughUsage(usage, named=_named(get), is_ended=str(kind).endswith(LAST_EVENT_ENDS))
 
 
 def _last_member(event: bytes, depths: tuple[int, ...], name: str) -> Any:
@@ -485,8 +485,8 @@ def _last_member(event: bytes, depths: tuple[int, ...], name: str) -> Any:
 
 
 def _named(get: Callable[[str], Any]) -> dict[str, str]:
-    found = {name: get(name) for name in NAMED}
-    return {name: value[:NAME_CHARS] for name, value in found.items() if isinstance(value, str) and value}
+    found = {name: get(name) for name in ANSWER_NAMES}
+    return {name: value[:ANSWER_NAME_CHARS] for name, value in found.items() if isinstance(value, str) and value}
 
 
 def _object(event: bytes) -> dict[str, Any] | None:

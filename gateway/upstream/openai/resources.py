@@ -21,7 +21,7 @@ from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.upstream.http_client import get
 from gateway.upstream.openai.mending import refusal
 from gateway.upstream.routing.health import HealthWatch
-from gateway.upstream.routing.router import ANTHROPICS, ConfiguredRouter
+from gateway.upstream.routing.router import CLAUDE_NAMES, ConfiguredRouter
 
 MODELS_SECONDS = 30.0
 FILE_SECONDS = 60.0
@@ -49,7 +49,7 @@ class UpstreamModels:
         if self._router.lists(name):
             return _listed(name)
         if self._router.serves_unlisted:
-            of_anthropic = name.startswith(ANTHROPICS) and self._router.asks_anthropic(caller)
+            of_anthropic = name.startswith(CLAUDE_NAMES) and self._router.asks_anthropic(caller)
             known = self._of(self._anthropic(caller)) if of_anthropic else self._of_default(caller)
             for model in await known:
                 if model.get("id") == name:

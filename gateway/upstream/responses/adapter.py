@@ -30,7 +30,7 @@ Json = dict[str, Any]
 RESPONSES = "responses"
 UNFINISHED_STATUSES = ("queued", "in_progress", "cancelled")
 RESPONSES_REFUSED_STATUSES = (400, 422)
-MAX_REMEMBERED = 1000
+MAX_UNSEALED = 1000
 
 
 class ResponsesUpstream:
@@ -42,7 +42,7 @@ class ResponsesUpstream:
 
     def __init__(self, http: HttpUpstream) -> None:
         self._http = http
-        self._unsealed: BoundedCache[tuple[str, str], bool] = BoundedCache(MAX_REMEMBERED)
+        self._unsealed: BoundedCache[tuple[str, str], bool] = BoundedCache(MAX_UNSEALED)
         """Deployments that refused to seal thoughts."""
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:

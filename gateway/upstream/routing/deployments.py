@@ -122,7 +122,7 @@ def _azure(base: str, name: str, version: str | None, token: str | None) -> dict
     return {"api_base": base, "query": f"?api-version={version or AZURE_API_VERSION}", **key}
 
 
-MAX_REMEMBERED = 1000
+MAX_REMEMBERED_MODELS = 1000
 """Models that are remembered: names come from clients where there are patterns."""
 
 
@@ -153,7 +153,7 @@ class ModelGroups:
         """All entries in their order, also those that cannot be served."""
         self._by_name = {name: group for name, group in groups.items() if "*" not in name}
         self._by_pattern = [group for name, group in groups.items() if "*" in name]
-        self._starred: BoundedCache[str, Group] = BoundedCache(MAX_REMEMBERED)
+        self._starred: BoundedCache[str, Group] = BoundedCache(MAX_REMEMBERED_MODELS)
 
     @property
     def names(self) -> list[str]:

@@ -67,7 +67,7 @@ from gateway.upstream.routing.catalogue import (
     unsupported,
 )
 from gateway.upstream.routing.deployments import (
-    MAX_REMEMBERED,
+    MAX_REMEMBERED_MODELS,
     RESPONSES,
     DeploymentAccess,
     DeploymentRank,
@@ -243,9 +243,9 @@ class DeploymentChooser:
 
 
 ACCOUNT = ("openai-organization", "openai-project")
-NOBODY = RequestCaller("")
+NO_CALLER = RequestCaller("")
 """Who has no key of their own."""
-ANTHROPICS = "claude-"
+CLAUDE_NAMES = "claude-"
 """How the names of Anthropic's models begin."""
 
 
@@ -270,12 +270,12 @@ class ConfiguredRouter:
         self._chooser = DeploymentChooser(
             settings.routing.strategy, self.health, ConversationPlacements(clock), chance or random.Random()
         )
-        self._facts: BoundedCache[tuple[str, str], ModelFacts] = BoundedCache(MAX_REMEMBERED)
+        self._facts: BoundedCache[tuple[str, str], ModelFacts] = BoundedCache(MAX_REMEMBERED_MODELS)
         """By model and deployment."""
         self._alone: dict[str, SingleDeployment] = {}
         self._several: dict[str, dict[str, ModelDeployment]] = {}
         """Those that are the same for every caller: with the operator's key."""
-        self._sticks: BoundedCache[str, bool] = BoundedCache(MAX_REMEMBERED)
+        self._sticks: BoundedCache[str, bool] = BoundedCache(MAX_REMEMBERED_MODELS)
 
     @property
     def names(self) -> list[str]:
@@ -292,7 +292,7 @@ class ConfiguredRouter:
         if self._told is None:
             return known
         try:
-            deployment = self._served(member.entry.model_name, member, NOBODY)
+            deployment = self._served(member.entry.model_name, member, NO_CALLER)
         except GatewayError:  # it cannot be served, or with a client's own key alone
             return known
         return completed(known, self._told.known(deployment)) if deployment.operator_key else known
@@ -334,7 +334,7 @@ class ConfiguredRouter:
             return SingleDeployment(self._unlisted(model, caller), self.health)
         if len(group) == 1:
             found = SingleDeployment(self._served(model, group[0], caller), self.health)
-            if found.first.operator_key and len(self._alone) < MAX_REMEMBERED:
+            if found.first.operator_key and len(self._alone) < MAX_REMEMBERED_MODELS:
                 self._alone[model] = found
             return found
         deployments = self._all(model, group, caller)
@@ -359,7 +359,11 @@ class ConfiguredRouter:
                 errors.append(error)
         if not found:
             raise errors[0]
-        if all(each.operator_key for each in found.values()) and not errors and len(self._several) < MAX_REMEMBERED:
+        if (
+            all(each.operator_key for each in found.values())
+            and not errors
+            and len(self._several) < MAX_REMEMBERED_MODELS
+        ):
             self._several[model] = found
         return found
 
@@ -385,7 +389,7 @@ class ConfiguredRouter:
         """The default upstream, or Anthropic where the client has a key for it."""
         if not self.serves_unlisted:
             raise self.unknown(model, caller)
-        if model.startswith(ANTHROPICS) and self.asks_anthropic(caller):
+        if model.startswith(CLAUDE_NAMES) and self.asks_anthropic(caller):
             return self.anthropic(model, caller)
         return self.default(model, caller)
 

@@ -11,7 +11,7 @@ from gateway.core.errors import AnswerNotKept, IdempotencyKeyInUse, IdempotencyK
 from gateway.core.types.artifacts import ContextGoal
 from gateway.core.types.chat import ChatRequest, ContextOptions
 from gateway.core.types.turn import ClaimRecord, ClaimState, RequestClaim, RequestIdentity, StoredCompletion
-from gateway.pipeline.idempotency import ALIVE_FOR, Decision, IdempotencyGate, RunPermit, decide
+from gateway.pipeline.idempotency import CLAIM_LIFETIME, Decision, IdempotencyGate, RunPermit, decide
 from gateway.storage.claims import ClaimStore
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill
@@ -232,10 +232,10 @@ async def test_s3_who_holds_claims_says_that_it_lives(clock: DayClock) -> None:
     permit = await once.admit(NAMED, chat("req_first"))
     assert isinstance(permit, RunPermit)
     await run(once, storage, OTHER_KEY, "req_2")
-    assert storage.beats == [NOW + ALIVE_FOR, None]
+    assert storage.beats == [NOW + CLAIM_LIFETIME, None]
     clock.at += timedelta(seconds=25)
     await once.beat()
-    assert storage.beats[-1] == clock.at + ALIVE_FOR
+    assert storage.beats[-1] == clock.at + CLAIM_LIFETIME
     with permit:
         pass
     await once.drain(1)

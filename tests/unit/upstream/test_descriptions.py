@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core import jsons
 from gateway.upstream.openai.model_info import (
-    NOTHING,
+    NOTHING_TOLD,
     ModelDescription,
     described,
     listed,
@@ -83,7 +83,7 @@ def test_a_window_that_cannot_be_is_none(number: str) -> None:
         entry = jsons.loads(f'{{"id": "m", "max_model_len": {number}, "meta": {{"n_ctx_train": {number}}}}}'.encode())
     except jsons.JSONDecodeError:  # such a list is no JSON, and none is read
         return
-    assert described(entry) == NOTHING or described(entry).window is None
+    assert described(entry) == NOTHING_TOLD or described(entry).window is None
 
 
 @pytest.mark.parametrize("price", ["-1", "-0.000001", "NaN", "Infinity", "1e9", "free", "", None, True, [], {}, 2.5])
@@ -127,4 +127,4 @@ def test_ollamas_own_api() -> None:
 
 
 def test_a_description_is_nothing_by_itself() -> None:
-    assert ModelDescription() == NOTHING
+    assert ModelDescription() == NOTHING_TOLD
