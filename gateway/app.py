@@ -93,14 +93,14 @@ from gateway.storage.retention import Retention
 from gateway.storage.store import PROBE_SECONDS, ConversationStore
 from gateway.storage.stored_files import FileRows
 from gateway.storage.stored_keys import KeyStore
-from gateway.upstream.anthropic.adapter import AnthropicUpstream
+from gateway.upstream.anthropic_adapter import AnthropicUpstream
 from gateway.upstream.http_client import ConnectionPool, new_client
 from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.litellm.wire import LitellmLibrary
 from gateway.upstream.openai.model_info import DiscoveredModels
-from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels, probe_over_http
-from gateway.upstream.responses.adapter import ResponsesUpstream
+from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels, probe, reach
+from gateway.upstream.responses_adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import ModelCatalogue, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream, modifies_params
 
@@ -411,8 +411,8 @@ class Gateway:
         jobs.every(BEAT_SECONDS, self._look, name="open_calls", at_once=True, failed="open_calls_not_looked_at")
         jobs.every(EXPIRE_SECONDS, self._expire, name="expiry")
         if (seconds := self.settings.routing.probe) is not None:
-            probe = partial(probe_over_http, self.router.health, self.client, seconds)
-            jobs.every(seconds, probe, name="deployment_probes")
+            look = partial(probe, self.router.health, partial(reach, self.client), seconds)
+            jobs.every(seconds, look, name="deployment_probes")
         if self.shared is not None:
             jobs.every(WRITE_SECONDS, partial(self._share, self.shared), name="shared_counts")
 

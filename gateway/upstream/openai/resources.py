@@ -190,11 +190,6 @@ Reach = Callable[[ModelDeployment], Awaitable[ProbeResult]]
 log = logs.get_logger("gateway.routing")
 
 
-async def probe_over_http(health: HealthWatch, client: httpx.AsyncClient, seconds: float) -> None:
-    """Does `probe` with the server of each deployment."""
-    await probe(health, lambda deployment: reach(client, deployment), seconds)
-
-
 async def probe(health: HealthWatch, asked: Reach, seconds: float) -> None:
     """One probe of each deployment that rests, all at once. One that is not reached rests on until the probe after the
     next; one that has no list of models is left alone.

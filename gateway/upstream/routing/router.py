@@ -118,19 +118,9 @@ def draws_by_chance(chance: random.Random) -> Draw:
     return lambda _: 1.0 - chance.random()  # never 0
 
 
-class ConversationPlacements:
-    """Where conversations were asked last, by what names them. Forgotten after an hour without a request."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._kept: BoundedCache[str, str] = BoundedCache(MAX_PLACED, now=clock.monotonic, ttl=PLACED_SECONDS)
-
-    def get(self, name: str) -> str | None:
-        """The id of the deployment, if it is known."""
-        return self._kept.peek(name)
-
-    def put(self, name: str, deployment: str) -> None:
-        """It was asked there."""
-        self._kept.put(name, deployment)
+ConversationPlacements = BoundedCache[str, str]
+"""The deployments where conversations were asked last, by what names these; forgotten after an hour without a request.
+"""
 
 
 # The deployments that one request may be asked at (`RoutingCandidates` of `core/types/upstreams.py`; guarantee §12.5).
@@ -228,7 +218,7 @@ class DeploymentChooser:
         if hint is not None:
             key = hint.key()
             name = hint.behind if key is None else key
-            placed = None if name is None else self._placements.get(name)
+            placed = None if name is None else self._placements.peek(name)
             draw = draw if key is None else draws_of(key)
         members = {member.id: member for member in group}
 
@@ -267,9 +257,8 @@ class ConfiguredRouter:
         self._groups = ModelGroups(settings.model_list)
         clock = clock or SystemClock()
         self.health = HealthWatch(settings.routing, clock)
-        self._chooser = DeploymentChooser(
-            settings.routing.strategy, self.health, ConversationPlacements(clock), chance or random.Random()
-        )
+        placements = ConversationPlacements(MAX_PLACED, now=clock.monotonic, ttl=PLACED_SECONDS)
+        self._chooser = DeploymentChooser(settings.routing.strategy, self.health, placements, chance or random.Random())
         self._facts: BoundedCache[tuple[str, str], ModelFacts] = BoundedCache(MAX_REMEMBERED_MODELS)
         """By model and deployment."""
         self._alone: dict[str, SingleDeployment] = {}

@@ -1,1 +1,0 @@
-"""Upstreams that speak Anthropic's Messages."""
