@@ -189,7 +189,7 @@ OnProposal = Callable[[WindowProposal, NativeFiles, RequestRanking], Awaitable[t
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextHooks:
     """Where a feature acts on the making of a context (ADR 35): what is done at each point; unless set: nothing. The
-    points of a whole request are in `pipeline/hooks.py`.
+    points of a whole request are in `pipeline/stages.py`.
 
     Attributes:
         on_forwarded: the conversation as it was forwarded before, and the PDFs of the request; the same, changed.
