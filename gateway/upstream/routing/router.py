@@ -119,8 +119,12 @@ def draws_by_chance(chance: random.Random) -> Draw:
 
 
 ConversationPlacements = BoundedCache[str, str]
-"""The deployments where conversations were asked last, by what names these; forgotten after an hour without a request.
-"""
+"""The ids of deployments where conversations were asked last, by what names these."""
+
+
+def open_placements(clock: Clock) -> ConversationPlacements:
+    """Returns those of a process; one is forgotten after an hour without a request."""
+    return ConversationPlacements(MAX_PLACED, now=clock.monotonic, ttl=PLACED_SECONDS)
 
 
 # The deployments that one request may be asked at (`RoutingCandidates` of `core/types/upstreams.py`; guarantee §12.5).
@@ -257,8 +261,8 @@ class ConfiguredRouter:
         self._groups = ModelGroups(settings.model_list)
         clock = clock or SystemClock()
         self.health = HealthWatch(settings.routing, clock)
-        placements = ConversationPlacements(MAX_PLACED, now=clock.monotonic, ttl=PLACED_SECONDS)
-        self._chooser = DeploymentChooser(settings.routing.strategy, self.health, placements, chance or random.Random())
+        strategy, placements = settings.routing.strategy, open_placements(clock)
+        self._chooser = DeploymentChooser(strategy, self.health, placements, chance or random.Random())
         self._facts: BoundedCache[tuple[str, str], ModelFacts] = BoundedCache(MAX_REMEMBERED_MODELS)
         """By model and deployment."""
         self._alone: dict[str, SingleDeployment] = {}

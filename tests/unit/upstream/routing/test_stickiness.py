@@ -11,7 +11,7 @@ from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.upstreams import RouteHint, hint_of
 from gateway.upstream.routing.deployments import DeploymentRank, ranked
-from gateway.upstream.routing.router import MAX_PLACED, PLACED_SECONDS, ConversationPlacements, draws_of, sticks
+from gateway.upstream.routing.router import MAX_PLACED, PLACED_SECONDS, draws_of, open_placements, sticks
 from tests.support.hand_clock import HandClock
 from tests.unit.making import chat
 
@@ -118,13 +118,13 @@ def test_s12_5_by_itself_where_prompts_may_be_cached(setting: Any, known: list[b
 
 def test_s12_5_places_are_kept_for_an_hour_and_are_bounded() -> None:
     clock = HandClock()
-    places = ConversationPlacements(clock)
+    places = open_placements(clock)
     places.put("a", "one")
     clock.seconds = PLACED_SECONDS - 1
-    assert places.get("a") == "one"
+    assert places.peek("a") == "one"
     clock.seconds = PLACED_SECONDS
-    assert places.get("a") is None
+    assert places.peek("a") is None
     for number in range(MAX_PLACED + 1):
         places.put(str(number), "one")
-    assert places.get("0") is None
-    assert places.get("1") == "one"
+    assert places.peek("0") is None
+    assert places.peek("1") == "one"
