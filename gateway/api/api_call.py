@@ -95,7 +95,7 @@ class ApiCall:
         return body
 
 
-Answer = Callable[[ApiCall], Awaitable[dict[str, Any]]]
+Answer = Callable[[ApiCall], Awaitable[Mapping[str, Any]]]
 
 
 class MethodEndpoint:
@@ -104,7 +104,7 @@ class MethodEndpoint:
     def __init__(self, auth: KeyAuthenticator, max_body_bytes: int, answers: Mapping[str, Answer]) -> None:
         self._auth = auth
         self._max_body_bytes = max_body_bytes
-        self._answers = answers
+        self.answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         most = self._max_body_bytes if scope["method"] == "POST" else None
@@ -114,7 +114,7 @@ class MethodEndpoint:
         query, named = parameters(text), included(text)
         call = ApiCall(got, log_facts["request_id"], scope["path_params"], query, named)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        answer = await self._answers[method](call)
+        answer = await self.answers[method](call)
         conversation_id = call.path.get("conversation_id") or call.query.get("conversation") or conversation_of(answer)
         log_facts["conversation_id"] = conversation_id
         await send_json(send, 200, answer, answer_headers(conversation_id))

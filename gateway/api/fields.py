@@ -5,7 +5,15 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from gateway.core.errors import REQUIRED, GatewayError, InvalidRequest, NotFound, UpstreamOverflow
 from gateway.core.errors import invalid as invalid
@@ -160,4 +168,10 @@ def _metadata(value: Any) -> Any:
 
 
 SessionName = Annotated[str, AfterValidator(_session)]
-Metadata = Annotated[dict[str, str], BeforeValidator(_metadata)]
+METADATA = {
+    "type": "object",
+    "description": "Up to 16 strings of up to 512 characters; keys of up to 64.",
+    "additionalProperties": {"type": "string", "maxLength": 512},
+    "maxProperties": 16,
+}
+Metadata = Annotated[dict[str, str], BeforeValidator(_metadata), WithJsonSchema(METADATA)]

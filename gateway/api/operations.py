@@ -6,14 +6,15 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from gateway import __version__
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.pagination import parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, ShutdownState, send_json, send_start
 from gateway.api.server.receiving import header
-from gateway.api.statistics import StatisticsEndpoint
+from gateway.api.shapes import Unix, many, shape
+from gateway.api.statistics import Statistics, StatisticsEndpoint
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.instrumentation.metrics import MetricCounts, SharedCounts, families
 from gateway.storage.database.schema import REVISION
@@ -22,6 +23,16 @@ from gateway.upstream.openai.resources import UpstreamModels
 
 DETAILED = ("1", "true")
 """Values of `details` that ask for the statistics."""
+
+
+Model = shape(
+    "Model",
+    "OpenAI's model object.",
+    {"id": str, "object": Literal["model"], "created?": Unix, "owned_by?": str},
+    is_open=True,
+)
+Models = shape("Models", "What may be asked for.", {"object": Literal["list"], "data": many(Model)})
+Health = shape("Health", "Whether it serves.", {"status reason?": str, "details?": Statistics})
 
 
 class LiveEndpoint:

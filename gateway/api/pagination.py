@@ -1,17 +1,19 @@
 """Parameters and pages of the APIs over what is stored."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from gateway.api.fields import invalid, keeps_metadata_rules
+from gateway.api.shapes import ListObject
 from gateway.core.names import has_nul
 
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 MAX_PAGE_SIZE = 100
 MAX_METADATA_PAIRS = 16
 Query = Mapping[str, str]
+T = TypeVar("T")
 
 
 def parameters(text: str) -> Query:
@@ -64,10 +66,10 @@ def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:
     return found
 
 
-def listed(data: list[Any], *, has_more: bool) -> dict[str, Any]:
+def listed(data: Sequence[T], *, has_more: bool) -> ListObject[T]:
     """A page as OpenAI sends it; the next one begins after `last_id`."""
-    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-    return {"object": "list", "data": data, **ends, "has_more": has_more}
+    first_id, last_id = [each["id"] for each in (data[0], data[-1])] if data else (None, None)  # type: ignore[index]
+    return {"object": "list", "data": list(data), "first_id": first_id, "last_id": last_id, "has_more": has_more}
 
 
 def given_metadata(value: Any) -> dict[str, str]:

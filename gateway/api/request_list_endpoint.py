@@ -1,6 +1,7 @@
 """`GET /v1/gateway/requests`: all requests, by the filters and with the rights of the page (guarantee §13.18)."""
 
-from typing import Any
+from decimal import Decimal
+from typing import Any, Literal, get_type_hints
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator, seen_tenant
@@ -8,6 +9,7 @@ from gateway.api.fields import invalid
 from gateway.api.middleware.origin_check import is_foreign, is_local
 from gateway.api.pagination import limit_of, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.api.shapes import Unix, Usd, many, said, shape
 from gateway.core.config.exposure import has_page
 from gateway.core.config.setting_sections import LOOKS
 from gateway.core.config.settings import Settings
@@ -15,13 +17,40 @@ from gateway.core.errors import Forbidden
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent, actor_of
 from gateway.core.types.chat import RequestCaller
-from gateway.inspection.request_search import FILTERS, FilterRefused, RequestSearch, request_query, request_record
+from gateway.core.types.report_lists import RequestLine
+from gateway.inspection.request_search import (
+    FILTERS,
+    LINE_FIELDS,
+    FilterRefused,
+    RequestSearch,
+    request_query,
+    request_record,
+)
 from gateway.storage.audit_events import AuditLog
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 PATH = "/v1/gateway/requests"
 REQUEST_LIST_CURSORS = ("older", "newer")
 PARAMETERS = (*FILTERS, "tenant", "sort", "limit", *REQUEST_LIST_CURSORS)
+
+
+ListedRequest = shape(
+    "ListedRequest",
+    "A request that asked a model. `cost` is null as soon as one call has no price, `known_cost` is of those that have "
+    "one; `net_saving` is below 0 where it is a loss.",
+    {
+        name: Usd if kind == Decimal | None else kind
+        for name, kind in get_type_hints(RequestLine).items()
+        if name in LINE_FIELDS
+    }
+    | {"id endpoint": str, "object": Literal["request"], "created_at": Unix, "question": str | None},
+)
+PLACE = said(str | None, "Where the list goes on, as `older` or `newer` of the next request.")
+Requests = shape(
+    "Requests",
+    "Requests in their order. One look reads a bounded number of them: a page may be short, and go on.",
+    {"object": Literal["list"], "has_more": bool, "data": many(ListedRequest), "older newer": PLACE},
+)
 
 
 class RequestListEndpoint:

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.server.fast_router import Scope
+from gateway.api.shapes import Json, shape
 from gateway.context.planning.decision import PlannerCooldown
 from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
@@ -23,6 +24,13 @@ from gateway.retrieval.index_cache import ContentIndexes
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.upstream.routing.health import HealthWatch
+
+Statistics = shape(
+    "Statistics",
+    "What the process keeps, how often that was of use, and what is under way.",
+    {"memory caches hooks?": Json},
+    is_open=True,
+)
 
 
 @dataclass(frozen=True, slots=True)

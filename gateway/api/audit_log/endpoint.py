@@ -3,8 +3,9 @@
 import re
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from starlette.routing import Route
 
 from gateway.api.api_call import ApiCall, MethodEndpoint, received
@@ -12,6 +13,7 @@ from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import invalid
 from gateway.api.pagination import Query, limit_of, newest_first, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_start
+from gateway.api.shapes import IsoTime, Json, many, said, shape
 from gateway.core.config.setting_sections import ADMIN
 from gateway.core.errors import Forbidden
 from gateway.core.types.audit_log import NewEvent, TrailQuery, actor_of
@@ -25,6 +27,30 @@ NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 LATEST = 253_402_300_799
 """Latest Unix time of a query: databases hold no time after the year 9999."""
 MAX_DIGITS = 18
+
+
+DIGEST = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+TrailEventObject = shape(
+    "TrailEvent",
+    "What somebody did; `digest` is keyed, over the event and `previous_digest`, that of the event before.",
+    {
+        "number": Annotated[int, Field(ge=1)],
+        "at": said(IsoTime, "UTC, to the microsecond."),
+        "actor": said(str | None, "The id of the key; null: a command."),
+        "actor_name": said(str | None, "Of the key, or of the system's user who ran the command."),
+        "tenant": said(str | None, "Whose data it is about."),
+        "action": str,
+        "object_id": said(str | None, "What it was done to."),
+        "ok": said(bool, "False for what was refused."),
+        "details": Json,
+        "previous_digest digest": DIGEST,
+    },
+)
+TrailPage = shape(
+    "TrailEvents",
+    "Events in the order of their numbers; the next page is `after=` its `last_id`.",
+    {"object": Literal["list"], "has_more": bool, "data": many(TrailEventObject), "first_id last_id": int | None},
+)
 
 
 class TrailExport:

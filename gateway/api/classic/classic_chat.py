@@ -11,19 +11,20 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, TypeAdapter
 
 from gateway.api.chat.endpoint import ChatCompletions
-from gateway.api.conversations.context import as_window
+from gateway.api.conversations.context import WindowObject, as_window
 from gateway.api.fields import RequestFields, SessionName, invalid, missing, read, renamed
 from gateway.api.pagination import given_metadata
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.server.fast_router import CLIENT, STREAM_END, ClientConnection, Message, Receive, Scope, Send, event
 from gateway.api.server.receiving import json_body
+from gateway.api.shapes import Error, Json, either, shape
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
 from gateway.core.types.artifacts import WORKFLOW_SPEC
+from gateway.core.types.bill import ResponseMetadata
 from gateway.core.types.tool_steps import calls_of, text_of
 
-Json = dict[str, Any]
 CLASSIC_CHAT_EXCLUDED_FIELDS = ("messages", "conversation", "stream", "stream_options", "n")
 """Fields of a chat that this API says in other words, or not at all."""
 NAMED_HERE = {"conversation": "conversation_id"}
@@ -129,8 +130,18 @@ def with_workflow_spec(chat: Json, spec: Json, workflow_id: str | None) -> Json:
     return {"attachments": [*others, shown]}
 
 
+ClassicAnswer = shape(
+    "ClassicAnswer",
+    "The answer, and how full the window was.",
+    {"response": str, "conversation_id": str | None, "tools_used": list[str], "tool_calls?": list[Json]}
+    | {"context": WindowObject, "response_metadata": ResponseMetadata},
+)
+ClassicDelta = shape("ClassicDelta", "A piece of the text.", {"delta": str})
+ClassicEvent = either("ClassicEvent", ClassicDelta, ClassicAnswer, Error)
+
+
 @dataclass(slots=True)
-class ClassicAnswer:
+class AnswerParts:
     """An answer, as far as it has come. `name` is the client's own name of the conversation."""
 
     name: str | None = None
@@ -188,7 +199,7 @@ class ClassicChat:
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer, names = ClassicAnswer(), dict(NAMED_HERE)
+        answer, names = AnswerParts(), dict(NAMED_HERE)
 
         def translated(raw: bytes) -> bytes:
             body, answer.name = as_chat(raw, self._default, stream=self._stream)
@@ -208,7 +219,7 @@ class ClassicChat:
             raise
 
 
-def _sending(send: Send, answer: ClassicAnswer) -> Send:
+def _sending(send: Send, answer: AnswerParts) -> Send:
     """Sends what the chat sends in this API's words: a stream as it comes, a whole answer as a whole."""
     start: Message = {}
     pieces: list[bytes] = []
@@ -240,7 +251,7 @@ def _is_stream(start: Message) -> bool:
     return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in start["headers"])
 
 
-def _whole(content: bytes, answer: ClassicAnswer) -> bytes:
+def _whole(content: bytes, answer: AnswerParts) -> bytes:
     """A completion in this API's words; a dry run as it is."""
     body = jsons.loads_decimal(content)
     if body.get("object") != "chat.completion":
@@ -249,7 +260,7 @@ def _whole(content: bytes, answer: ClassicAnswer) -> bytes:
     return jsons.dumps(answer.as_json())
 
 
-def _events(piece: bytes, answer: ClassicAnswer) -> bytes:
+def _events(piece: bytes, answer: AnswerParts) -> bytes:
     """The events of a piece of a stream, which holds whole ones, in this API's words."""
     found = b""
     for each in piece.split(b"\n\n"):
@@ -269,7 +280,7 @@ def _events(piece: bytes, answer: ClassicAnswer) -> bytes:
 class _ClassicClient:
     """The connection of a request (`fast_router.ClientConnection`), which gets what is written in this API's words."""
 
-    def __init__(self, client: ClientConnection, answer: ClassicAnswer) -> None:
+    def __init__(self, client: ClientConnection, answer: AnswerParts) -> None:
         self._client = client
         self._answer = answer
 

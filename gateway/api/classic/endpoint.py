@@ -4,27 +4,29 @@ prompt profile that a message calls for (guarantee §11.10). Each asks the same 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.classic.classic_chat import WORKFLOW, default_model, names_of
 from gateway.api.conversations.context import as_context
 from gateway.api.conversations.endpoint import ConversationEndpoints
-from gateway.api.fields import is_session_name, missing
+from gateway.api.fields import Metadata, is_session_name, missing
 from gateway.api.operations import ReadyEndpoint
 from gateway.api.pagination import check_named, limit_of, newest_first
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
-from gateway.api.statistics import StatisticsEndpoint
+from gateway.api.shapes import IsoTime, Json, many, said, shape, shown
+from gateway.api.statistics import Statistics, StatisticsEndpoint
 from gateway.context.manager import ContextManager
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ConversationNotFound, Unauthorized
 from gateway.core.names import has_nul
 from gateway.core.tasks import offload_if
 from gateway.core.types.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
-from gateway.core.types.memory import MemoryEntity, ThingQuery
+from gateway.core.types.memory import ThingQuery
 from gateway.core.types.records import ConversationRecord, RecordQuery
 from gateway.core.types.tool_steps import calls_of, text_of, turn_starts
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -33,9 +35,66 @@ from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.router import ConfiguredRouter
 
-Json = dict[str, Any]
 LATEST_BYTES = 2**16
 """Of a conversation's latest messages, by which a prompt profile is told: no more than a turn counts."""
+
+
+class ClassicConversation(TypedDict):
+    """A conversation without its turns; `conversation_id` is its client's own name where it has one."""
+
+    conversation_id: str
+    id: str
+    created_at: IsoTime
+    last_updated: IsoTime
+    metadata: Metadata
+
+
+class ClassicTurn(TypedDict):
+    """A message of the user, and what came of it."""
+
+    user_message: str
+    agent_response: str
+    timestamp: IsoTime | None
+    mcp_tools_used: list[str]
+
+
+class ClassicHistory(ClassicConversation):
+    """A conversation with its turns, the oldest first."""
+
+    turn_count: int
+    turns: list[ClassicTurn]
+
+
+MORE = {"has_more": bool}
+ConversationPage = shape("ClassicConversations", "A page.", {"conversations": list[ClassicConversation], **MORE})
+MENTIONED = {"mentioned_at": IsoTime, "action": str}
+Workflow = shape(
+    "ClassicWorkflow",
+    "A workflow, with what was done with it last.",
+    {"spec_id name": str, **MENTIONED, "aliases": list[str]},
+)
+ClassicWorkflows = shape(
+    "ClassicWorkflows",
+    "The workflows that a conversation is about, the latest first.",
+    {"conversation_id": str, "workflows": many(Workflow), **MORE},
+)
+Mention = shape(
+    "ClassicMention",
+    "A conversation, with what was done with the workflow there last.",
+    {"conversation_id": str | None, **MENTIONED},
+)
+ClassicMentions = shape(
+    "ClassicMentions",
+    "The conversations that are about a workflow, the latest first.",
+    {"spec_id": str, "conversations": many(Mention), **MORE},
+)
+ClassicCleared = shape("ClassicCleared", "Done.", {"conversation_id": str, "cleared? deleted?": bool})
+ProfileInfo = shape(
+    "PromptInfo",
+    "The prompt profile that a message calls for.",
+    {"model": str, "mode": str | None, "source? reason?": str, "tokens? saved_tokens? monolith_tokens?": int}
+    | {"modes?": dict[str, int], "context": said(Json | None, "As `ConversationContext`.")},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +126,7 @@ class ClassicConversations:
         page = await self._conversations.page(call)
         return {"conversations": [as_listed(each) for each in page.found], "has_more": page.has_more}
 
-    async def _history(self, call: ApiCall) -> Json:
+    async def _history(self, call: ApiCall) -> ClassicHistory:
         most = limit_of(call.query) if "limit" in call.query else None
         record = await find(self._stored.records, call)
         found = await self._stored.store.find_conversation(
@@ -97,7 +156,7 @@ class ClassicConversations:
             limit_of(call.query), None, newest_first(call.query, "desc"), record.conversation_id, WORKFLOW
         )
         page = await self._stored.things.page(call.tenant, query, record.conversation_id)
-        listed = [as_workflow(each) for each in page.found]
+        listed = [shown(Workflow, each, datetime.isoformat, spec_id=each.thing_id) for each in page.found]
         return {"conversation_id": call.path["conversation_id"], "workflows": listed, "has_more": page.has_more}
 
     async def _about(self, call: ApiCall) -> Json:
@@ -111,7 +170,7 @@ class ClassicConversations:
             return {"spec_id": name, "conversations": [], "has_more": False}
         query = ThingQuery(limit_of(call.query), None, newest_first(call.query, "desc"))
         page = await self._stored.things.conversations(call.tenant, WORKFLOW, name, query)
-        listed = [as_mention(each) for each in page.found]
+        listed = [shown(Mention, each, datetime.isoformat) for each in page.found]
         return {"spec_id": name, "conversations": listed, "has_more": page.has_more}
 
 
@@ -127,45 +186,19 @@ async def find(records: ConversationRecords, call: ApiCall, name: str | None = N
     return page.found[0]
 
 
-def as_listed(record: ConversationRecord) -> Json:
-    """A conversation without its turns; `conversation_id` is its client's own name where it has one."""
-    return {
-        "conversation_id": record.session or record.conversation_id,
-        "id": record.conversation_id,
-        "created_at": _iso(record.created_at),
-        "last_updated": _iso(record.updated_at),
-        "metadata": record.metadata,
-    }
+def as_listed(record: ConversationRecord) -> ClassicConversation:
+    named = {"conversation_id": record.session or record.conversation_id, "id": record.conversation_id}
+    return shown(ClassicConversation, record, datetime.isoformat, last_updated=record.updated_at, **named)
 
 
-def as_workflow(thing: MemoryEntity) -> Json:
-    """A workflow that a conversation is about, in this API's words."""
-    return {
-        "spec_id": thing.thing_id,
-        "name": thing.name,
-        "mentioned_at": _iso(thing.mentioned_at),
-        "action": thing.action,
-        "aliases": list(thing.aliases),
-    }
-
-
-def as_mention(thing: MemoryEntity) -> Json:
-    """A conversation that is about a workflow, with what was done with it there last."""
-    return {
-        "conversation_id": thing.conversation_id,
-        "mentioned_at": _iso(thing.mentioned_at),
-        "action": thing.action,
-    }
-
-
-def turns_of(path: Sequence[ConversationMessage]) -> list[Json]:
+def turns_of(path: Sequence[ConversationMessage]) -> list[ClassicTurn]:
     """The turns of a path, oldest first. Its answer is the last text said in it, its tools are those called."""
     starts = set(turn_starts(message.role for message in path))
-    turns: list[Json] = []
+    turns: list[ClassicTurn] = []
     for index, message in enumerate(path):
         if index in starts or not turns:
             said = text_of(message.content) if message.role == "user" else ""
-            time = _iso(message.created_at) if message.created_at is not None else None
+            time = message.created_at.isoformat() if message.created_at is not None else None
             turns.append({"user_message": said, "agent_response": "", "timestamp": time, "mcp_tools_used": []})
         if message.role == "assistant":
             turn = turns[-1]
@@ -178,8 +211,7 @@ def _each_once(known: Iterable[str], more: Iterable[str]) -> list[str]:
     return list(dict.fromkeys((*known, *more)))
 
 
-def _iso(time: datetime) -> str:
-    return time.isoformat()
+HealthWithContext = shape("ClassicHealth", "Whether it serves.", {"status reason?": str, "context?": Statistics})
 
 
 class ClassicHealth:

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gateway.api.auth import UNKNOWN, KeyAuthenticator
 from gateway.api.completion_handler import told_headers
 from gateway.api.fields import renamed
 from gateway.api.messages.endpoint import chat_request
+from gateway.api.request.chat_shapes import BILL, MESSAGES, MODEL
+from gateway.api.request.gateway_fields import ContextField
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
 from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
 from gateway.api.server.receiving import LARGE_BODY, LargeBodies, json_body, read_body, until_disconnect
+from gateway.api.shapes import Json, said, shape
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest, StorageUnavailable
@@ -23,10 +26,23 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline.pipeline import LimitedPipeline, Pipeline
 from gateway.pipeline.stages import not_paused
 
-Json = dict[str, Any]
 ANTHROPIC_PARTS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
 """Types of parts that only Anthropic's messages have. Without any, its messages are a chat's."""
 UNCHANGED_STRATEGY = "passthrough"
+
+
+SYSTEM = said(str | list[Json], "Anthropic's: a text, or blocks.")
+CompressRequest = shape(
+    "CompressRequest",
+    "A chat's request, or one in Anthropic's words, of which no model is asked.",
+    MODEL | MESSAGES | {"context?": ContextField | None, "tools?": list[Json] | None, "system?": SYSTEM},
+    is_open=True,
+)
+Compressed = shape(
+    "Compressed",
+    "The messages to be sent, in the words of those that came, and the bill of making them.",
+    {"messages": list[Json], "system?": SYSTEM, "tokens_before tokens_after": int, **BILL},
+)
 
 
 class CompressEndpoint:

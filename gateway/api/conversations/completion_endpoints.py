@@ -1,10 +1,12 @@
 """`/v1/chat/completions…`, stored: any bill can be checked afterwards (guarantee §6)."""
 
-from typing import Any
+from typing import Literal, NotRequired, cast
+
+from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
-from gateway.api.fields import invalid
+from gateway.api.fields import Metadata, invalid
 from gateway.api.pagination import (
     Query,
     check_named,
@@ -14,13 +16,34 @@ from gateway.api.pagination import (
     metadata_of,
     newest_first,
 )
+from gateway.api.request.chat_shapes import BILL, COMPLETION
 from gateway.api.request.stored_answer import as_completion
+from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shape
 from gateway.core.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
 from gateway.core.ids import completion_of
 from gateway.core.types.chat import texts_of
 from gateway.core.types.items import BOUND
-from gateway.core.types.turn import CompletionQuery, StoredCompletion
+from gateway.core.types.turn import CompletionQuery, StoredCompletion, TurnStatus
 from gateway.storage.store import ConversationStore
+
+MetadataUpdate = shape("MetadataUpdate", "Replaces the metadata as a whole.", {"metadata": Metadata | None})
+StoredChat = shape(
+    "StoredCompletion",
+    "A completion with its bill; without choices where its content was not stored.",
+    COMPLETION
+    | BILL
+    | {"object": Literal["chat.completion"], "created": Unix, "status": TurnStatus, "metadata?": Metadata},
+    is_open=True,
+)
+
+
+@open_ended
+class StoreMessage(TypedDict):
+    """A message that a completion answers."""
+
+    id: str
+    role: str
+    content: NotRequired[str | None]
 
 
 class StoredCompletions:
@@ -35,7 +58,7 @@ class StoredCompletions:
         )
         self.messages = MethodEndpoint(auth, 0, {"GET": self._messages})
 
-    async def _list(self, call: ApiCall) -> dict[str, Any]:
+    async def _list(self, call: ApiCall) -> ListObject[Json]:
         query = completion_query(call.query)
         conversation_id = query.conversation_id
         if conversation_id is None and call.tenant == ANONYMOUS:  # all callers without a key are one tenant
@@ -47,10 +70,10 @@ class StoredCompletions:
             raise CompletionNotFound("No such completion.", param="after")
         return listed([as_completion(each) for each in page.found], has_more=page.has_more)
 
-    async def _find(self, call: ApiCall) -> dict[str, Any]:
+    async def _find(self, call: ApiCall) -> Json:
         return _found(await self._store.find_completion(call.tenant, completion_of(call.path["completion_id"])))
 
-    async def _update(self, call: ApiCall) -> dict[str, Any]:
+    async def _update(self, call: ApiCall) -> Json:
         body = await call.body("metadata")
         if "metadata" not in body:
             raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
@@ -59,13 +82,13 @@ class StoredCompletions:
             await self._store.update_completion(call.tenant, completion_of(call.path["completion_id"]), metadata)
         )
 
-    async def _delete(self, call: ApiCall) -> dict[str, Any]:
+    async def _delete(self, call: ApiCall) -> Deleted[Literal["chat.completion.deleted"]]:
         name = call.path["completion_id"]
         if not await self._store.delete_completion(call.tenant, completion_of(name), call.actor):
             raise _unknown()
         return {"id": name, "object": "chat.completion.deleted", "deleted": True}
 
-    async def _messages(self, call: ApiCall) -> dict[str, Any]:
+    async def _messages(self, call: ApiCall) -> ListObject[StoreMessage]:
         check_named(call.query, "after")
         limit, after = limit_of(call.query), call.query.get("after")
         found = await self._store.completion_input(call.tenant, completion_of(call.path["completion_id"]))
@@ -81,7 +104,7 @@ class StoredCompletions:
         return listed(rest[:limit], has_more=len(rest) > limit)
 
 
-def _found(stored: StoredCompletion | None) -> dict[str, Any]:
+def _found(stored: StoredCompletion | None) -> Json:
     if stored is None:
         raise _unknown()
     return as_completion(stored)
@@ -91,13 +114,13 @@ def _unknown() -> CompletionNotFound:
     return CompletionNotFound("No such completion.", param="completion_id")
 
 
-def as_store_message(name: str, body: dict[str, Any]) -> dict[str, Any]:
+def as_store_message(name: str, body: Json) -> StoreMessage:
     """OpenAI's object: a content of parts stands in `content_parts`, its text in `content`."""
     content, parts = body.get("content"), None
     if isinstance(content, list):
         content, parts = "\n".join(texts_of(content, "text")) or None, content
     shown = {key: value for key, value in body.items() if key != BOUND}
-    return {**shown, "id": name, "content": content, "content_parts": parts}
+    return cast("StoreMessage", {**shown, "id": name, "content": content, "content_parts": parts})
 
 
 def completion_query(query: Query) -> CompletionQuery:

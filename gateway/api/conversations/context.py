@@ -1,23 +1,56 @@
 """`GET /v1/conversations/{id}/context`: the window as the latest request left it (guarantee §11.8)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.pagination import check_named
+from gateway.api.shapes import Json, Unix, many, shape, unix
 from gateway.core.names import has_nul
 from gateway.core.types.artifacts import ProcessingStrategy
 from gateway.core.types.records import WindowRecord
 from gateway.storage.conversations.conversation_records import ConversationRecords
 
-PARTS = ("system", "tools", "history", "artifacts", "current")
 EXCLUDED_STRATEGY = ProcessingStrategy.EXCLUDE.value
 FULL = ProcessingStrategy.INCLUDE_FULL.value
-REFERENCE = ("artifact_id", "source", "artifact_type", "strategy", "original_size_chars", "processed_size_chars")
-"""Fields of a bill's record that say which artifact it is and how much of it is left."""
 UNANSWERED, UNCOUNTED = "no_answered_request", "not_counted"
 """Reasons why there are no figures: nothing was answered yet, or in mode `off`, which counts nothing."""
+
+
+PARTS = ("system", "tools", "history", "artifacts", "current")
+MEASURED = {"tokens": int, "share_of_window share_of_budget": float | None}
+Part = shape("WindowPart", "Tokens of a part of the window.", MEASURED)
+Parts = shape("WindowParts", "What fills it.", {f"{name}?": Part for name in PARTS})
+Reference = shape(
+    "ArtifactReference",
+    "Which artifact, and how much of it is left.",
+    {"artifact_id? source? artifact_type? strategy?": str, "original_size_chars? processed_size_chars?": int},
+)
+Rest = shape(
+    "WindowRest",
+    "What is not in it, or not as a whole.",
+    {"messages": int, "turns": int | None, "artifacts_reduced artifacts_excluded": many(Reference)},
+)
+WINDOW = {
+    "strategy profile": str | None,
+    "context_window budget_tokens": int | None,
+    **MEASURED,
+    "tokens_estimated": bool,
+    "parts": Parts,
+    "messages_included": int,
+    "left": Rest,
+    "warnings": list[str],
+}
+WindowObject = shape("Window", "How full a window is, and of what.", WINDOW)
+Summary = shape("TurnSummary", "A summary of old turns.", {"id text": str, "messages": list[int]})
+ContextObject = shape(
+    "ConversationContext",
+    "The window as the latest answered request left it; zeros and nulls with a `reason` where none did.",
+    {"object": Literal["conversation.context"], "conversation_id": str, "created_at": Unix | None, **WINDOW}
+    | {"request_id model reason": str | None, "segments": many(Summary)}
+    | {"memory": shape("RememberedCount", "What is remembered.", {"things": int})},
+)
 
 
 class ConversationContext:
@@ -27,7 +60,7 @@ class ConversationContext:
         self._records = records
         self.one = MethodEndpoint(auth, 0, {"GET": self._find})
 
-    async def _find(self, call: ApiCall) -> dict[str, Any]:
+    async def _find(self, call: ApiCall) -> Json:
         check_named(call.query, "model")
         conversation_id = call.conversation_id
         model = call.query.get("model")
@@ -37,7 +70,7 @@ class ConversationContext:
         return {"object": "conversation.context", "conversation_id": conversation_id, **as_context(found)}
 
 
-def as_context(found: WindowRecord) -> dict[str, Any]:
+def as_context(found: WindowRecord) -> Json:
     """A window with what it is of: request, model and time, summaries and memory."""
     latest = found.latest
     used = latest.metadata.get("context_utilization") if latest is not None else None
@@ -46,7 +79,7 @@ def as_context(found: WindowRecord) -> dict[str, Any]:
     ]
     return {
         "request_id": latest.request_id if latest is not None else None,
-        "created_at": int(latest.created_at.timestamp()) if latest is not None else None,
+        "created_at": unix(latest.created_at) if latest is not None else None,
         "model": latest.model if latest is not None else None,
         **as_window(used if isinstance(used, dict) else {}, found.turns_excluded),
         "segments": segments,
@@ -55,13 +88,13 @@ def as_context(found: WindowRecord) -> dict[str, Any]:
     }
 
 
-def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> dict[str, Any]:
+def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> Json:
     """How full a window is, of what, and what left it. Zeros and nulls where nothing was counted.
     `used`: `context_utilization` of a bill."""
     window, budget = used.get("context_window"), used.get("budget_tokens")
     tokens, breakdown = used.get("tokens_used") or 0, used.get("breakdown") or {}
 
-    def measured(count: int) -> dict[str, Any]:
+    def measured(count: int) -> Json:
         return {"tokens": count, "share_of_window": _share(count, window), "share_of_budget": _share(count, budget)}
 
     records = [each for each in used.get("artifacts_processed") or () if each.get("strategy") != FULL]
@@ -84,8 +117,8 @@ def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> dic
     }
 
 
-def _reference(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: record.get(name) for name in REFERENCE}
+def _reference(record: Mapping[str, Any]) -> Json:
+    return {name: record.get(name) for name in Reference.__annotations__}
 
 
 def _share(tokens: int, of: int | None) -> float | None:

@@ -1,13 +1,16 @@
 """`/v1/conversations…`: OpenAI's Conversations API over the stored histories, and a list of them (guarantee §3, §8)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from gateway.api.api_call import Answer, ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
-from gateway.api.fields import a_pin, invalid, is_session_name, missing
+from gateway.api.fields import Metadata, a_pin, invalid, is_session_name, missing
 from gateway.api.pagination import (
     check_named,
     given_metadata,
@@ -17,11 +20,13 @@ from gateway.api.pagination import (
     newest_first,
 )
 from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said, shape, shown
 from gateway.core.errors import ConversationNotFound, InvalidRequest
 from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.agents import MAX_TEAM_TASK_BYTES, cut_team_task
+from gateway.core.types.bill import UsageMetadata
 from gateway.core.types.chain import message_digest
 from gateway.core.types.chat import parts_of
 from gateway.core.types.conversation import ConversationMessage
@@ -35,6 +40,7 @@ from gateway.core.types.records import (
     RequestSpending,
 )
 from gateway.core.types.report_lists import Page
+from gateway.core.types.turn import TurnStatus
 from gateway.documents.files.file_service import ServedTenants
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.store import ConversationStore
@@ -87,52 +93,110 @@ LATEST = 253_402_300_798
 """Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
 
 
-def as_conversation(record: ConversationRecord) -> dict[str, Any]:
-    """OpenAI's object; `updated_at`, `session` and `team_task` are the gateway's own."""
-    found = {
-        "id": record.conversation_id,
-        "object": "conversation",
-        "created_at": int(record.created_at.timestamp()),
-        "metadata": record.metadata,
-        "updated_at": int(record.updated_at.timestamp()),
-        "session": record.session,
-    }
-    return found if record.team_task is None else {**found, "team_task": record.team_task}
+Item, NewItem = (
+    shape(
+        name,
+        "OpenAI's item.",
+        {**fields, "pinned?": said(bool, "It stays in every window; left out where it is not pinned.")},
+        is_open=True,
+    )
+    for name, fields in (("Item", {"id": str, "type": str}), ("NewItem", {}))
+)
+ItemUpdate = shape("ItemUpdate", "Whether the item stays in every window.", {"pinned": bool})
+TEAM = {"metadata?": Metadata | None, "team_task?": str | None}
+ConversationBody = shape(
+    "NewConversation",
+    "A conversation to begin.",
+    {**TEAM, "items?": Annotated[many(NewItem), Field(max_length=MAX_ITEMS)] | None},
+)
+ConversationUpdate = shape(
+    "ConversationUpdate", "Replaces the metadata as a whole, or the team task; what is not named stays.", TEAM
+)
+NewItems = shape(
+    "NewItems", "Items to append.", {"items": Annotated[many(NewItem), Field(min_length=1, max_length=MAX_ITEMS)]}
+)
 
 
-def as_totals(totals: ConversationTotals) -> dict[str, Any]:
-    """What a conversation took so far, and each of its latest turns, the oldest of these first."""
-    turns = [
-        {
-            "number": turn.number,
-            "request_ids": list(turn.request_ids),
-            "status": turn.status,
-            "created_at": int(turn.created_at.timestamp()),
-            **as_spent(turn.spent),
-        }
-        for turn in totals.latest
+class SpentCost(TypedDict):
+    """What all models cost together."""
+
+    planning_cost: Usd
+    total_cost: Usd
+    currency: Literal["USD"]
+    priced: bool
+    estimated: bool
+
+
+class SpentFigures(TypedDict):
+    """Tokens and cost of several requests together."""
+
+    usage: UsageMetadata
+    cost: SpentCost
+
+
+class AgentTotals(SpentFigures):
+    """What one agent took; requests without one are under null."""
+
+    agent: str | None
+    requests: int
+
+
+class ConversationFigures(SpentFigures):
+    """All of it; `agents` only where any was named."""
+
+    turns: int
+    requests: int
+    agents: NotRequired[list[AgentTotals]]
+
+
+class TurnFigures(SpentFigures):
+    """One turn, all requests of its tool loop together."""
+
+    number: int
+    request_ids: list[str]
+    status: TurnStatus
+    created_at: Unix
+
+
+class ConversationObject(TypedDict):
+    """OpenAI's conversation; one alone has its totals and its latest turns, the oldest of these first. `updated_at`,
+    `session` and `team_task` are the gateway's own."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: Unix
+    metadata: Metadata
+    updated_at: NotRequired[Unix]
+    session: NotRequired[str | None]
+    team_task: NotRequired[
+        Annotated[str, Field(description="What its agents work on, up to 5 KiB; left out where there is none.")]
     ]
-    return {
-        "totals": {"turns": totals.turns, "requests": totals.spent.requests, **as_spent(totals.spent), **_by(totals)},
-        "turns": turns,
-    }
+    totals: NotRequired[ConversationFigures]
+    turns: NotRequired[list[TurnFigures]]
+    warnings: NotRequired[list[str]]
 
 
-def _by(totals: ConversationTotals) -> dict[str, Any]:
-    """What each agent took, where any was named; requests without one are under null."""
-    if totals.by_agent.keys() <= {None}:
-        return {}
-    agents = [
-        {"agent": agent, "requests": spent.requests, **as_spent(spent)} for agent, spent in totals.by_agent.items()
-    ]
-    return {"agents": agents}
+def as_conversation(record: ConversationRecord, warnings: Sequence[str] = ()) -> ConversationObject:
+    found: Json = {"totals": None, "turns": None, "warnings": warnings or None}
+    made = shown(ConversationObject, record, id=record.conversation_id, object="conversation", **found)
+    return {**made, "session": record.session}
 
 
-def as_spent(spent: RequestSpending) -> dict[str, Any]:
+def with_totals(record: ConversationRecord, totals: ConversationTotals) -> ConversationObject:
+    """With what the conversation took so far, and each of its latest turns."""
+    by = totals.by_agent.items() if not totals.by_agent.keys() <= {None} else ()
+    agents = [{"agent": agent, "requests": each.requests, **as_spent(each)} for agent, each in by] or None
+    own: Json = {"requests": totals.spent.requests, "agents": agents, **as_spent(totals.spent)}
+    figures = shown(ConversationFigures, totals, **own)
+    turns = [shown(TurnFigures, turn, **as_spent(turn.spent)) for turn in totals.latest]
+    return {**as_conversation(record), "totals": figures, "turns": turns}
+
+
+def as_spent(spent: RequestSpending) -> SpentFigures:
     """Tokens and cost as a bill has them; no cost where a price is not known (guarantee §6)."""
     prompt, completion = spent.prompt_tokens, spent.completion_tokens
     return {
-        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion},
+        "usage": UsageMetadata(prompt, completion, prompt + completion),
         "cost": {
             "planning_cost": spent.planning_cost,
             "total_cost": spent.cost,
@@ -143,15 +207,15 @@ def as_spent(spent: RequestSpending) -> dict[str, Any]:
     }
 
 
-def given_team_task(value: Any) -> tuple[str | None, dict[str, Any]]:
+def given_team_task(value: Any) -> tuple[str | None, list[str]]:
     """What the agents of a conversation work on, as it is kept, and a warning where that is not all of it.
     Raises InvalidRequest: it is no string."""
     if value is None:
-        return None, {}
+        return None, []
     if not isinstance(value, str):
         raise invalid("team_task", "must be a string")
     kept = cut_team_task(value)
-    return kept or None, {"warnings": [f"team_task_cut_at_{MAX_TEAM_TASK_BYTES}_bytes"]} if kept != value else {}
+    return kept or None, [f"team_task_cut_at_{MAX_TEAM_TASK_BYTES}_bytes"] if kept != value else []
 
 
 def record_query(query: Mapping[str, str]) -> RecordQuery:
@@ -213,7 +277,7 @@ class ConversationEndpoints:
     def _endpoint(self, answers: Mapping[str, Answer]) -> MethodEndpoint:
         return MethodEndpoint(self._auth, self._max_body_bytes, answers)
 
-    async def _create(self, call: ApiCall) -> dict[str, Any]:
+    async def _create(self, call: ApiCall) -> ConversationObject:
         body = await call.body("metadata", "items", "team_task")
         metadata = given_metadata(body.get("metadata"))
         team_task, warnings = given_team_task(body.get("team_task"))
@@ -223,22 +287,21 @@ class ConversationEndpoints:
         self._hooks.added(call.tenant, made.conversation_id, messages)
         if team_task is not None:
             self._hooks.team_task_changed(call.tenant, made.conversation_id, team_task)
-        return {**as_conversation(made), **warnings}
+        return as_conversation(made, warnings)
 
     async def _parsed(self, call: ApiCall, items: Any) -> tuple[ConversationMessage, ...]:
         return await call.received.run(partial(parse_items, keeps=self._serves(call.received.caller)), items)
 
-    async def _find(self, call: ApiCall) -> dict[str, Any]:
-        record, totals = await self._records.totals(call.tenant, call.conversation_id)
-        return {**as_conversation(record), **as_totals(totals)}
+    async def _find(self, call: ApiCall) -> ConversationObject:
+        return with_totals(*await self._records.totals(call.tenant, call.conversation_id))
 
-    async def _update(self, call: ApiCall) -> dict[str, Any]:
+    async def _update(self, call: ApiCall) -> ConversationObject:
         conversation_id = call.conversation_id
         body = await call.body("metadata", "team_task")
         if not body:
             raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
         changes: dict[str, Any] = {}
-        warnings: dict[str, Any] = {}
+        warnings: list[str] = []
         if "metadata" in body:
             changes["metadata"] = given_metadata(body["metadata"])
         if "team_task" in body:
@@ -246,15 +309,15 @@ class ConversationEndpoints:
         found = await self._records.update(call.tenant, conversation_id, changes)
         if "team_task" in changes:
             self._hooks.team_task_changed(call.tenant, conversation_id, found.team_task)
-        return {**as_conversation(found), **warnings}
+        return as_conversation(found, warnings)
 
-    async def delete(self, call: ApiCall) -> dict[str, Any]:
+    async def delete(self, call: ApiCall) -> Deleted[Literal["conversation.deleted"]]:
         conversation_id = call.conversation_id
         if not await self._store.delete_conversation(call.tenant, conversation_id, call.actor):
             raise ConversationNotFound("No such conversation.", param="conversation_id")
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
-    async def _list(self, call: ApiCall) -> dict[str, Any]:
+    async def _list(self, call: ApiCall) -> ListObject[ConversationObject]:
         page = await self.page(call)
         return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
 
@@ -265,13 +328,13 @@ class ConversationEndpoints:
             raise invalid("session", "is required without an API key")
         return await self._records.list_page(call.tenant, query)
 
-    async def _items(self, call: ApiCall) -> dict[str, Any]:
+    async def _items(self, call: ApiCall) -> ListObject[Json]:
         check_named(call.query, "after")
         paging = (limit_of(call.query), call.query.get("after"), newest_first(call.query, "desc"))
         page = await self._records.items(call.tenant, call.conversation_id, ItemQuery(*paging))
-        return listed(list(page.found), has_more=page.has_more)
+        return listed(page.found, has_more=page.has_more)
 
-    async def _add(self, call: ApiCall) -> dict[str, Any]:
+    async def _add(self, call: ApiCall) -> ListObject[Json]:
         conversation_id = call.conversation_id
         body = await call.body("items")
         messages = await self._parsed(call, body.get("items"))
@@ -280,7 +343,7 @@ class ConversationEndpoints:
         self._hooks.added(call.tenant, conversation_id, messages)
         return listed(made, has_more=False)
 
-    async def _empty(self, call: ApiCall) -> dict[str, Any]:
+    async def _empty(self, call: ApiCall) -> ConversationObject:
         """Deletes all items and what was made of them; the conversation stays."""
         conversation_id = call.conversation_id
         before = await self._records.find(call.tenant, conversation_id)
@@ -289,10 +352,10 @@ class ConversationEndpoints:
             self._hooks.team_task_changed(call.tenant, conversation_id, None)
         return as_conversation(found)
 
-    async def _item(self, call: ApiCall) -> dict[str, Any]:
+    async def _item(self, call: ApiCall) -> Json:
         return await self._records.item(call.tenant, call.conversation_id, call.path["item_id"])
 
-    async def _set_pin(self, call: ApiCall) -> dict[str, Any]:
+    async def _set_pin(self, call: ApiCall) -> Json:
         conversation_id = call.conversation_id
         body = await call.body("pinned")
         if "pinned" not in body:
@@ -300,6 +363,6 @@ class ConversationEndpoints:
         pinned = a_pin(body["pinned"], "pinned")
         return await self._records.set_pin(call.tenant, conversation_id, call.path["item_id"], pinned=pinned)
 
-    async def _delete_item(self, call: ApiCall) -> dict[str, Any]:
+    async def _delete_item(self, call: ApiCall) -> ConversationObject:
         found = await self._records.delete_item(call.tenant, call.conversation_id, call.path["item_id"], call.actor)
         return as_conversation(found)

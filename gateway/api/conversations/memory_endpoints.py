@@ -2,18 +2,27 @@
 §11.17); and `/v1/conversations/{id}/attachments…`: the documents of a conversation, listed, read and deleted singly.
 """
 
-from typing import Any
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.fields import invalid
 from gateway.api.pagination import Query, check_named, limit_of, listed, newest_first
-from gateway.api.request.remembered_entities import as_memory, things_in
+from gateway.api.request.remembered_entities import (
+    MemoryThingObject,
+    RememberedEntities,
+    ThingField,
+    as_memory,
+    things_in,
+)
 from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.shapes import Deleted, Json, ListObject, Unix, either, shown
 from gateway.core.errors import MemoryNotFound, NotFound, Unauthorized
 from gateway.core.names import has_nul
 from gateway.core.types.memory import MemoryEntity, ThingQuery
-from gateway.core.types.places import LargeIndex
 from gateway.core.types.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
 from gateway.pipeline.features.entity_memory import ranked, search_of
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -23,16 +32,22 @@ MAX_QUERY_CHARS = 1000
 THING_FIELDS = ("type", "id", "name", "aliases", "action")
 
 
-def as_conversation_of(thing: MemoryEntity) -> dict[str, Any]:
+NewThings = either("NewThings", ThingField, RememberedEntities)
+
+
+class ThingConversationObject(TypedDict):
     """A conversation that is about a thing, with what was done with it there last."""
-    return {
-        "id": thing.conversation_id,
-        "object": "memory.conversation",
-        "memory_id": thing.memory_id,
-        "action": thing.action,
-        "times": thing.times,
-        "mentioned_at": int(thing.mentioned_at.timestamp()),
-    }
+
+    id: str
+    object: Literal["memory.conversation"]
+    memory_id: str
+    action: str
+    times: int
+    mentioned_at: Unix
+
+
+def as_conversation_of(thing: MemoryEntity) -> ThingConversationObject:
+    return shown(ThingConversationObject, thing, id=thing.conversation_id, object="memory.conversation")
 
 
 class MemoryEndpoints:
@@ -47,7 +62,7 @@ class MemoryEndpoints:
         self.all = MethodEndpoint(auth, 0, {"GET": self._list_all})
         self.one = MethodEndpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
 
-    async def _list(self, call: ApiCall) -> dict[str, Any]:
+    async def _list(self, call: ApiCall) -> ListObject[MemoryThingObject]:
         place = call.conversation_id
         if call.query.get("query") is not None:
             await self._memory.require(call.tenant, place)
@@ -55,7 +70,7 @@ class MemoryEndpoints:
         page = await self._memory.page(call.tenant, _page_of(call, place), place)
         return listed([as_memory(each) for each in page.found], has_more=page.has_more)
 
-    async def _list_all(self, call: ApiCall) -> dict[str, Any]:
+    async def _list_all(self, call: ApiCall) -> ListObject[MemoryThingObject]:
         check_named(call.query, "user")
         user = _own(call, call.query.get("user"))
         if call.tenant == ANONYMOUS and user is None:  # all callers without a key are one tenant
@@ -66,7 +81,7 @@ class MemoryEndpoints:
         page = await self._memory.page(call.tenant, _page_of(call, place))
         return listed([as_memory(each) for each in page.found], has_more=page.has_more)
 
-    async def _found(self, call: ApiCall, place: str | None) -> dict[str, Any]:
+    async def _found(self, call: ApiCall, place: str | None) -> ListObject[MemoryThingObject]:
         """The best of what a search finds: a search has one page."""
         check_named(call.query, "query")
         query, limit = call.query["query"], limit_of(call.query)
@@ -78,29 +93,29 @@ class MemoryEndpoints:
         found = await self._memory.search(call.tenant, place, search_of(query), limit)
         return listed([as_memory(each) for each in ranked(query, found)], has_more=False)
 
-    async def _note(self, call: ApiCall) -> dict[str, Any]:
+    async def _note(self, call: ApiCall) -> ListObject[MemoryThingObject]:
         place = call.conversation_id
         notes, user = things_in(await call.body(*THING_FIELDS, "remember", "scope", "user"))
         made = await self._memory.note(call.tenant, place, notes, _own(call, user), self._days)
         return listed([as_memory(each) for each in made], has_more=False)
 
-    async def _find_here(self, call: ApiCall) -> dict[str, Any]:
+    async def _find_here(self, call: ApiCall) -> MemoryThingObject:
         return as_memory(await self._memory.one(call.tenant, _name(call), call.conversation_id))
 
-    async def _find(self, call: ApiCall) -> dict[str, Any]:
+    async def _find(self, call: ApiCall) -> MemoryThingObject:
         return as_memory(await self._memory.one(call.tenant, _name(call)))
 
-    async def _delete_here(self, call: ApiCall) -> dict[str, Any]:
+    async def _delete_here(self, call: ApiCall) -> Deleted[Literal["memory.thing.deleted"]]:
         return await self._deleted(call, call.conversation_id)
 
-    async def _delete(self, call: ApiCall) -> dict[str, Any]:
+    async def _delete(self, call: ApiCall) -> Deleted[Literal["memory.thing.deleted"]]:
         return await self._deleted(call, None)
 
-    async def _deleted(self, call: ApiCall, place: str | None) -> dict[str, Any]:
+    async def _deleted(self, call: ApiCall, place: str | None) -> Deleted[Literal["memory.thing.deleted"]]:
         await self._memory.delete(call.tenant, _name(call), place, call.actor)
         return {"id": _name(call), "object": "memory.thing.deleted", "deleted": True}
 
-    async def _conversations(self, call: ApiCall) -> dict[str, Any]:
+    async def _conversations(self, call: ApiCall) -> ListObject[ThingConversationObject]:
         if call.tenant == ANONYMOUS:  # the ids of conversations are all that keeps those callers apart
             raise Unauthorized("An API key is required to list the conversations that are about a thing.")
         kind, thing_id = call.path["type"], call.path["thing_id"]
@@ -138,26 +153,51 @@ def _own(call: ApiCall, named: str | None) -> str | None:
 MAX_DIGITS = 12
 
 
-def as_attachment(record: AttachmentRecord) -> dict[str, Any]:
-    """A document without its text; `id` is its `artifact_id` on bills, `source` what its client said of it."""
-    document = record.document
-    return {
-        "id": document.artifact_id,
-        "object": "conversation.attachment",
-        "created_at": int(record.created_at.timestamp()),
-        "title": document.title,
-        "source": document.origin,
-        "attachment_type": record.kind,
-        "size_chars": document.size_chars,
-        "number": record.number,
-        **({"index": _index(record.index)} if record.index is not None else {}),
-        **({"file_id": record.file_id} if record.file_id is not None else {}),
-    }
+class IndexProgress(TypedDict):
+    """Of a large document: how far it is indexed."""
+
+    status: str
+    progress: float
 
 
-def _index(index: LargeIndex) -> dict[str, Any]:
-    """How far a large document is indexed (guarantee §14.7)."""
-    return {"status": index.status, "progress": index.progress}
+class AttachmentObject(TypedDict):
+    """An attached document; one alone has its content. `id` is its `artifact_id` on bills, `source` what its client
+    said of it."""
+
+    id: str
+    object: Literal["conversation.attachment"]
+    created_at: Unix
+    title: str | None
+    source: str | None
+    attachment_type: str
+    size_chars: int
+    number: int
+    index: NotRequired[IndexProgress]
+    file_id: NotRequired[
+        Annotated[str, Field(description="The file of `/v1/files` that it was read from, where that is kept here.")]
+    ]
+    content: NotRequired[str]
+    offset: NotRequired[int]
+    next_offset: NotRequired[int | None]
+
+
+def as_attachment(record: AttachmentRecord) -> AttachmentObject:
+    """A document without its text."""
+    document, index = record.document, record.index
+    of_one: Json = dict.fromkeys(("content", "offset", "next_offset"))
+    return shown(
+        AttachmentObject,
+        document,
+        id=document.artifact_id,
+        object="conversation.attachment",
+        created_at=record.created_at,
+        source=document.origin,
+        attachment_type=record.kind,
+        number=record.number,
+        index=shown(IndexProgress, index) if index is not None else None,
+        file_id=record.file_id,
+        **of_one,
+    )
 
 
 class AttachmentEndpoints:
@@ -168,23 +208,23 @@ class AttachmentEndpoints:
         self.all = MethodEndpoint(auth, 0, {"GET": self._list})
         self.one = MethodEndpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
 
-    async def _list(self, call: ApiCall) -> dict[str, Any]:
+    async def _list(self, call: ApiCall) -> ListObject[AttachmentObject]:
         check_named(call.query, "after")
         query = ItemQuery(limit_of(call.query), call.query.get("after"), newest_first(call.query, "asc"))
         _check_name(query.after or "", "after")
         page = await self._records.attachments(call.tenant, call.conversation_id, query)
         return listed([as_attachment(each) for each in page.found], has_more=page.has_more)
 
-    async def _find(self, call: ApiCall) -> dict[str, Any]:
+    async def _find(self, call: ApiCall) -> AttachmentObject:
         found = await self._records.attachment(call.tenant, call.conversation_id, _attachment(call), _part(call.query))
-        answer = {**as_attachment(found), "content": found.document.content}
-        if found.part is None:
-            return answer
-        end = found.part + len(found.document.content)
-        more = found.document.content and end < found.document.size_chars
-        return {**answer, "offset": found.part, "next_offset": end if more else None}
+        answer: AttachmentObject = {**as_attachment(found), "content": found.document.content}
+        if found.part is not None:
+            end = found.part + len(found.document.content)
+            more = found.document.content and end < found.document.size_chars
+            answer |= {"offset": found.part, "next_offset": end if more else None}
+        return answer
 
-    async def _delete(self, call: ApiCall) -> dict[str, Any]:
+    async def _delete(self, call: ApiCall) -> Deleted[Literal["conversation.attachment.deleted"]]:
         name = _attachment(call)
         await self._records.delete_attachment(call.tenant, call.conversation_id, name, call.actor)
         return {"id": name, "object": "conversation.attachment.deleted", "deleted": True}

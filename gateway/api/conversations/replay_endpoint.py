@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Literal, NotRequired, Protocol
+
+from typing_extensions import TypedDict
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.completion_handler import key_digest, keyed
-from gateway.api.conversations.endpoint import as_spent
+from gateway.api.conversations.endpoint import SpentCost, SpentFigures, as_spent
 from gateway.api.conversations.replay_request import (
     ReplayField,
     RequestMaker,
@@ -33,6 +35,7 @@ from gateway.api.server.fast_router import (
     send_start,
 )
 from gateway.api.server.receiving import json_body, until_disconnect
+from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import (
@@ -43,6 +46,7 @@ from gateway.core.errors import (
 )
 from gateway.core.ids import new_id
 from gateway.core.ports import Clock
+from gateway.core.types.bill import UsageMetadata
 from gateway.core.types.chat import ChatRequest, RequestCaller, stays
 from gateway.core.types.conversation import BranchPoint
 from gateway.core.types.past_turns import (
@@ -64,7 +68,56 @@ from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore
 
-Json = dict[str, Any]
+
+class CostRange(TypedDict):
+    """The least and the most; null where a price is not known."""
+
+    min: Usd
+    max: Usd
+
+
+RANGE = {"estimated_cost": CostRange}
+CONVERSATION = {"conversation": NamedConversation}
+EstimatedRequest = shape("EstimatedRequest", "One request.", {"model": str, **RANGE})
+EstimatedTurn = shape("EstimatedTurn", "One turn.", {"turn": int, "requests": many(EstimatedRequest), **RANGE})
+ReplayEstimate = shape(
+    "ReplayEstimate",
+    "What the turns would cost.",
+    {"object": Literal["conversation.replay.dry_run"], **CONVERSATION, "turns": many(EstimatedTurn), **RANGE},
+)
+ReplayNotice = shape(
+    "ReplayNotice",
+    "Begin or end; with the figures of its branch at the end, those of earlier runs included.",
+    {"object": Literal["conversation.replay"], "replay_id": str, **CONVERSATION, "from_turn to_turn turns?": int}
+    | {"status": Literal["running", "complete", "needs_tool"], "head?": Literal["stays", "moved"]}
+    | {"last_message_id?": str | None, "usage?": UsageMetadata, "cost?": SpentCost},
+)
+ReplayDelta = shape(
+    "ReplayDelta",
+    "A piece of an answer.",
+    {"object": Literal["conversation.replay.delta"], "turn": int, "content": str},
+)
+
+
+class ReplayedTurnObject(SpentFigures):
+    """What became of a turn, and what the requests of this run cost."""
+
+    object: Literal["conversation.replay.turn"]
+    turn: int
+    status: Literal["complete", "needs_tool", "failed"]
+    request_id: str | None
+    request_ids: list[str]
+    model: str | None
+    agent: AgentName | None
+    message: Json | None
+    calls: NotRequired[list[Json]]
+
+
+ReplayEventObject = either(
+    "ReplayEvent",
+    *(ReplayNotice, ReplayDelta, ReplayedTurnObject),
+    about="The replay begins or ends; a piece of an answer; what became of a turn.",
+)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -103,14 +156,14 @@ class ReplayEndpoint:
         turns = turns_of(in_turns(await self.past.path(tenant, conversation_id)))
         return next((each.number for each in turns if request_id in {one.request_id for one in each.requests}), None)
 
-    async def price(self, caller: RequestCaller, conversation_id: str, fields: ReplayField) -> Json:
+    async def price(self, caller: RequestCaller, conversation_id: str, fields: ReplayField) -> CostRange:
         """`min` and `max` of what such a replay would cost, in USD; None: not known.
 
         Raises:
             GatewayError: it cannot be made.
         """
         estimate = await self._estimate(_ReplayCaller(caller, conversation_id, stays), fields)
-        found: Json = estimate["estimated_cost"]
+        found: CostRange = estimate["estimated_cost"]
         return found
 
     async def run(
@@ -236,7 +289,7 @@ class ReplayEndpoint:
         self._check(asking, make, turns, replay)
         past = turns_of(path)[replay.from_turn - 1 : replay.to_turn]
         bills = await self.past.bills(tenant, path, past)
-        found = []
+        found: list[Json] = []
         for turn in past:
             requests: list[ChatRequest] = []
             for request in turn.requests:
@@ -245,12 +298,14 @@ class ReplayEndpoint:
                 ask, behind = single_request(path, request, bills, replay.asked)
                 branch = BranchPoint(replay.replay_id, behind, turn.number, until=ask.until)
                 requests.append(make(ask, ask.messages, branch, dry_run=True))
-            found.append(_estimated(turn.number, await self.replayer.estimate(requests)))
+            estimates = await self.replayer.estimate(requests)
+            costs = [{"model": each["model"], "estimated_cost": each["estimated_cost"]} for each in estimates]
+            found.append({"turn": turn.number, "requests": costs, "estimated_cost": _together(costs)})
         return {
             "object": "conversation.replay.dry_run",
             "conversation": {"id": asking.conversation_id},
             "turns": found,
-            "estimated_cost": _range([turn["estimated_cost"] for turn in found]),
+            "estimated_cost": _together(found),
         }
 
     async def _end(self, asking: "_ReplayCaller", replay: ReplayRun, *, done: bool, move_head: bool) -> Json:
@@ -355,28 +410,26 @@ class _ReplayEvents:
             found = {"replay_id": self._replay.replay_id, **found, **numbers}
         return found
 
-    async def _event(self, data: Json) -> None:
+    async def _event(self, data: object) -> None:
         if not self.begun:
             self.begun = True
             await send_start(self._send, 200, {**EVENT_STREAM, **answer_headers(self._conversation_id)})
         await self._send({"type": "http.response.body", "body": event(data), "more_body": True})
 
 
-def _as_turn(told: ReplayTurnEnd) -> Json:
-    """What became of a turn, with the figures of the requests that this run made for it."""
+def _as_turn(told: ReplayTurnEnd) -> ReplayedTurnObject:
     last = told.requests[-1] if told.requests else None
-    found: Json = {
-        "object": "conversation.replay.turn",
-        "turn": told.turn,
-        "status": told.status,
-        "request_id": last.request_id if last is not None else None,
-        "request_ids": [entry.request_id for entry in told.requests],
-        "model": last.model if last is not None else None,
-        "agent": last.metadata.get("agent") if last is not None else None,
-        "message": told.message,
+    return shown(
+        ReplayedTurnObject,
+        told,
+        object="conversation.replay.turn",
+        request_id=last.request_id if last is not None else None,
+        request_ids=[entry.request_id for entry in told.requests],
+        model=last.model if last is not None else None,
+        agent=last.metadata.get("agent") if last is not None else None,
+        calls=told.calls or None,
         **as_spent(sum_of(map(_spent, told.requests))),
-    }
-    return {**found, "calls": list(told.calls)} if told.calls else found
+    )
 
 
 def _spent(entry: LedgerEntry) -> RequestSpending:
@@ -392,19 +445,10 @@ def _spent(entry: LedgerEntry) -> RequestSpending:
     )
 
 
-def _estimated(number: int, estimates: Sequence[Json]) -> Json:
-    """What one turn would cost, request by request."""
-    requests = [{"model": each["model"], "estimated_cost": each["estimated_cost"]} for each in estimates]
-    return {
-        "turn": number,
-        "requests": requests,
-        "estimated_cost": _range([each["estimated_cost"] for each in estimates]),
-    }
-
-
-def _range(costs: Sequence[Json]) -> Json:
-    """The least and the most together; None as soon as one is not known."""
-    return {name: _sum([each[name] for each in costs]) for name in ("min", "max")}
+def _together(parts: Sequence[Json]) -> CostRange:
+    """The least and the most of all; None as soon as one is not known."""
+    costs = [each["estimated_cost"] for each in parts]
+    return {"min": _sum([each["min"] for each in costs]), "max": _sum([each["max"] for each in costs])}
 
 
 def _sum(values: Sequence[Decimal | None]) -> Decimal | None:

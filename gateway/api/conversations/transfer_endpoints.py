@@ -1,17 +1,26 @@
 """`GET /v1/conversations/{id}/export` and `POST /v1/conversations/import`: conversations as documents, lossless."""
 
 import asyncio
-from typing import Any
+from typing import Literal
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
+from gateway.api.conversations.endpoint import ConversationObject
 from gateway.api.conversations.import_check import parse_export
 from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json, send_start
+from gateway.api.shapes import shape, unix
 from gateway.core.errors import ConversationNotFound
 from gateway.core.types.audit_log import NewEvent, actor_of
 from gateway.core.types.records import ImportedConversation, ImportResult
 from gateway.storage.audit_events import AuditLog
 from gateway.storage.conversations.transfers import ConversationTransfer
+
+ConversationExport = shape(
+    "ConversationExport",
+    "All that a conversation is.",
+    {"object": Literal["conversation.export"], "version": int},
+    is_open=True,
+)
 
 
 class ExportedConversation:
@@ -52,12 +61,11 @@ class ImportedConversations:
         await send_json(send, 200, as_imported(imported, made), answer_headers(imported.conversation_id))
 
 
-def as_imported(imported: ImportResult, made: ImportedConversation) -> dict[str, Any]:
-    """OpenAI's conversation object, and `warnings`."""
+def as_imported(imported: ImportResult, made: ImportedConversation) -> ConversationObject:
     return {
         "id": imported.conversation_id,
         "object": "conversation",
-        "created_at": int(made.created_at.timestamp()),
+        "created_at": unix(made.created_at),
         "metadata": made.metadata or {},
         "warnings": [f"the session {name!r} exists already: left out" for name in imported.taken_names],
     }

@@ -1,23 +1,28 @@
 """`/v1/conversations/{id}/turns…`: what each turn was sent, why, and what it cost (guarantee §11.11)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.conversations.completion_endpoints import as_store_message
-from gateway.api.conversations.endpoint import as_spent
+from gateway.api.conversations.completion_endpoints import StoreMessage, as_store_message
+from gateway.api.conversations.endpoint import SpentCost, SpentFigures, as_spent
 from gateway.api.pagination import check_named, limit_of, listed, newest_first
+from gateway.api.shapes import AgentName, Json, ListObject, NamedConversation, Unix, one_of, shown
 from gateway.billing.ledger_verification import repriced
 from gateway.billing.metadata import with_plan
 from gateway.context.assembly.messages import without_block_items
 from gateway.core.errors import ItemNotFound, TurnNotFound
-from gateway.core.types.bill import CallCost
+from gateway.core.types.bill import CallCost, UsageMetadata
 from gateway.core.types.chain import is_step
-from gateway.core.types.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, SentMessages, TurnDetails
+from gateway.core.types.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, TurnDetails
 from gateway.core.types.records import RequestSpending
+from gateway.core.types.turn import TurnStatus
 from gateway.inspection.as_json import WHY
-from gateway.inspection.rebuilt_turns import in_turns, sent_messages, turns_of
+from gateway.inspection.rebuilt_turns import REASONS, in_turns, sent_messages, turns_of
 from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 
@@ -26,7 +31,45 @@ NOTHING = "msg_"
 """No message has this id: a replay of which nothing is done has no turns."""
 EXCLUDED = ("messages_included", "messages_excluded", "tokens_used", "budget_tokens", "breakdown")
 DECIDED = ("strategy", "priority", "relevance_rationale", "summarization_focus", "extraction_query")
-Json = dict[str, Any]
+
+
+class TurnObject(SpentFigures):
+    """A turn of the current branch, and what it cost."""
+
+    id: str
+    object: Literal["conversation.turn"]
+    number: int
+    status: Literal["complete", "partial", "unanswered"]
+    created_at: Unix | None
+    request_ids: list[str]
+    models: list[str]
+    agents: list[str]
+
+
+class TurnRequest(TypedDict):
+    """One request of a turn: what it forwarded, why, and its bill."""
+
+    request_id: str
+    sent: Annotated[list[Json] | None, Field(description="The forwarded messages, rebuilt; null: not stored.")]
+    sent_is_exact: Annotated[bool, Field(description="It is what was forwarded, equal as JSON.")]
+    reason: Annotated[str | None, one_of((*REASONS, None)), Field(description="Why it is not.")]
+    why: Annotated[Json | None, Field(description="Strategy, reasons, window, and what was decided for artifacts.")]
+    usage: UsageMetadata | None
+    cost: SpentCost | None
+    completion_id: NotRequired[str | None]
+    model: NotRequired[str]
+    agent: NotRequired[AgentName | None]
+    status: NotRequired[TurnStatus]
+    created_at: NotRequired[Unix]
+    calls: NotRequired[list[Json]]
+
+
+class TurnDetailsObject(TurnObject):
+    """A turn with its messages and requests."""
+
+    conversation: NamedConversation
+    messages: list[StoreMessage]
+    requests: list[TurnRequest]
 
 
 class TurnEndpoints:
@@ -38,7 +81,7 @@ class TurnEndpoints:
         self.all = MethodEndpoint(auth, 0, {"GET": self._list})
         self.one = MethodEndpoint(auth, 0, {"GET": self._find})
 
-    async def _list(self, call: ApiCall) -> Json:
+    async def _list(self, call: ApiCall) -> ListObject[TurnObject]:
         check_named(call.query, "after")
         limit, after = limit_of(call.query), call.query.get("after")
         path = await self._path(call)
@@ -53,15 +96,16 @@ class TurnEndpoints:
         bills = await self._past.bills(call.tenant, path, turns[:limit])
         return listed([as_turn(turn, bills) for turn in turns[:limit]], has_more=len(turns) > limit)
 
-    async def _find(self, call: ApiCall) -> Json:
+    async def _find(self, call: ApiCall) -> TurnDetailsObject:
         path = await self._path(call)
         turns = turns_of(path)
         turn = turns[_number(call.path["number"], len(turns)) - 1]
         details = await self._past.details(call.tenant, path, turn)
         messages = [as_store_message(str(each.message.message_id), each.message.body) for each in turn.messages]
         requests = [as_request(path, request, details) for request in turn.answered]
-        named = {"conversation": {"id": path.conversation_id}, "messages": messages, "requests": requests}
-        return {**as_turn(turn, details.bills), **named}
+        conversation: NamedConversation = {"id": path.conversation_id}
+        told = as_turn(turn, details.bills)
+        return {**told, "conversation": conversation, "messages": messages, "requests": requests}
 
     async def _path(self, call: ApiCall) -> ConversationPath:
         check_named(call.query, "replay_id")
@@ -81,31 +125,39 @@ def _number(text: str, most: int) -> int:
     return number
 
 
-def as_turn(turn: PastTurn, bills: Mapping[str, PastBill]) -> Json:
+def as_turn(turn: PastTurn, bills: Mapping[str, PastBill]) -> TurnObject:
     """A turn without its messages. `cost` is that of its requests on this branch."""
     first, last = turn.messages[0].message, turn.messages[-1].message
     known = [bills[request.request_id] for request in turn.answered if request.request_id in bills]
-    return {
-        "id": _id(turn),
-        "object": "conversation.turn",
-        "number": turn.number,
-        "status": last.status if last.role == "assistant" and not is_step(last.body) else "unanswered",
-        "created_at": int(first.created_at.timestamp()) if first.created_at else None,
-        "request_ids": [request.request_id for request in turn.answered],
-        "models": list(dict.fromkeys(bill.completion.ledger.model for bill in known)),
-        "agents": list(dict.fromkeys(each.message.agent for each in turn.messages if each.message.agent)),
+    return shown(
+        TurnObject,
+        turn,
+        id=_id(turn),
+        object="conversation.turn",
+        status=last.status if last.role == "assistant" and not is_step(last.body) else "unanswered",
+        created_at=first.created_at,
+        request_ids=[request.request_id for request in turn.answered],
+        models=list(dict.fromkeys(bill.completion.ledger.model for bill in known)),
+        agents=list(dict.fromkeys(each.message.agent for each in turn.messages if each.message.agent)),
         **as_spent(sum_of(bill.spent for bill in known)),
-    }
+    )
 
 
-def as_request(path: ConversationPath, request: PastRequest, details: TurnDetails) -> Json:
-    """One request of a turn: what it forwarded, why, and its bill."""
+def as_request(path: ConversationPath, request: PastRequest, details: TurnDetails) -> TurnRequest:
     bill = details.bills.get(request.request_id)
     entry = bill.completion.ledger if bill is not None else None
     sent = sent_messages(path, request, entry, details.frames.get(request.request_id), without_block_items)
-    found = {"request_id": request.request_id, **_sent(sent)}
+    found: TurnRequest = {
+        "request_id": request.request_id,
+        "sent": sent.messages,
+        "sent_is_exact": sent.is_exact,
+        "reason": sent.reason,
+        "why": None,
+        "usage": None,
+        "cost": None,
+    }
     if bill is None or entry is None:
-        return {**found, "why": None, "usage": None, "cost": None}
+        return found
     metadata = with_plan(entry.metadata, bill.completion.plan)
     return {
         **found,
@@ -118,10 +170,6 @@ def as_request(path: ConversationPath, request: PastRequest, details: TurnDetail
         **as_spent(bill.spent),
         "calls": [_call(repriced(call)) for call in entry.calls],
     }
-
-
-def _sent(sent: SentMessages) -> Json:
-    return {"sent": sent.messages, "sent_is_exact": sent.is_exact, "reason": sent.reason}
 
 
 def _why(used: Json) -> Json:

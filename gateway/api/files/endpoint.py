@@ -3,16 +3,19 @@
 import mimetypes
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 from urllib.parse import quote
 
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from gateway.api.auth import UNKNOWN, KeyAuthenticator
 from gateway.api.fields import invalid, missing
 from gateway.api.pagination import Query, check_named, listed, newest_first, parameters, refuse_nul
 from gateway.api.server.fast_router import App, ClientDisconnected, Receive, Scope, Send, send_json
 from gateway.api.server.receiving import check_encoding, header
+from gateway.api.shapes import Binary, Unix, one_of, shape, shown
 from gateway.core.errors import (
     FilesNotKept,
     InvalidRequest,
@@ -23,7 +26,7 @@ from gateway.core.errors import (
 )
 from gateway.core.types.audit_log import actor_of
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.files import PURPOSES, FileQuery, FileRecord
+from gateway.core.types.files import FAILED, PROCESSED, PURPOSES, UPLOADED, FileQuery, FileRecord
 from gateway.documents.files.file_service import CallersFiles, FileService, ServedTenants, UploadFields
 
 # A form with one file, read while it arrives: the file goes on in pieces, and is never whole in memory.
@@ -188,20 +191,35 @@ NO_SUCH_PATH = (404, 405, 501)
 """Statuses by which an upstream says that it has no files."""
 
 
-def as_file(record: FileRecord) -> dict[str, Any]:
-    """OpenAI's object, with `progress` while it is read in the background."""
-    made = {
-        "id": record.id,
-        "object": "file",
-        "bytes": record.size,
-        "created_at": int(record.created_at.timestamp()),
-        "expires_at": int(record.expires_at.timestamp()) if record.expires_at is not None else None,
-        "filename": record.name,
-        "purpose": record.purpose,
-        "status": record.status,
-        "status_details": record.status_details,
-    }
-    return made if record.progress is None else {**made, "progress": record.progress}
+FileUpload = shape(
+    "FileUpload",
+    "A form with one file.",
+    {
+        "file": Binary,
+        "purpose": Annotated[str, one_of(PURPOSES)],
+        f"{ANCHOR}?": Literal["created_at"],
+        f"{SECONDS}?": Annotated[int, Field(ge=MIN_SECONDS, le=MAX_SECONDS)],
+    },
+)
+
+
+class FileObject(TypedDict):
+    """OpenAI's file object, with `progress` while it is read in the background."""
+
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: Unix
+    expires_at: Unix | None
+    filename: str
+    purpose: Annotated[str, one_of(PURPOSES)]
+    status: Annotated[str, one_of((UPLOADED, PROCESSED, FAILED))]
+    status_details: str | None
+    progress: NotRequired[Annotated[float, Field(ge=0, le=1)]]
+
+
+def as_file(record: FileRecord) -> FileObject:
+    return shown(FileObject, record, object="file", bytes=record.size, filename=record.name)
 
 
 Answer = Callable[[RequestCaller, Scope, Receive, Send], Awaitable[None]]

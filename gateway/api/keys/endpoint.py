@@ -10,10 +10,11 @@ from starlette.routing import Route
 
 from gateway.api.auth import KeyAuthenticator, RuntimeKeys
 from gateway.api.fields import invalid
-from gateway.api.keys.serializer import KnownKey, as_keys, changed_fields, grace_of, new_fields
+from gateway.api.keys.serializer import KeyObject, KnownKey, NewKeyObject, as_keys, changed_fields, grace_of, new_fields
 from gateway.api.pagination import Query, check_named, limit_of, listed, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.server.receiving import json_body, read_body
+from gateway.api.shapes import ListObject
 from gateway.core.errors import KeyNotChangeable, KeyNotFound, StorageUnavailable
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey
@@ -43,7 +44,7 @@ class KeyRequest:
     """Of a list: without what costs much to add up, as the page does not show it."""
 
 
-Answer = Callable[[KeyRequest], Awaitable[dict[str, Any]]]
+Answer = Callable[[KeyRequest], Awaitable[Mapping[str, Any]]]
 
 
 class KeyEndpoint:
@@ -73,14 +74,14 @@ class KeyEndpoints:
         self._store = keys.store
         self._auth = auth
 
-    async def create(self, asked: KeyRequest) -> dict[str, Any]:
+    async def create(self, asked: KeyRequest) -> NewKeyObject:
         """`POST /v1/gateway/keys`"""
         fields = new_fields(asked.body, asked.caller.tenant)
         made, key = await self._store.create(fields, asked.caller.key_id, asked.record)
         self._keys.changed()
         return {**await self._told(made.policy, made), "key": key}
 
-    async def list(self, asked: KeyRequest) -> dict[str, Any]:
+    async def list(self, asked: KeyRequest) -> ListObject[KeyObject]:
         """`GET /v1/gateway/keys`: made at runtime, the latest in front; behind them those of the configuration."""
         query = _query(asked.query)
         configured = [
@@ -103,14 +104,14 @@ class KeyEndpoints:
         found += [(policy, None) for policy in configured[:room]]
         return await self._listed(asked, found, has_more=len(configured) > room)
 
-    async def read(self, asked: KeyRequest) -> dict[str, Any]:
+    async def read(self, asked: KeyRequest) -> KeyObject:
         """`GET /v1/gateway/keys/{key_id}`"""
         configured = (await self._auth.configured()).get(asked.key_id)
         if configured is not None:
             return await self._told(configured, None)
         return await self._shown(await self._store.get(asked.key_id))
 
-    async def update(self, asked: KeyRequest) -> dict[str, Any]:
+    async def update(self, asked: KeyRequest) -> KeyObject:
         """`POST /v1/gateway/keys/{key_id}`"""
         await self._check_made_here(asked.key_id)
         change = partial(changed_fields, body=asked.body)
@@ -120,18 +121,18 @@ class KeyEndpoints:
             raise _revoked(asked.key_id)
         return await self._shown(found)
 
-    async def rotate(self, asked: KeyRequest) -> dict[str, Any]:
+    async def rotate(self, asked: KeyRequest) -> NewKeyObject:
         """`POST /v1/gateway/keys/{key_id}/rotate`"""
         grace = grace_of(asked.body)
         await self._check_made_here(asked.key_id)
         done = await self._store.rotate(asked.key_id, grace, asked.record)
         self._keys.changed()
-        if done is not None and done[1] is None:
-            raise _revoked(asked.key_id)
         shown = await self._shown(done[0] if done is not None else None)
-        return {**shown, "key": done[1] if done is not None else None}
+        if done is None or done[1] is None:
+            raise _revoked(asked.key_id)
+        return {**shown, "key": done[1]}
 
-    async def revoke(self, asked: KeyRequest) -> dict[str, Any]:
+    async def revoke(self, asked: KeyRequest) -> KeyObject:
         """`DELETE /v1/gateway/keys/{key_id}`: again is the same."""
         await self._check_made_here(asked.key_id)
         found = await self._store.revoke(asked.key_id, asked.record)
@@ -158,14 +159,14 @@ class KeyEndpoints:
             text = f"The key {key_id} stands in auth.keys of the configuration, and is changed there alone."
             raise KeyNotChangeable(text, param="key_id")
 
-    async def _listed(self, asked: KeyRequest, keys: Sequence[KnownKey], *, has_more: bool) -> dict[str, Any]:
+    async def _listed(self, asked: KeyRequest, keys: Sequence[KnownKey], *, has_more: bool) -> ListObject[KeyObject]:
         told = await as_keys(self._store, keys, self._keys.now(), is_brief=asked.is_brief)
         return listed(told, has_more=has_more)
 
-    async def _told(self, policy: KeyPolicy, stored: StoredKey | None) -> dict[str, Any]:
+    async def _told(self, policy: KeyPolicy, stored: StoredKey | None) -> KeyObject:
         return (await as_keys(self._store, [(policy, stored)], self._keys.now()))[0]
 
-    async def _shown(self, key: StoredKey | None) -> dict[str, Any]:
+    async def _shown(self, key: StoredKey | None) -> KeyObject:
         """Raises KeyNotFound: there is no such key."""
         if key is None:
             raise KeyNotFound("No such key.", param="key_id")

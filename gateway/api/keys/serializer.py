@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter, WithJsonSchema
+from typing_extensions import TypedDict
 
 from gateway.api.fields import invalid, read
-from gateway.core.config.setting_sections import KeyFields, Period
+from gateway.api.shapes import IsoTime, shape, shown
+from gateway.core.config.setting_sections import ContextDefaults, KeyFields, Period, RateLimits, Role, SpendBudget
 from gateway.core.errors import REQUIRED, InvalidRequest
 from gateway.core.types.keys import KeyPolicy, StoredKey, period_of
 from gateway.storage.reports.key_use import KeyUse
@@ -18,13 +20,62 @@ OBJECT = "gateway.key"
 PERIODS: tuple[Period, ...] = get_args(Period)
 TOTAL: Period = "total"
 UNUSED_KEY = KeyUse({})
+OF_THE_STORAGE = ("hint", "created_at", "created_by", "updated_at", "rotated_at", "revoked_at")
 KnownKey = tuple[KeyPolicy, StoredKey | None]
 """A key, and what is stored of it; None for one of the configuration, and for a signed token."""
 
 
+GRACE = Annotated[float, Field(ge=0, le=MAX_GRACE.total_seconds(), json_schema_extra={"default": 0})]
+Rotation = shape("Rotation", "For how long the key before counts.", {"grace_seconds?": GRACE})
+
+
+class SpentByPeriod(TypedDict):
+    """By period, in days of UTC."""
+
+    day: float
+    week: float
+    month: float
+    total: float
+
+
+class KeyObject(TypedDict):
+    """What is known of a key."""
+
+    id: str
+    object: Literal["gateway.key"]
+    source: Literal["runtime", "configuration", "token"]
+    state: Literal["active", "expired", "revoked"]
+    name: str | None
+    owner: str | None
+    tenant: str
+    project: str | None
+    roles: list[Role]
+    models: list[str]
+    expires_at: IsoTime | None
+    budgets: list[SpendBudget]
+    limits: RateLimits
+    context: ContextDefaults
+    retention_days: float | None
+    file_bytes: int | None
+    hint: str | None
+    created_at: IsoTime | None
+    created_by: str | None
+    updated_at: IsoTime | None
+    rotated_at: IsoTime | None
+    revoked_at: IsoTime | None
+    spent_usd: SpentByPeriod
+    last_used_on: Annotated[str, WithJsonSchema({"type": "string", "format": "date"})] | None
+
+
+class NewKeyObject(KeyObject):
+    """A key with what its holder sends; nobody can read that again."""
+
+    key: str
+
+
 async def as_keys(
     store: KeyStore, keys: Sequence[KnownKey], now: datetime, *, is_brief: bool = False
-) -> list[dict[str, Any]]:
+) -> list[KeyObject]:
     """Keys without what their holders send, each with its state and its use.
     `is_brief`: what was spent in all, for which all of a key's days are read, is told where it has a budget for that.
     Raises StorageUnavailable: the storage cannot be reached."""
@@ -39,35 +90,24 @@ async def as_keys(
     return [_as_key(policy, stored, uses.get(policy.key_id or "", UNUSED_KEY), now) for policy, stored in keys]
 
 
-def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datetime) -> dict[str, Any]:
-    limits = policy.limits
+def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datetime) -> KeyObject:
     is_revoked = stored is not None and stored.revoked_at is not None
-    return {
-        "id": policy.key_id,
-        "object": OBJECT,
-        "source": "token" if policy.is_signed else "runtime" if stored is not None else "configuration",
-        "state": "revoked" if is_revoked else "expired" if policy.ended(now) else "active",
-        "name": policy.name,
-        "owner": policy.owner,
-        "tenant": policy.tenant,
-        "project": policy.project,
-        "roles": sorted(policy.roles),
-        "models": list(policy.models),
-        "expires_at": _time(policy.expires_at),
-        "budgets": [{"usd": float(each.usd), "period": each.period, "hard": each.hard} for each in policy.budgets],
-        "limits": {"rpm": limits.rpm, "tpm": limits.tpm, "concurrent": limits.concurrent},
-        "context": policy.context.model_dump(exclude_none=True),
-        "retention_days": policy.retention_days,
-        "file_bytes": policy.file_bytes,
-        "hint": stored.hint if stored else None,
-        "created_at": _time(stored.created_at) if stored else None,
-        "created_by": stored.created_by if stored else None,
-        "updated_at": _time(stored.updated_at) if stored else None,
-        "rotated_at": _time(stored.rotated_at) if stored else None,
-        "revoked_at": _time(stored.revoked_at) if stored else None,
-        "spent_usd": {period: float(use.spent.get(period, 0)) for period in use.spent or PERIODS},
-        "last_used_on": use.last_day.isoformat() if use.last_day is not None else None,
-    }
+    return shown(
+        KeyObject,
+        policy,
+        _time,
+        id=policy.key_id,
+        object=OBJECT,
+        source="token" if policy.is_signed else "runtime" if stored is not None else "configuration",
+        state="revoked" if is_revoked else "expired" if policy.ended(now) else "active",
+        roles=sorted(policy.roles),
+        budgets=[{"usd": float(each.usd), "period": each.period, "hard": each.hard} for each in policy.budgets],
+        limits={name: getattr(policy.limits, name) for name in ("rpm", "tpm", "concurrent")},
+        context=policy.context.model_dump(exclude_none=True),
+        spent_usd={period: float(use.spent.get(period, 0)) for period in use.spent or PERIODS},
+        last_used_on=use.last_day.isoformat() if use.last_day is not None else None,
+        **{name: getattr(stored, name, None) for name in OF_THE_STORAGE},
+    )
 
 
 def new_fields(body: dict[str, Any], tenant: str) -> KeyFields:
@@ -101,5 +141,5 @@ def grace_of(body: dict[str, Any]) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def _time(value: datetime | None) -> str | None:
-    return None if value is None else value.isoformat().replace("+00:00", "Z")
+def _time(value: datetime) -> str:
+    return value.isoformat().replace("+00:00", "Z")

@@ -12,11 +12,14 @@ from gateway.api.operations import ModelsEndpoint
 from gateway.api.request.validation import RequestArrival
 from gateway.api.server.fast_router import Receive, Scope, Send, came_by_messages, send_json
 from gateway.api.server.receiving import json_body, until_disconnect
+from gateway.api.shapes import Json, shape
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.ports import Clock
 from gateway.pipeline.pipeline import Pipeline
+
+CountedTokens = shape("CountedTokens", "Tokens of a prompt.", {"input_tokens": int, "context_management?": Json | None})
 
 
 class CountTokens:

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
 from gateway.api.fields import MAX_SESSION_CHARS
 from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
+from gateway.api.request.chat_shapes import ATTACHED, BILL, CONVERSATION, MESSAGES
+from gateway.api.request.gateway_fields import ContextField
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request, plain_messages
 from gateway.api.server.fast_router import (
     EVENT_STREAM,
@@ -21,6 +23,7 @@ from gateway.api.server.fast_router import (
     send_start,
 )
 from gateway.api.server.receiving import json_body
+from gateway.api.shapes import Json, said, shape
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
@@ -48,12 +51,33 @@ from gateway.storage.store import ConversationStore
 
 # Compaction blocks of `/v1/messages`: what one stands for, and an answer that is one and nothing else.
 
-Json = dict[str, Any]
 COMPACTION_MARKERS = (b"compact_20260112", b'"compaction"')
 """One of these stands in every body that has a block, or asks for one."""
 UNUSED: Json = {
     **dict.fromkeys(("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), 0)
 }
+
+
+MessagesRequest = shape(
+    "MessagesRequest",
+    "Anthropic's request. Fields that are not named here go up untouched to Anthropic, and nowhere else.",
+    {"model": str, "max_tokens?": said(int, "Required, but for counting."), "context?": ContextField | None}
+    | {"conversation?": said(str | Json, CONVERSATION)}
+    | MESSAGES
+    | ATTACHED,
+    is_open=True,
+)
+Message = shape(
+    "Message",
+    "Anthropic's message, with the gateway's bill.",
+    {"id model": str, "type": Literal["message"], "role": Literal["assistant"], "content": list[Json]}
+    | {"stop_reason?": str | None, "usage": Json, **BILL},
+    is_open=True,
+)
+MessageEvent = shape("MessageEvent", "Anthropic's event.", {"type": str}, is_open=True)
+MessagesError = shape(
+    "MessagesError", "Anthropic's error shape.", {"type": Literal["error"], "error": Json, "request_id?": str}
+)
 
 
 @dataclass(frozen=True, slots=True)

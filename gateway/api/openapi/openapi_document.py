@@ -21,40 +21,17 @@ LINKS = {
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
-    from gateway.api.openapi.api_schemas import (
-        file_schemas,
-        key_schemas,
-        organization_schemas,
-        request_schemas,
-        response_schemas,
-        thing_schemas,
-        trail_schemas,
-        turn_schemas,
-        windows,
-    )
-    from gateway.api.openapi.message_schemas import message_schemas
+    from gateway.api.openapi.component_schemas import ComponentSchemas
     from gateway.api.openapi.paths import paths
-    from gateway.api.openapi.schemas import schemas
 
+    schemas = ComponentSchemas()
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "context-gateway", "version": __version__, "description": ABOUT},
         "security": [{"key": []}],
-        "paths": paths(),
+        "paths": paths(schemas),
         "components": {
-            "schemas": {
-                **schemas(),
-                **message_schemas(),
-                **windows(),
-                **thing_schemas(),
-                **turn_schemas(),
-                **organization_schemas(),
-                **request_schemas(),
-                **trail_schemas(),
-                **file_schemas(),
-                **key_schemas(),
-                **response_schemas(),
-            },
+            "schemas": schemas.made(),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }

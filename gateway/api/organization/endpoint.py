@@ -8,14 +8,23 @@ was saved net, and of how many requests that is not known. Who asks for savings 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from starlette.routing import Route
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator, seen_tenant
-from gateway.api.organization.parameters import COMPLETIONS, COSTS, EMBEDDINGS, ReportParameters, ReportRequest, asked
+from gateway.api.organization.parameters import (
+    COMPLETIONS,
+    COSTS,
+    EMBEDDINGS,
+    USAGE_GROUPS,
+    ReportParameters,
+    ReportRequest,
+    asked,
+)
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.api.shapes import Unix, many, shape
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent, actor_of
 from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
@@ -40,6 +49,58 @@ PLANNING = "context planning"
 SIDES = ("input", "input_cached", "output")
 Named = Mapping[str, str | None]
 Results = Callable[[ReportRequest, CostRow, Named], Iterable[dict[str, Any]]]
+
+
+GROUPED = " ".join(USAGE_GROUPS)
+COUNTED_APART = " ".join(f"{side}_{kind}_tokens" for side in SIDES for kind in ("text", "audio", "image"))
+CompletionsUsage = shape(
+    "CompletionsUsage",
+    "Tokens of primary models; what is not counted apart is null.",
+    {
+        "object": Literal["organization.usage.completions.result"],
+        "input_tokens output_tokens input_cached_tokens input_cache_write_tokens input_uncached_tokens": int,
+        "num_model_requests": int,
+        f"{GROUPED} service_tier": str | None,
+        COUNTED_APART: int | None,
+        "batch": bool | None,
+    },
+)
+EmbeddingsUsage = shape(
+    "EmbeddingsUsage",
+    "Tokens that were embedded.",
+    {
+        "object": Literal["organization.usage.embeddings.result"],
+        "input_tokens num_model_requests": int,
+        GROUPED: str | None,
+    },
+)
+Amount = shape("CostAmount", "USD, with all their digits.", {"value": Decimal, "currency": Literal["usd"]})
+OrganizationCost = shape(
+    "OrganizationCost",
+    "What requests cost, as far as prices are known; null where it was not grouped by. With `include=net_saving` "
+    "also what they would have cost without a gateway.",
+    {
+        "object": Literal["organization.costs.result"],
+        "amount": Amount,
+        "quantity": float | None,
+        "project_id api_key_id line_item conversation_id?": str | None,
+        "net_saving? direct_cost?": Amount | None,
+        "unmetered_requests?": int,
+    },
+)
+
+
+def reports_of(result: Any) -> Any:
+    """A page of buckets with results of a kind."""
+    bucket = shape(
+        f"{result.__name__}Bucket",
+        "A day, an hour or a minute (UTC), from `start_time` on and before `end_time`; empty where nobody asked.",
+        {"object": Literal["bucket"], "start_time end_time": Unix, "results": many(result)},
+    )
+    name = {OrganizationCost: "Costs", CompletionsUsage: "Completions", EmbeddingsUsage: "Embeddings"}[result]
+    about = "A page of buckets; the next one is `page=` its `next_page`."
+    fields = {"object": Literal["page"], "data": many(bucket), "has_more": bool, "next_page": str | None}
+    return shape(f"Organization{name}", about, fields)
 
 
 class OrganizationEndpoint:
@@ -125,7 +186,7 @@ def _completions(request: ReportRequest, row: CostRow, named: Named) -> Iterable
         **_named(named, "project_id", "user_id", "api_key_id", "model"),
         "batch": False if "batch" in request.group_by else None,
         "service_tier": None,
-        **dict.fromkeys(f"{side}_{kind}_tokens" for side in SIDES for kind in ("text", "audio", "image")),
+        **dict.fromkeys(COUNTED_APART.split()),
     }
 
 

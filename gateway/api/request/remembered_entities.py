@@ -4,8 +4,10 @@ how things are told."""
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from gateway.api.fields import RequestFields, invalid, read
+from gateway.api.shapes import Unix, shown
 from gateway.core.types.memory import (
     DISCUSSED,
     MAX_ACTION_CHARS,
@@ -112,23 +114,26 @@ def things_in(body: dict[str, Any]) -> tuple[tuple[ThingNote, ...], str | None]:
     return tuple(each.as_note() for each in fields.remember), fields.user if fields.scope == "user" else None
 
 
-def as_memory(thing: MemoryEntity) -> dict[str, Any]:
-    """A thing as it is remembered; `id` is that of the memory, `thing_id` its own."""
-    return {
-        "id": thing.memory_id,
-        "object": "memory.thing",
-        "type": thing.type,
-        "thing_id": thing.thing_id,
-        "name": thing.name,
-        "aliases": list(thing.aliases),
-        "action": thing.action,
-        "times": thing.times,
-        "scope": thing.scope,
-        "conversation_id": thing.conversation_id,
-        "created_at": int(thing.created_at.timestamp()),
-        "mentioned_at": int(thing.mentioned_at.timestamp()),
-        "expires_at": int(thing.expires_at.timestamp()) if thing.expires_at is not None else None,
-    }
+class MemoryThingObject(TypedDict):
+    """A thing that is remembered; `id` is that of the memory, `thing_id` its own."""
+
+    id: str
+    object: Literal["memory.thing"]
+    type: str
+    thing_id: str
+    name: str
+    aliases: list[str]
+    action: Annotated[str, Field(description="What was done with it last.")]
+    times: Annotated[int, Field(description="How often it was noted; 0: it was only shown.")]
+    scope: Scope
+    conversation_id: str | None
+    created_at: Unix
+    mentioned_at: Unix
+    expires_at: Unix | None
+
+
+def as_memory(thing: MemoryEntity) -> MemoryThingObject:
+    return shown(MemoryThingObject, thing, id=thing.memory_id, object="memory.thing")
 
 
 def _check_user(scope: Scope, user: str | None, where: str) -> None:

@@ -4,13 +4,14 @@ found here, too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import renamed
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.api.server.fast_router import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
+from gateway.api.shapes import Json, said, shape
 from gateway.conversations.rebuild import has_evidence, recognition_keys, sent_chain, users_of
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ConversationNotFound, InvalidRequest, ItemNotFound, invalid, missing
@@ -32,7 +33,21 @@ from gateway.core.types.conversation import ConversationRef, HistoryLookup, Stor
 from gateway.core.types.items import message_id_of
 from gateway.storage.store import ConversationStore
 
-Json = dict[str, Any]
+HISTORY = {
+    "previous_response_id?": said(str | None, "The response behind which it goes on."),
+    "conversation?": str | Json | None,
+}
+CompactRequest = shape(
+    "CompactRequest",
+    "What is to be compacted: a history by its name, or its items.",
+    {"model": str, "input?": str | list[Json] | None, **HISTORY},
+    is_open=True,
+)
+CompactedResponse = shape(
+    "CompactedResponse",
+    "The users' messages that were sent, then the item that stands for all.",
+    {"id": str, "object": Literal["response.compaction"], "created_at": int, "output": list[Json], "usage": Json},
+)
 
 
 def refers(body: Json) -> bool:

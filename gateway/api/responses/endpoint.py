@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from starlette.routing import Route
 
@@ -14,9 +14,10 @@ from gateway.api.completion_handler import CompletionHandler, Instead, StreamWri
 from gateway.api.fields import invalid
 from gateway.api.pagination import check_named, included, limit_of, listed, newest_first, parameters
 from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
+from gateway.api.request.chat_shapes import BILL, OURS
 from gateway.api.request.stored_answer import as_completion, replayed_chunks
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
-from gateway.api.responses.compact import CompactionEndpoint, ResolvedItems, refers, triggered
+from gateway.api.responses.compact import HISTORY, CompactionEndpoint, ResolvedItems, refers, triggered
 from gateway.api.server.fast_router import (
     EVENT_STREAM,
     App,
@@ -29,6 +30,7 @@ from gateway.api.server.fast_router import (
 )
 from gateway.api.server.keepalive import comment
 from gateway.api.server.receiving import json_body
+from gateway.api.shapes import Deleted, Json, ListObject, shape
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import CompletionNotFound, GatewayError, InvalidRequest, ItemNotFound
@@ -54,12 +56,37 @@ from gateway.storage.store import ConversationStore
 # `/v1/responses/{response_id}…`: what is stored of responses, which are the stored completions of chats (ADR 27).
 
 PATH = "/v1/responses"
-Json = dict[str, Any]
 OF_A_STORED_CHAT = ("status", "metadata")
 """Fields of a stored completion that a response has in other words."""
 
 FEW_BYTES = 65_536
 """Of a body in which nothing can be said."""
+
+
+ResponseRequest = shape(
+    "ResponseRequest",
+    "OpenAI's fields and the gateway's own; those that it does not know go up untouched where the upstream speaks "
+    "Responses.",
+    {"model": str, "input": str | list[Json], "instructions?": str | None, "max_output_tokens?": int | None}
+    | {"tools? context_management?": list[Json] | None, "truncation?": Literal["auto", "disabled"] | None}
+    | OURS
+    | HISTORY,
+    is_open=True,
+)
+Response = shape(
+    "Response",
+    "OpenAI's response with its bill.",
+    {
+        "id model": str,
+        "object": Literal["response"],
+        "status": Literal["completed", "incomplete", "failed", "in_progress"],
+        "output": list[Json],
+        "usage? conversation?": Json | None,
+        **BILL,
+    },
+    is_open=True,
+)
+ResponseEvent = shape("ResponseEvent", "OpenAI's event.", {"type": str, "sequence_number": int}, is_open=True)
 
 
 class StoredResponses:
@@ -117,7 +144,7 @@ class StoredResponses:
             instructions = [body for _, body in found or ()]
         return stored, echoed_of(stored.asked, stored.completion_metadata, instructions)
 
-    async def _delete(self, call: ApiCall) -> Json:
+    async def _delete(self, call: ApiCall) -> Deleted[Literal["response"]]:
         name = call.path["response_id"]
         if not await self._store.delete_completion(call.tenant, completion_of(name), call.actor):
             raise _unknown(name)
@@ -127,7 +154,7 @@ class StoredResponses:
         await self._stored(call.tenant, call.path["response_id"])
         raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
 
-    async def _input_items(self, call: ApiCall) -> Json:
+    async def _input_items(self, call: ApiCall) -> ListObject[Json]:
         check_named(call.query, "after")
         name, limit, after = call.path["response_id"], limit_of(call.query), call.query.get("after")
         stored, _ = await self._stored(call.tenant, name)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from gateway.api.classic.classic_chat import DATA
-from gateway.api.classic.classic_chat import ClassicAnswer as Told
+from gateway.api.classic.classic_chat import AnswerParts as Told
 from gateway.api.fields import invalid, missing
 from gateway.api.passthrough.bodies import FormPart
 from gateway.api.server.fast_router import (

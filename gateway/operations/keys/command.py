@@ -109,7 +109,7 @@ class _KeyCommand:
         if key is None:
             raise KeyNotFound("No such key was made at runtime.")
         (told,) = await as_keys(self.store, [(key.policy, key)], self.now)
-        shown = told | ({"key": secret} if secret is not None else {})
+        shown = {**told, **({"key": secret} if secret is not None else {})}
         if self.options.json:
             self.screen.json(shown)
             return
@@ -163,7 +163,7 @@ def _lasting(key: StoredKey | None) -> StoredKey:
     return key
 
 
-def _row(key: StoredKey, told: dict[str, Any]) -> list[Piece]:
+def _row(key: StoredKey, told: Mapping[str, Any]) -> list[Piece]:
     policy = key.policy
     ends = when_text(policy.expires_at) if policy.expires_at is not None else ""
     if told["state"] == "expired":

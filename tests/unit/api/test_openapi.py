@@ -4,12 +4,15 @@ import json
 import re
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from gateway import __version__, app
+from gateway.api.server.fast_router import ShutdownState
+from gateway.core.config.settings import Settings
+from gateway.routes import route_table
 from tests.support.answers import Json, chat, http, read_stream, user
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
@@ -58,13 +61,25 @@ def test_s9_every_path_that_is_served_is_described_and_no_other(described: Json)
 
 
 def _served() -> Iterable[tuple[str, str]]:
-    from gateway.api.server.fast_router import ShutdownState
-    from gateway.core.config.settings import Settings
-    from gateway.routes import route_table
-
     for route in route_table(app.Gateway(Settings()), ShutdownState()):
         for method in (route.methods or set()) - {"HEAD"}:
             yield SERVED.sub(r"{\1}", route.path), method
+
+
+def test_s9_answers_are_described_by_the_types_of_their_endpoints() -> None:
+    """What a function is declared to give is what its operation is described by."""
+    from gateway.api.openapi.paths import OPERATIONS
+
+    described = {where: answer for where, _, answer, *_ in OPERATIONS}
+    compared = 0
+    for route in route_table(app.Gateway(Settings()), ShutdownState()):
+        for method, answer in getattr(route.app, "answers", {}).items():
+            given = get_type_hints(answer)["return"]
+            if "dict[str, typing.Any]" not in str(given):  # of OpenAI's own objects the types say nothing
+                path = SERVED.sub(r"{\1}", route.path)
+                assert described[f"{method} {path}"] == given
+                compared += 1
+    assert compared > 20
 
 
 def test_s9_the_description_itself_is_sound(described: Json) -> None:

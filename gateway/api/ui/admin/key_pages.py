@@ -231,7 +231,7 @@ class KeyPages:
     async def _form(
         self,
         page: PageRequest,
-        key: Json | None,
+        key: Mapping[str, Any] | None,
         fields: Mapping[str, str],
         problem: InvalidRequest | None = None,
         done: str | None = None,
@@ -281,7 +281,7 @@ def _to(page: PageRequest, done: str) -> PageAnswer:
     return redirect(f"{KEYS}/{quote(page.params['key_id'], safe='')}?done={done}")
 
 
-def _view(told: Json) -> Json:
+def _view(told: Mapping[str, Any]) -> Json:
     """What the API says of a key, as templates take it: times as such, and each budget with what is spent of it."""
     spent = {period: Decimal(str(usd)) for period, usd in told["spent_usd"].items()}
     times = {name: datetime.fromisoformat(told[name]) for name in told if name.endswith("_at") and told[name]}
@@ -289,4 +289,4 @@ def _view(told: Json) -> Json:
         BudgetUse(Decimal(str(each["usd"])), each["period"], each["hard"], spent[each["period"]])
         for each in told["budgets"]
     ]
-    return told | times | {"budgets": budgets, "spent_usd": spent}
+    return {**told, **times, "budgets": budgets, "spent_usd": spent}
