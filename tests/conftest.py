@@ -229,6 +229,13 @@ def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
 
 
 @pytest.fixture
+def listening() -> Iterator[MockUpstream]:
+    """A mock upstream on a port, for commands: they are processes of their own."""
+    with MockUpstream() as mock:
+        yield mock
+
+
+@pytest.fixture
 def provider(upstream: MockUpstream) -> MockProvider:
     """The same in the words of Anthropic and Gemini."""
     return MockProvider(upstream)

@@ -4,7 +4,6 @@ What upstreams do wrong in an answer is in `tests/support/faults`, for all APIs.
 """
 
 import json
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.support.factory import GatewayFactory, default_config
 from tests.support.faults import words
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.process import PATIENCE, free_port, wait_until
+from tests.support.process import PATIENCE, wait_until
 from tests.support.raw import LAST, End, Step, head, piece, whole
 
 CHAT: Json = {"model": "small", "messages": [user("hello")]}
@@ -125,53 +124,6 @@ def test_s7_nothing_is_left_over_for_the_next(hasty: GatewayProcess, upstream: M
     for number in range(3):
         upstream.reply(text=f"answer {number}")
         assert ask(hasty, False).json()["choices"][0]["message"]["content"] == f"answer {number}"
-
-
-def silent_port() -> tuple[socket.socket, list[socket.socket]]:
-    """A port whose queue of connections is full: further ones are neither made nor refused."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(0)
-    waiting = []
-    for _ in range(4):
-        one = socket.socket()
-        one.setblocking(False)
-        one.connect_ex(listener.getsockname())
-        waiting.append(one)
-    return listener, waiting
-
-
-@pytest.fixture(scope="module")
-def module_lost(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> Iterator[GatewayProcess]:
-    listener, waiting = silent_port()
-    port, plain = listener.getsockname()[1], module_upstream.url.rpartition(":")[2]
-    bases = {
-        "refused": f"http://127.0.0.1:{free_port()}/v1",
-        "no such name": "http://no-such-host.invalid/v1",
-        "TLS on a plain port": f"https://127.0.0.1:{plain}/v1",
-        "no route": f"http://127.0.0.1:{port}/v1",
-        "no address": "http://:0/v1",
-        "another scheme": "ftp://127.0.0.1/v1",
-    }
-    key = {"api_key": "sk-upstream-secret"}
-    models = [
-        {"model_name": n, "litellm_params": {"model": "openai/gpt-4o", "api_base": b, **key}} for n, b in bases.items()
-    ]
-    yield module_start_gateway({"model_list": models, "upstream": {"connect": SHORT}})
-    for each in (listener, *waiting):
-        each.close()
-
-
-@BOTH
-@pytest.mark.parametrize(
-    "model", ["refused", "no such name", "TLS on a plain port", "no route", "no address", "another scheme"]
-)
-def test_s7_unreachable(module_lost: GatewayProcess, upstream: MockUpstream, model: str, streamed: bool) -> None:
-    """No connection: 502 `upstream_unreachable`; it cost nothing."""
-    upstream.strict = False
-    answer = ask(module_lost, streamed, model=model)
-    checked_failure(module_lost, answer, 502, "upstream_unreachable", charged=False)
-    upstream.violations.clear()
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -17,7 +17,7 @@ from tests.support.documents import lamps
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import PostgresProcess
 from tests.support.process import wait_until
 
@@ -26,6 +26,13 @@ DOWN: dict[str, Callable[[PostgresProcess], None]] = {
     "killed": PostgresProcess.kill9,
     "frozen": PostgresProcess.pause,
 }
+
+
+CONVERSATIONS = [
+    *(("GET", "/conversations"), ("POST", "/conversations")),
+    *(("GET", "/conversations/{conversation}"), ("DELETE", "/conversations/{conversation}")),
+    *(("GET", "/conversations/{conversation}/items"), ("DELETE", "/conversations/{conversation}/items/msg_1")),
+]
 
 
 def up_again(postgres: PostgresProcess) -> None:
@@ -75,6 +82,17 @@ def test_s3_6_storage_down_before_the_call(
     assert "".join(c.choices[0].delta.content or "" for c in chunks) == "a stream"
     off = client.chat.completions.create(model="gpt-4o", messages=ASK, extra_body={"context": {"mode": "off"}})
     assert off.choices[0].message.content == "echo: hello"
+    streamed_off: Any = {"model": "gpt-4o", "messages": ASK, "stream": True, "context": {"mode": "off"}}
+    upstream.routes["POST /v1/moderations"] = Reply(json={"results": []})
+    with http(on_postgres) as plain:
+        assert "[DONE]" in plain.post("/chat/completions", json=streamed_off).text
+        assert plain.post("/moderations", json={"model": "gpt-4o"}).json() == {"results": []}
+        for method, path in CONVERSATIONS:
+            refused = plain.request(method, path.format(**body), json={} if method == "POST" else None)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_unavailable"), (
+                method,
+                path,
+            )
     not_ready = ready(on_postgres)
     assert not_ready.status_code == 503
     with http(on_postgres) as plain:
@@ -172,7 +190,8 @@ def test_s9_a_start_without_storage(
     assert ready(gateway).status_code == 503
     client = make_client(gateway)
     client.chat.completions.create(model="gpt-4o", messages=ASK, store=False)
-    assert len(upstream.chats) == 1
+    client.chat.completions.create(model="gpt-4o", messages=ASK, extra_body={"context": {"mode": "off"}})
+    assert len(upstream.chats) == 2
     chaos_postgres.start()
     wait_until(lambda: ready(gateway).status_code == 200, "readiness")
     assert conversation_of(client.chat.completions.create(model="gpt-4o", messages=ASK))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, http, stored, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.process import free_port
@@ -24,6 +24,7 @@ KINDS = {
     "silent": "it did not accept a connection in time (timeout)",
     "cut": "the connection was cut before an answer",
 }
+UNUSABLE = {"no address": "http://:0", "another scheme": "ftp://127.0.0.1"}
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def curt(said: bytes) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[dict[str, str]]:
-    """Addresses at which each thing goes wrong, by its name in `KINDS`."""
+    """Addresses at which each thing goes wrong, by its name."""
     with ExitStack() as stack:
         plain = stack.enter_context(curt(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
         cut = stack.enter_context(curt(b""))
@@ -63,13 +64,14 @@ def hosts() -> Iterator[dict[str, str]]:
             "no TLS": f"https://127.0.0.1:{plain}",
             "silent": f"http://127.0.0.1:{full.getsockname()[1]}",
             "cut": f"http://127.0.0.1:{cut}",
+            **UNUSABLE,
         }
 
 
 @pytest.fixture(scope="module")
 def module_lost(module_start_gateway: GatewayFactory, hosts: dict[str, str]) -> GatewayProcess:
     def entry(name: str, base: str) -> Json:
-        params: dict[str, Any] = {"model": "openai/m", "api_base": base, "api_key": "sk-upstream-secret"}
+        params: dict[str, Any] = {"model": "openai/gpt-4o", "api_base": base, "api_key": "sk-upstream-secret"}
         return {"model_name": name, "litellm_params": {**params, "timeout": {"connect": 1.0}}}
 
     models = [entry(name, f"{base}/very/private/v1?key=tenant-7") for name, base in hosts.items()]
@@ -77,18 +79,24 @@ def module_lost(module_start_gateway: GatewayFactory, hosts: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *UNUSABLE])
 def test_s7_host_and_kind_of_failure_are_told(
     module_lost: GatewayProcess, hosts: dict[str, str], kind: str, streamed: bool
 ) -> None:
-    """502 `upstream_unreachable` with both, in the log, too; no key, user, path or query in either."""
+    """502 `upstream_unreachable` with both, in the log, too; no key, user, path or query in either. It cost nothing."""
     with http(module_lost) as client:
         answer = client.post("/chat/completions", json={**CHAT, "model": kind, "stream": streamed})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (502, "upstream_unreachable")
-    host = hosts[kind].rpartition("/")[2].rpartition("@")[2]
-    assert f"The upstream {host} could not be reached: {KINDS[kind]}" in error["message"]
-    line = module_lost.logged(answer.headers["x-request-id"])
-    told = (line["error_code"], line["reason"], line["upstream"])
-    assert told == ("upstream_unreachable", error["message"], host)
+    if kind in UNUSABLE:
+        assert error["message"] == "The upstream's address is not usable."
+    else:
+        host = hosts[kind].rpartition("/")[2].rpartition("@")[2]
+        assert f"The upstream {host} could not be reached: {KINDS[kind]}" in error["message"]
+        line = module_lost.logged(answer.headers["x-request-id"])
+        told = (line["error_code"], line["reason"], line["upstream"])
+        assert told == ("upstream_unreachable", error["message"], host)
+    bill = stored(module_lost, answer.headers["x-request-id"])
+    cost = bill["response_metadata"]["cost"]
+    assert (bill["status"], cost["total_cost"], cost["estimated"]) == ("failed", 0, False)
     assert not [secret for secret in SECRETS if secret in answer.text + module_lost.log_text()]

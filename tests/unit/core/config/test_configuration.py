@@ -48,6 +48,8 @@ def test_without_anything_it_serves() -> None:
         ({"context": {"max_input_token": 5}}, "context.max_input_token", "'max_input_tokens'"),
         ({"server": {"prot": 5}}, "server.prot", "'port'"),
         ({"auth": {"keys": [{**KEY}, {"kye": "12345678", "tenant": "b"}]}}, "auth.keys[1].kye", "'key'"),
+        ({"auth": {"keys": [{**KEY, "tennant": "a"}]}}, "auth.keys[0].tennant", "'tenant'"),
+        ({"upstream": {"idel": 5}}, "upstream.idel", "'idle'"),
         ({"upstream": {"zzz": 1}}, "upstream.zzz", "api_base"),
     ],
 )  # fmt: skip
@@ -66,10 +68,14 @@ def test_an_unknown_setting_names_file_path_and_the_nearest_right_name(
         ({"server": {"port": 70_000}}, "server.port"),
         ({"context": {"mode": "fast"}}, "context.mode"),
         ({"context": {"history_share": 2}}, "context.history_share"),
+        ({"context": {"warning_threshold": 2}}, "context.warning_threshold"),
+        ({"upstream": {"api_key": "os.environ/NOT_SET_AT_ALL"}}, "upstream.api_key"),
         ({"storage": {"timeout": 0}}, "storage.timeout"),
         ({"auth": {"keys": [{"key": "short", "tenant": "a"}]}}, "auth.keys[0].key"),
         ({"auth": {"keys": [{"key": "12345678", "tenant": "a b"}]}}, "auth.keys[0].tenant"),
+        ({"model_list": {"a": "b"}}, "model_list"),
         ({"model_list": [{"model_name": "m"}]}, "model_list[0].litellm_params"),
+        ({"model_list": [{"model_name": "m", "litellm_params": {}}]}, "model_list[0].litellm_params.model"),
         ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": -1}}]}, PRICE),
         ({"model_list": [{**MODEL, "model_info": {"input_cost_per_token": True}}]}, PRICE),
         ({"storage": "sqlite"}, "storage"),
@@ -81,6 +87,12 @@ def test_an_unusable_value_is_named(tmp_path: Path, config: Any, where: str) -> 
     message = refused(tmp_path, config)
     assert f"config.yaml: {where}: " in message
     assert not re.search(r"[a-z][A-Z]|dictionary", message.replace(str(tmp_path), "")), "no names of classes"
+
+
+@pytest.mark.parametrize("wrong", ["FETCH /v1/files", "../files", "/v1/files/..", "POST https://x/v1", "a//b", "", 7])
+def test_s9_a_relay_line_that_is_none(tmp_path: Path, wrong: Any) -> None:
+    """What could not be meant is an error at start that names file and path."""
+    assert ": server.relay[1]: " in refused(tmp_path, {"server": {"relay": ["POST batches", wrong]}})
 
 
 def test_a_short_key_is_told_how_long_it_must_be(tmp_path: Path) -> None:

@@ -76,12 +76,12 @@ def asked(upstream: MockUpstream) -> Counter[str]:
 
 @pytest.mark.parametrize("name", ["load balancing", "reliability", "new keys"])
 def test_s12_14_check_tells_what_becomes_of_an_example_and_writes_ours(
-    upstream: MockUpstream, tmp_path: Path, name: str
+    listening: MockUpstream, tmp_path: Path, name: str
 ) -> None:
-    path, ours, env = tmp_path / "litellm.yaml", tmp_path / "ours.yaml", environment(upstream)
+    path, ours, env = tmp_path / "litellm.yaml", tmp_path / "ours.yaml", environment(listening)
     path.write_text(EXAMPLES[name])
     for place in "abc":
-        upstream.routes[f"GET /{place}/v1/models"] = Reply(json={"object": "list", "data": []})
+        listening.routes[f"GET /{place}/v1/models"] = Reply(json={"object": "list", "data": []})
     done = gateway_command("check", "--config", str(path), directory=tmp_path, env=env)
     for section, values in example(name).items():
         for setting in values if section.endswith("_settings") else ():

@@ -278,13 +278,12 @@ def test_s8_the_clients_own_key(house: GatewayProcess, provider: MockProvider, m
     assert provider.last.headers["x-api-key"] == "sk-secret-ant"
 
 
-def test_s9_models_and_check(
-    house: GatewayProcess, provider: MockProvider, upstream: MockUpstream, tmp_path: Path
-) -> None:
+def test_s9_models_and_check(house: GatewayProcess, listening: MockUpstream, tmp_path: Path) -> None:
     """§9: the entries are listed; `gateway check` reaches what it can, names a refused key and an unknown provider."""
     with http(house) as plain:
         listed = [model["id"] for model in plain.get("/models").json()["data"]]
-    assert listed == [entry["model_name"] for entry in models(upstream)]
+    assert listed == [entry["model_name"] for entry in models(listening)]
+    provider = MockProvider(listening)
 
     def check(*entries: Json) -> tuple[int, str]:
         config = {"model_list": entries, "storage": {"url": f"sqlite:///{tmp_path / 'x.db'}"}}
@@ -292,7 +291,7 @@ def test_s9_models_and_check(
         done = gateway_command("check", "--config", str(path), directory=tmp_path)
         return done.returncode, done.stdout
 
-    claude, *_, gemini, _, _ = models(upstream)
+    claude, *_, gemini, _, _ = models(listening)
     cloud = {"model_name": "nova", "litellm_params": {"model": "bedrock/amazon.nova-pro-v1:0"}}
     code, said = check(claude, gemini, cloud)
     assert code == 0, said

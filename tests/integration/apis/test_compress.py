@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,14 +13,14 @@ import pytest
 from tests.support.answers import Json, assistant, exact, http, stored, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import shared_gateway
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
 
 OTHER, SPENT, NARROW = "gw-other-gateway", "gw-spent", "gw-narrow"
 BUDGET = 4096 - 512
-DOCS = Path(__file__).parents[2] / "docs" / "compress.md"
+DOCS = REPOSITORY / "docs" / "compress.md"
 MAIL = "ann.lee@mail.example.org"
 TOOLS: list[Json] = [
     {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
