@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.core.config.setting_sections import LABEL, MAX_NAME, NAME, USER, IssuerSettings, JwtSettings, Role
+from gateway.core.config.setting_sections import (
+    LABEL,
+    MAX_SETTING_NAME_CHARS,
+    NAME_PATTERN,
+    USER,
+    IssuerSettings,
+    JwtSettings,
+    Role,
+)
 from gateway.core.errors import Forbidden, IdentityProviderUnavailable, Unauthorized
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock, IdentityDocuments
@@ -251,7 +259,9 @@ def policy_of_claims(settings: IssuerSettings, claims: Mapping[str, Any], secret
     return KeyPolicy(
         key_id=None if secret is None else subject_id(secret, settings.issuer, str(claims["sub"])),
         tenant=tenant,
-        name=name if isinstance(name, str) and len(name) <= MAX_NAME and re.fullmatch(LABEL, name) else None,
+        name=name
+        if isinstance(name, str) and len(name) <= MAX_SETTING_NAME_CHARS and re.fullmatch(LABEL, name)
+        else None,
         project=project,
         roles=_roles(settings, claims),
         models=models,
@@ -306,7 +316,7 @@ def _name(claims: Mapping[str, Any], claim: str | None, what: str) -> str | None
     found = claim_of(claims, claim) if claim is not None else None
     if found is None:
         return None
-    if not isinstance(found, str) or len(found) > MAX_NAME or not re.fullmatch(NAME, found):
+    if not isinstance(found, str) or len(found) > MAX_SETTING_NAME_CHARS or not re.fullmatch(NAME_PATTERN, found):
         raise Forbidden(f"This login names no {what}: its claim {claim} is none that can be a name here.")
     return found
 

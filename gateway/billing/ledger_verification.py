@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.billing.cost import ledger_figures, price_call, primary_usage, total_cost
 from gateway.core.types.bill import OF_MODELS, CallCost, PriceLine, usage_of
-from gateway.core.types.report_lists import CHAT
+from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.core.types.turn import LARGEST_KEPT, LedgerRow
 
 MAX_NAMED = 1000
@@ -24,7 +24,7 @@ GROUPS: dict[str, Callable[[LedgerRow], str]] = {
     "tenant": lambda row: row.entry.tenant,
     "user": lambda row: row.entry.end_user or NOBODY,
     "agent": lambda row: row.entry.agent or NOBODY,
-    "endpoint": lambda row: row.entry.endpoint or CHAT,
+    "endpoint": lambda row: row.entry.endpoint or CHAT_ENDPOINT,
 }
 """What rows can be added up by. A day is one in UTC; the user is whom the request named; the endpoint is the API that
 was asked."""

@@ -152,7 +152,7 @@ def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
 
 
 def with_citations(metadata: dict[str, Any], cited: dict[str, Any] | None) -> dict[str, Any]:
-    """The bill with what its answer cites, and how many names in it were none (`core.types.turn.CITED`), for the
+    """The bill with what its answer cites, and how many names in it were none (`turn.CITED_FIELDS`), for the
     client and for those who look the answer up; never in the ledger, since it is content (guarantee §14.8)."""
     return metadata if cited is None else {**metadata, **cited}
 

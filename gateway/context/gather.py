@@ -20,7 +20,7 @@ from gateway.context.artifacts.collect import (
     with_documents,
     without_repeats,
 )
-from gateway.context.artifacts.in_messages import own_words, pinned_messages, with_in_full, with_whole_steps
+from gateway.context.artifacts.in_messages import Context, own_words, pinned_messages, with_in_full, with_whole_steps
 from gateway.context.assembly.block import says_same
 from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles, without_block_items
 from gateway.context.planning.decision import ToolLoops
@@ -37,7 +37,6 @@ from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, di
 from gateway.core.types.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
-    Context,
     ConversationHistory,
     ConversationMessage,
     EarlierMessages,

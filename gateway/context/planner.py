@@ -18,7 +18,14 @@ from gateway.context.build import WindowProposal
 from gateway.context.internal_calls import Begin, CallBudget, InternalModels, OpenBill
 from gateway.context.planning.decision import FORCED, ModelConfig, PlanEconomics, PlannerCooldown, without_standing
 from gateway.context.planning.prompt import PROMPT_VERSION, PlannerTask, plan_schema, planner_messages
-from gateway.context.planning.summaries import ArtifactSummarizer, CachedSummary, Make, SummaryCache, SummaryKey
+from gateway.context.planning.summaries import (
+    ArtifactSummarizer,
+    CachedSummary,
+    InternalModel,
+    Make,
+    SummaryCache,
+    SummaryKey,
+)
 from gateway.context.window import tuning
 from gateway.context.window.candidates import as_artifact, candidates, recent_texts, transcript
 from gateway.context.window.extracts import absent, changeable
@@ -27,12 +34,12 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import content_digest
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import ConversationReader, InternalModel
+from gateway.core.ports import ConversationReader
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.artifacts import (
     MAX_QUERIES,
-    PLANNED,
+    PLANNED_STRATEGIES,
     Artifact,
     ArtifactDecision,
     ArtifactPlan,
@@ -65,7 +72,7 @@ STRATEGIES = {  # the schema's names, and those that models without a schema use
     "extract": ProcessingStrategy.RAG_EXTRACT,
     "rag": ProcessingStrategy.RAG_EXTRACT,
     "omit": ProcessingStrategy.EXCLUDE,
-} | {each.value: each for each in PLANNED}
+} | {each.value: each for each in PLANNED_STRATEGIES}
 
 
 class InvalidPlan(ValueError):

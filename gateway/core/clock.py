@@ -5,8 +5,8 @@ import time
 from datetime import UTC, datetime, timedelta
 
 AGO = re.compile(r"(\d{1,9})([smhdw])")
-DAYS = {"today": 0, "yesterday": 1}
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+DAYS_AGO = {"today": 0, "yesterday": 1}
+AGO_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class SystemClock:
@@ -27,13 +27,13 @@ def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
     if text is None:
         return None
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    days_ago = DAYS.get(text.strip().lower())
+    days_ago = DAYS_AGO.get(text.strip().lower())
     if days_ago is not None:
         return midnight - timedelta(days=days_ago)
     try:
         ago = AGO.fullmatch(text.strip())
         if ago:
-            return now - timedelta(**{UNITS[ago.group(2)]: int(ago.group(1))})
+            return now - timedelta(**{AGO_UNITS[ago.group(2)]: int(ago.group(1))})
         when = datetime.fromisoformat(text.strip())
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):

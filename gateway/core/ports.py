@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from gateway.core.types.agents import InternalAnswer, InternalRequest
     from gateway.core.types.chat import JsonAnswer, ModelDeployment, RequestCaller, StoredFile, StreamOpener
     from gateway.core.types.conversation import (
         ConversationRef,
@@ -133,34 +131,6 @@ class Embedder(Protocol):
         ...
 
 
-class InternalModel(Protocol):
-    """A planner or summarizer of one request. A port since `planning` is below `internal_models`, which makes the calls
-    and puts them on the bill."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def max_input_tokens(self) -> int | None: ...
-
-    @property
-    def max_output_tokens(self) -> int | None: ...
-
-    def price(self, ask: InternalRequest) -> Decimal | None:
-        """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
-        ...
-
-    async def ask(self, ask: InternalRequest) -> InternalAnswer:
-        """The text of its answer, and whether that is all of it.
-        Raises InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`."""
-        ...
-
-    async def allow(self, asks: Sequence[InternalRequest]) -> None:
-        """Before the first of several questions that are of use only together.
-        Raises OverBudget: this request may not use what their prompts alone take; nobody is asked in vain."""
-        ...
-
-
 class ClaimingCache(CacheBackend, Protocol):
     """A cache by which several processes agree on who makes a value."""
 
@@ -252,18 +222,6 @@ class TokenCounter(Protocol):
 
     def tools(self, forward: dict[str, Any]) -> int:
         """Tokens of tools and response schema."""
-        ...
-
-
-class WindowKeeper(Protocol):
-    """Windows that upstreams told, kept over restarts (guarantee §4 I1). A port since `tokens` is beside `upstream`."""
-
-    def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
-        """A model's window, and until when nobody need ask; None, None if nothing was told."""
-        ...
-
-    def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
-        """Keeps it; the last that is told counts."""
         ...
 
 

@@ -23,7 +23,7 @@ from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.files import KINDS, document_digest
+from gateway.core.types.files import DOCUMENT_KINDS, document_digest
 from gateway.core.types.items import named_picture
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, ReadOptions, UnreadableDocument
@@ -65,7 +65,7 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
     media_type = header[5:] if is_url else ""
     name = str(file.get("filename") or "")
     kind = _kind(name, media_type)
-    if kind is not None and KINDS[kind].starts and _is_text(media_type, encoded, KINDS[kind].starts):
+    if kind is not None and DOCUMENT_KINDS[kind].starts and _is_text(media_type, encoded, DOCUMENT_KINDS[kind].starts):
         kind = "text"
     content = encoded if is_url else data
     if kind is None and (media_type.startswith(NOT_TEXT) or not _is_worth_a_look(content)):
@@ -149,7 +149,7 @@ def _of_data_url(url: re.Match[str], data: str, name: str) -> DocumentFile:
 def _named(name: str, raw: bytes) -> str:
     """The kind of data without a media type: what its name says, unless its bytes do not; else text (RFC 2397)."""
     kind = _kind(name, "") or "text"
-    return kind if KINDS[kind].starts in raw[:HTML_HEAD] else "text"
+    return kind if DOCUMENT_KINDS[kind].starts in raw[:HTML_HEAD] else "text"
 
 
 def _in_utf8(kind: str | None, raw: bytes, parameters: str) -> bytes:
@@ -161,7 +161,7 @@ def _in_utf8(kind: str | None, raw: bytes, parameters: str) -> bytes:
 
 def _kind(name: str, media_type: str) -> str | None:
     name, media = name.lower(), media_type.split(";")[0].strip().lower()
-    for kind, known in KINDS.items():
+    for kind, known in DOCUMENT_KINDS.items():
         if media in known.media_types or name.endswith(known.endings):
             return None if kind in MERE_TEXT and media.startswith(NOT_TEXT) else kind
     return "text" if media.startswith("text/") or media.endswith("+json") else None

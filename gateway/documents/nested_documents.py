@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from gateway.core.types.files import KINDS
+from gateway.core.types.files import DOCUMENT_KINDS
 from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.plain import text_of
@@ -40,7 +40,7 @@ def kind_of(name: str, raw: bytes, media_type: str = "") -> str | None:
     ending = lower.rpartition(".")[2] if "." in lower else ""
     if ending in NO_TEXT_ENDINGS or media.startswith(("image/", "audio/", "video/")):
         return None
-    for kind, known in KINDS.items():
+    for kind, known in DOCUMENT_KINDS.items():
         if lower.endswith(known.endings) or (media in known.media_types and not ending):
             return kind if not known.starts or known.starts in raw[:HEAD_BYTES] else _by_bytes(raw)
     if lower in TEXT_NAMES:
@@ -160,7 +160,7 @@ class NestedPlace:
         kind = kind_of(name, raw, media_type)
         if kind is None:
             return None
-        module = import_module(f"gateway.documents.{KINDS[kind].reader}")
+        module = import_module(f"gateway.documents.{DOCUMENT_KINDS[kind].reader}")
         if hasattr(module, "read_nested"):
             if self._depth + 1 >= MAX_NESTED_DEPTH:
                 raise UnreadableDocument("it stands too deep in other files")

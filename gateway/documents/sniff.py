@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from gateway.core.types.files import KINDS
+from gateway.core.types.files import DOCUMENT_KINDS
 
 HEAD_BYTES = 1024
 """Bytes at the beginning of a file that `MAGICS` look at."""
@@ -55,9 +55,9 @@ OLE_NAMES: tuple[tuple[str, str], ...] = (
 
 
 def sniffed(raw: bytes) -> str | None:
-    """The kind (a key of `KINDS`) that the bytes are; None if nothing tells."""
+    """The kind (a key of `DOCUMENT_KINDS`) that the bytes are; None if nothing tells."""
     found = _found(raw)
-    return found if found in KINDS else None
+    return found if found in DOCUMENT_KINDS else None
 
 
 def is_picture(raw: bytes) -> bool:

@@ -15,7 +15,7 @@ from gateway.core.clock import parse_when
 from gateway.core.ids import completion_of
 from gateway.core.names import has_nul
 from gateway.core.types.report_lists import (
-    CHAT,
+    CHAT_ENDPOINT,
     OK,
     ConversationChoice,
     Direction,
@@ -157,7 +157,7 @@ def line_record(line: RequestLine) -> dict[str, Any]:
     told = {
         "created_at": int(line.created_at.timestamp()),
         "http_status": http_status(line),
-        "endpoint": line.endpoint or CHAT,
+        "endpoint": line.endpoint or CHAT_ENDPOINT,
     }
     named = {name: told[name] if name in told else getattr(line, name) for name in LINE_FIELDS}
     return {"id": line.id, "object": "request", **named}

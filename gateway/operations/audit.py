@@ -15,8 +15,8 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ports import Clock
 from gateway.core.printing import aligned, cost_text, csv_line, printable, usd_text
-from gateway.core.types.bill import MAX_COUNTED
-from gateway.core.types.report_lists import CHAT
+from gateway.core.types.bill import MAX_UNCOUNTED_BILLS
+from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.core.types.turn import LedgerQuery, LedgerRow
 from gateway.operations.progress import CommandProgress
 from gateway.storage.database.migrate import shown
@@ -75,7 +75,7 @@ async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
 
 def missing_line(missing: int) -> str:
     """Says how many bills are in no sums yet."""
-    count = f"{MAX_COUNTED} or more" if missing >= MAX_COUNTED else str(missing)
+    count = f"{MAX_UNCOUNTED_BILLS} or more" if missing >= MAX_UNCOUNTED_BILLS else str(missing)
     return f"{count} bills of an older version are in no sums yet: `gateway serve` adds them"
 
 
@@ -175,7 +175,7 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     tokens = (entry.status, entry.stream, row.prompt_tokens, row.completion_tokens)
     costs = (usd_text(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
     flags = (cost.get("currency"), cost.get("priced"), row.estimated, balanced)
-    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or CHAT))
+    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or CHAT_ENDPOINT))
 
 
 def summary(audit: LedgerAudit) -> Iterable[str]:

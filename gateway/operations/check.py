@@ -19,7 +19,7 @@ from gateway.context.planning.decision import DEFAULT_INTERNAL
 from gateway.core.clock import SystemClock
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.exposure import refusal
-from gateway.core.config.litellm_draft import GROUPS
+from gateway.core.config.litellm_draft import FATE_GROUPS
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.errors import GatewayError, Unauthorized
 from gateway.core.printing import in_short
@@ -410,7 +410,7 @@ async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
         yield CheckResult("configuration", False, warning, optional=True)
     yield await _documents()
     yield _scans(settings)
-    for group in GROUPS:
+    for group in FATE_GROUPS:
         for fate in settings.moved:
             if fate.group == group:
                 yield CheckResult(

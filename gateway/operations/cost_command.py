@@ -13,8 +13,8 @@ from gateway.core.clock import parse_period
 from gateway.core.config.settings import Settings
 from gateway.core.ports import Clock
 from gateway.core.printing import cost_text, usd_text
-from gateway.core.types.bill import GROUPS, CostQuery, CostReport, CostSums
-from gateway.core.types.report_lists import CHAT
+from gateway.core.types.bill import COST_GROUPS, CostQuery, CostReport, CostSums
+from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.operations.listed import COST_STYLE, FAINT, PLANNING_STYLE, WHO_STYLE
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
@@ -75,8 +75,10 @@ def groups_of(text: str) -> list[tuple[str, ...]]:
     Raises ValueError: there is no such group."""
     found = [tuple(name.strip() for name in part.split("+")) for part in text.split(",") if part.strip()]
     for name in (name for by in found for name in by):
-        if name not in GROUPS:
-            raise ValueError(f"--by: {name!r} is no group; say {', '.join(GROUPS)}, or several with + between them")
+        if name not in COST_GROUPS:
+            raise ValueError(
+                f"--by: {name!r} is no group; say {', '.join(COST_GROUPS)}, or several with + between them"
+            )
     return list(dict.fromkeys(tuple(dict.fromkeys(by)) for by in found)) or [()]
 
 
@@ -142,7 +144,7 @@ def net_text(sums: CostSums) -> str:
 def group_name(group: str, name: str | None) -> Piece:
     if name is not None:
         return name
-    return CHAT if group == "endpoint" else (NOBODY, FAINT)
+    return CHAT_ENDPOINT if group == "endpoint" else (NOBODY, FAINT)
 
 
 def _figures(sums: CostSums) -> list[Piece]:

@@ -17,8 +17,7 @@ from gateway.core.config.config_file import REFERENCE, ConfigurationError, read_
 from gateway.core.config.exposure import SHORT
 from gateway.core.config.litellm import DATABASE, MASTER, ImportedConfig, move_in
 from gateway.core.config.litellm_draft import is_reference
-from gateway.core.config.loading import NAMES as CLASSIC_NAMES
-from gateway.core.config.loading import environment_names
+from gateway.core.config.loading import CLASSIC_NAMES, environment_names
 from gateway.core.config.setting_sections import ApiKey
 from gateway.core.config.settings import SECTIONS
 from gateway.core.names import CREDENTIAL

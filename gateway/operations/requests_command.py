@@ -8,7 +8,7 @@ from typing import TextIO
 from gateway.core.config.settings import Settings
 from gateway.core.ports import Clock
 from gateway.core.printing import usd_text
-from gateway.core.types.report_lists import CHAT, FoundRequest, RequestQuery
+from gateway.core.types.report_lists import CHAT_ENDPOINT, FoundRequest, RequestQuery
 from gateway.inspection.request_search import (
     CSV_FIELDS,
     FILTERS,
@@ -93,4 +93,14 @@ def _row(found: FoundRequest) -> list[Piece]:
     shown = (line.status, STATUS_STYLES.get(line.status, ""))
     when = when_text(line.created_at, "%Y-%m-%d %H:%M:%S")
     figures = (took, request_cost(line), saved)
-    return [line.id, when, shown, cause, line.model, line.endpoint or CHAT, *who, *figures, found.question or ""]
+    return [
+        line.id,
+        when,
+        shown,
+        cause,
+        line.model,
+        line.endpoint or CHAT_ENDPOINT,
+        *who,
+        *figures,
+        found.question or "",
+    ]

@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from gateway.billing.quota.gate import AdmittedRequest, Quota
+from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
 from gateway.billing.stream import ChunkRelay
 from gateway.context.whole_files import passed_on
 from gateway.conversations.rebuild import end_user_of
@@ -36,8 +36,7 @@ from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Clock, RateStore, Upstream
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
-from gateway.core.types.keys import AdmissionRequest
-from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates, hint_of
+from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates
 from gateway.pipeline.billing import first_fields
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.payload import as_it_goes_up, upstream_request
@@ -50,7 +49,7 @@ from gateway.storage.quota.local import open_rates
 from gateway.storage.store import ConversationStore
 from gateway.storage.stored_keys import USER_CHARS
 from gateway.upstream.routing.health import FailedTry, Kind, RetryBudget, decide, has_fallbacks, instead_of, kind_of
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing.router import ConfiguredRouter, hint_of
 
 
 class StreamReceiver(Protocol):

@@ -8,7 +8,8 @@ that whoever goes on begins behind the last finished one.
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 from gateway.core import jsons
 from gateway.core.errors import ConversationNotFound, GatewayError, StorageUnavailable
@@ -25,15 +26,8 @@ from gateway.core.types.past_turns import (
     PastRequest,
     PastTurn,
     PathMessage,
-    ReplayBegun,
     ReplayChanges,
-    ReplayedRequest,
-    ReplayedResult,
-    ReplayEvent,
     ReplayRun,
-    ReplayText,
-    ReplayTurnEnd,
-    TurnToReplay,
 )
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call
 from gateway.core.types.turn import LedgerEntry, StoredCompletion
@@ -46,6 +40,41 @@ from gateway.storage.store import ConversationStore
 CLIENT_ROLES = (*INSTRUCTION_ROLES, "user")
 """Roles of what a client says itself."""
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRequest:
+    """A request that is made again: the messages that it brings, system messages included, and who is asked. `model` is
+    None where nobody answered it here. `agent` is the chat's own field. `until`: when its answer was committed."""
+
+    messages: tuple[Json, ...]
+    model: str | None
+    agent: Json | None
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedResult:
+    """A stored result, by the call that it answered: the tool's name and the arguments."""
+
+    name: str
+    arguments: Any
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class TurnToReplay:
+    """A turn with the requests that are made again. Steps of tool loops are not among these: `results` answer the calls
+    that the model makes again. `before` is the message before the turn on its own branch."""
+
+    number: int
+    asks: tuple[ReplayedRequest, ...]
+    results: tuple[ReplayedResult, ...]
+    before: str | None
+
+    @property
+    def has_tools(self) -> bool:
+        return bool(self.results)
 
 
 def to_replay(
@@ -161,9 +190,36 @@ def _take(left: list[ReplayedResult], call: Json) -> ReplayedResult | None:
 log = get_logger("gateway.pipeline.replay")
 HOLD_SECONDS = 20.0
 """Between two signs of life of whoever is at work on a replay."""
-Emit = Callable[[ReplayEvent], Awaitable[None]]
 Make = Callable[[ReplayedRequest, Sequence[Json], BranchPoint], ChatRequest]
 """Makes the chat request that asks an agent or model, with these messages, on that branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBegun:
+    """The first model has begun to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayText:
+    """A piece of an answer."""
+
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTurnEnd:
+    """What became of a turn: its requests so far, the last answer, and the calls that nobody can answer here."""
+
+    turn: int
+    status: Literal["complete", "needs_tool", "failed"]
+    requests: tuple[LedgerEntry, ...] = ()
+    message: Json | None = None
+    calls: tuple[Json, ...] = ()
+
+
+ReplayEvent = ReplayBegun | ReplayText | ReplayTurnEnd
+Emit = Callable[[ReplayEvent], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

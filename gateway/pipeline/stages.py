@@ -5,7 +5,7 @@ A stage is a frozen value: nobody writes into what another has made. What grows 
 leave and its process may end at any moment, stands in its `RequestRun`, which is only added to.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -26,7 +26,7 @@ from gateway.core.ids import new_id
 from gateway.core.ports import TokenCounter
 from gateway.core.types.bill import FAILED_TRY, BranchCosts, CallCost, InternalCall, ResponseMetadata
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts
-from gateway.core.types.conversation import ConversationHistory, KeptFrame
+from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.memory import NotedThings
 from gateway.core.types.recall import RecallRounds
 from gateway.core.types.turn import TurnStatus
@@ -38,6 +38,16 @@ BYTES_PER_TOKEN = 4
 """Of a prompt that is only estimated, either way."""
 WHO_ANSWERED = "x-gateway-model"
 """The header that names the model that answered instead of another."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFrame:
+    """The frame of a conversation that is not stored, as it was found: its JSON, in which forms are ranges of what the
+    client sends, the artifacts' ids in it, and how many answers were given since it was written."""
+
+    said: Mapping[str, Any]
+    ids: tuple[str, ...]
+    behind: int
 
 
 OnRequest = Callable[["PreparedRequest"], "PreparedRequest"]
@@ -375,7 +385,7 @@ class SettledRequest:
 
     `metadata` is `response_metadata` as it is stored, `document` the same as JSON, `known` the same as it was computed;
     `usage` has OpenAI's fields and the cost; `total` is in USD, None if a price is unknown; `cited` what its answer
-    cites, and how many names were dropped (`core.types.turn.CITED`), where that was asked for: content, no ledger has
+    cites, and how many names were dropped (`turn.CITED_FIELDS`), where that was asked for: content, no ledger has
     it.
     """
 

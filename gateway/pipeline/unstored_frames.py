@@ -35,7 +35,6 @@ from gateway.core.types.conversation import (
     ConversationMessage,
     Form,
     FrozenDecision,
-    KeptFrame,
     NewFrame,
     PromptFrame,
     TokenCounts,
@@ -44,7 +43,7 @@ from gateway.core.types.memory import MemoryMessage
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said, plain_parts
-from gateway.pipeline.stages import PreparedRequest
+from gateway.pipeline.stages import KeptFrame, PreparedRequest
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.store import ConversationStore
 

@@ -20,7 +20,7 @@ from gateway.core.ports import CacheBackend, Clock
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.files import (
-    KINDS,
+    DOCUMENT_KINDS,
     SEALED,
     UPLOADED,
     ContentPlace,
@@ -304,7 +304,7 @@ def _let_go(
 
 def digests_of(content: bytes) -> list[str]:
     """What may have been read of a content: as any kind."""
-    return [document_digest(kind, content.hex()) for kind in KINDS]
+    return [document_digest(kind, content.hex()) for kind in DOCUMENT_KINDS]
 
 
 def _read_of(tenant: str, content: bytes) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
 from gateway.core.formats.responses.response_completion import (
-    ENDS,
+    RESPONSE_ENDS,
     Failure,
     ResponseChunks,
     completion_of,
@@ -108,7 +108,7 @@ class ResponseStream(HttpChunkStream):
         event = event_object(data)
         failed = failure_of_event(event)
         response = event.get("response")
-        if failed is None and event.get("type") in ENDS and isinstance(response, dict):
+        if failed is None and event.get("type") in RESPONSE_ENDS and isinstance(response, dict):
             failed = failure_of(response)
             _check_finished(response, failed)
         if failed is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.core.types.files import KINDS
+from gateway.core.types.files import DOCUMENT_KINDS
 from tests.corpus.facts import Fact
 
 FILES = Path(__file__).parent / "files"
@@ -48,7 +48,7 @@ def readable(sample: Sample) -> bool:
     """Whether there is a reader for it here, and the program that it takes."""
     if sample.ending in REFUSED or (sample.needs and shutil.which(sample.needs) is None):
         return False
-    endings = [ending for kind in KINDS.values() for ending in kind.endings]
+    endings = [ending for kind in DOCUMENT_KINDS.values() for ending in kind.endings]
     return sample.name.endswith(tuple(endings))
 
 

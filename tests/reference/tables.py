@@ -15,7 +15,7 @@ from gateway.api.mcp import endpoint as endpoint  # these two have errors of the
 from gateway.api.ui import login as login
 from gateway.core.config import model_list, setting_sections
 from gateway.core.config.litellm_table import RULES
-from gateway.core.config.loading import NAMES, environment_names
+from gateway.core.config.loading import CLASSIC_NAMES, environment_names
 from gateway.core.config.settings import Settings
 from gateway.core.errors import CODES, GatewayError
 
@@ -55,7 +55,8 @@ def fields(name: str) -> str:
 def classic_names() -> str:
     """Names that services like the classic API read from the environment."""
     rows = (
-        (f"`{each.name}`", f"`{'.'.join(each.setting)}`" if each.setting else "nothing", each.text) for each in NAMES
+        (f"`{each.name}`", f"`{'.'.join(each.setting)}`" if each.setting else "nothing", each.text)
+        for each in CLASSIC_NAMES
     )
     return _table(("environment", "sets", "how"), rows)
 

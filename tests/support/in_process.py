@@ -33,7 +33,7 @@ from gateway.core.types.chat import (
     StoredFile,
 )
 from gateway.core.types.turn import TurnCommit
-from gateway.core.types.upstreams import NO_HINT, RouteHint, RoutingCandidates, UpstreamRequest
+from gateway.core.types.upstreams import RoutingCandidates, UpstreamRequest
 from gateway.documents.file_reader import FileReader
 from gateway.pipeline.features import citations, echoes, pdf_pages
 from gateway.pipeline.features.agent_sections import AgentSections
@@ -53,7 +53,7 @@ from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.router import ConfiguredRouter, SingleDeployment
+from gateway.upstream.routing.router import NO_HINT, ConfiguredRouter, RouteHint, SingleDeployment
 from tests.support.schemas import bring_up
 
 Json = dict[str, Any]

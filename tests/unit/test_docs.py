@@ -10,8 +10,7 @@ import pytest
 from gateway import routes
 from gateway.api.request.validation import CONTEXT_FIELDS
 from gateway.core import errors
-from gateway.core.config.loading import NAMES as CLASSIC_NAMES
-from gateway.core.config.loading import environment_names
+from gateway.core.config.loading import CLASSIC_NAMES, environment_names
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.core.instrumentation.metrics import METRICS
 from gateway.core.types.audit_log import ACTIONS

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.formats.compaction_items import (
-    MAX_BYTES,
-    MAX_CHARS,
+    MAX_EXTRACT_CHARS,
+    MAX_OPENED_BYTES,
     CompactionMark,
     extract_of,
     opened,
@@ -67,14 +67,14 @@ def test_s10_6_any_other_text_does_not_open(text: str) -> None:
 
 def test_s10_6_a_small_text_does_not_unfold_to_a_large_one() -> None:
     """As who holds the key would have sealed it."""
-    assert unsealed(KEY, b"a", seal(KEY, b"a", b"x" * (MAX_BYTES + 1))) is None
+    assert unsealed(KEY, b"a", seal(KEY, b"a", b"x" * (MAX_OPENED_BYTES + 1))) is None
 
 
 @given(st.lists(st.tuples(ROLES, st.text(max_size=9000)), max_size=12), st.text(max_size=30_000) | st.none())
 def test_s10_6_an_extract_is_bounded(said: list[tuple[str, str]], before: str | None) -> None:
     """Whatever was said; sealed and opened it is the same."""
     extract = extract_of([{"role": role, "content": text} for role, text in said], before)
-    assert extract is None or len(extract) <= MAX_CHARS + 2000
+    assert extract is None or len(extract) <= MAX_EXTRACT_CHARS + 2000
     made = CompactionMark("msg_1", extract)
     item = made.sealed_for("tenant", KEY)
     assert opened(item["encrypted_content"], "tenant", KEY) == made

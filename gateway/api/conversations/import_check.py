@@ -24,7 +24,6 @@ from gateway.core.types.records import (
     ImportedMessage,
     Instructions,
 )
-from gateway.core.types.tool_steps import parse_reasoning_events_to_steps
 from gateway.pipeline.features.entity_memory import aliases_of
 
 MAX_INTEGER = 2**31 - 1
@@ -69,7 +68,10 @@ def _digest(value: Any) -> Any:
 
 def _events(value: list[dict[str, Any]]) -> list[dict[str, Any]]:
     try:
-        parse_reasoning_events_to_steps(value)
+        for step in (each for each in value if each.get("type") == "tool_step"):
+            int(step.get("step", 0))
+            for at in filter(None, (step.get("called_at"), step.get("answered_at"))):
+                datetime.fromisoformat(at)
     except (TypeError, ValueError, OverflowError):
         raise ValueError("hold steps that can be read") from None
     return value

@@ -49,21 +49,23 @@ from gateway.core.ports import Clock
 from gateway.core.types.bill import UsageMetadata
 from gateway.core.types.chat import ChatRequest, RequestCaller, stays
 from gateway.core.types.conversation import BranchPoint
-from gateway.core.types.past_turns import (
-    ConversationPath,
-    PastTurn,
-    ReplayBegun,
-    ReplayEvent,
-    ReplayRun,
-    ReplayText,
-    ReplayTurnEnd,
-    TurnToReplay,
-)
+from gateway.core.types.past_turns import ConversationPath, PastTurn, ReplayRun
 from gateway.core.types.records import RequestSpending
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
 from gateway.pipeline.pipeline import Pipeline
-from gateway.pipeline.replay import ReplayWork, TurnReplayer, is_made_again, single_request, to_replay
+from gateway.pipeline.replay import (
+    ReplayBegun,
+    ReplayEvent,
+    ReplayText,
+    ReplayTurnEnd,
+    ReplayWork,
+    TurnReplayer,
+    TurnToReplay,
+    is_made_again,
+    single_request,
+    to_replay,
+)
 from gateway.storage.conversations.reading import PastTurns
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore

@@ -16,7 +16,8 @@ from gateway.core.ids import new_id
 from gateway.core.ports import Clock
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint, ConversationRef
-from gateway.core.types.past_turns import PastTurn, ReplayChanges, ReplayedRequest, ReplayRun, TurnToReplay
+from gateway.core.types.past_turns import PastTurn, ReplayChanges, ReplayRun
+from gateway.pipeline.replay import ReplayedRequest, TurnToReplay
 
 OF_THE_REPLAY = frozenset(
     {

@@ -26,7 +26,7 @@ from gateway.core.errors import (
 )
 from gateway.core.types.audit_log import actor_of
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.files import FAILED, PROCESSED, PURPOSES, UPLOADED, FileQuery, FileRecord
+from gateway.core.types.files import FAILED, FILE_PURPOSES, PROCESSED, UPLOADED, FileQuery, FileRecord
 from gateway.documents.files.file_service import CallersFiles, FileService, ServedTenants, UploadFields
 
 # A form with one file, read while it arrives: the file goes on in pieces, and is never whole in memory.
@@ -97,8 +97,8 @@ class UploadForm:
         purpose = self._fields.get("purpose")
         if purpose is None:
             raise missing("purpose")
-        if purpose not in PURPOSES:
-            raise invalid("purpose", f"must be one of {', '.join(PURPOSES)}")
+        if purpose not in FILE_PURPOSES:
+            raise invalid("purpose", f"must be one of {', '.join(FILE_PURPOSES)}")
         name = (self._file.filename or "").replace("\x00", "")[:MAX_NAME] or "file"
         kind = self._file.header("Content-Type") or mimetypes.guess_type(name)[0] or "application/octet-stream"
         return UploadFields(name, purpose, kind.replace("\x00", "")[:MAX_TYPE], self._expires_after())
@@ -196,7 +196,7 @@ FileUpload = shape(
     "A form with one file.",
     {
         "file": Binary,
-        "purpose": Annotated[str, one_of(PURPOSES)],
+        "purpose": Annotated[str, one_of(FILE_PURPOSES)],
         f"{ANCHOR}?": Literal["created_at"],
         f"{SECONDS}?": Annotated[int, Field(ge=MIN_SECONDS, le=MAX_SECONDS)],
     },
@@ -212,7 +212,7 @@ class FileObject(TypedDict):
     created_at: Unix
     expires_at: Unix | None
     filename: str
-    purpose: Annotated[str, one_of(PURPOSES)]
+    purpose: Annotated[str, one_of(FILE_PURPOSES)]
     status: Annotated[str, one_of((UPLOADED, PROCESSED, FAILED))]
     status_details: str | None
     progress: NotRequired[Annotated[float, Field(ge=0, le=1)]]

@@ -8,7 +8,13 @@ from typing import Any
 from gateway.api.fields import invalid, missing, read
 from gateway.api.mcp.arguments import READ, REMEMBER, SEARCH, TOOLS, ReadArguments, RememberArguments, SearchArguments
 from gateway.api.mcp.asker import McpCaller
-from gateway.api.mcp.past.conversation_search import PastSearch
+from gateway.api.mcp.past.conversation_search import (
+    ArtifactExtract,
+    FoundConversation,
+    FoundPast,
+    PastExcerpt,
+    PastSearch,
+)
 from gateway.api.request.remembered_entities import as_memory
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.context.assembly.block import BLOCK_TAG, ITEM_TAG, NO_MARKS, as_data, known_things, one_line
@@ -17,7 +23,6 @@ from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import content_digest
 from gateway.core.names import has_nul
 from gateway.core.types.memory import DISCUSSED, MAX_NAME_CHARS, MemoryEntity, ThingNote, is_line
-from gateway.core.types.past_turns import ArtifactExtract, FoundConversation, FoundPast, PastExcerpt
 from gateway.pipeline.features.entity_memory import noted
 from gateway.storage.entities.entity_store import EntityStore
 

@@ -8,7 +8,7 @@ from gateway.billing.cost import primary_usage, total_cost
 from gateway.billing.ledger_verification import repriced
 from gateway.billing.metadata import begun, extended_usage, in_answer, with_citations, with_plan
 from gateway.billing.stream import CHUNK_FIELDS, ON_EVERY_CHUNK, ChunkRelay
-from gateway.core.types.turn import CITED, StoredCompletion
+from gateway.core.types.turn import CITED_FIELDS, StoredCompletion
 
 FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 """Of an answer's `usage`, those that its bill knows."""
@@ -61,7 +61,7 @@ def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) 
     """A whole answer in chunks, by the same rules as one that comes from upstream."""
     relay = ChunkRelay(body["id"], choices, include_usage)
     bill: dict[str, Any] = {name: body[name] for name in GATEWAY_FIELDS if name in body}
-    late = ("usage", "cost", *CITED)
+    late = ("usage", "cost", *CITED_FIELDS)
     known = {name: value for name, value in body["response_metadata"].items() if name not in late}
     sent = relay.push(list(_as_chunks(body)), lambda: {**bill, "response_metadata": begun(known)})
     relay.conclude()

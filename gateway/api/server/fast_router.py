@@ -16,8 +16,8 @@ from gateway.core.errors import GatewayError, InternalError, MethodNotAllowed, N
 from gateway.core.formats.anthropic.message_events import error_body
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.metrics import OTHER, PAGE, GatewayMetrics, endpoint_of
-from gateway.core.instrumentation.refusals import NOBODY, RefusedRequest, RefusedRequests, field_of
+from gateway.core.instrumentation.metrics import OTHER, PAGE_LABEL, GatewayMetrics, endpoint_of
+from gateway.core.instrumentation.refusals import NO_TENANT, RefusedRequest, RefusedRequests, field_of
 from gateway.core.ports import Clock
 from gateway.core.types.chat import RequestCaller
 
@@ -188,10 +188,10 @@ class EdgeMiddleware:
         if scope["method"] != "POST" or not 400 <= fault.status < 500 or was_asked:
             return
         facts, endpoint = scope["gateway"], endpoint_of(scope["path"])
-        if endpoint in (OTHER, PAGE):
+        if endpoint in (OTHER, PAGE_LABEL):
             return
         told = {"field": field_of(fault.param), "key_id": facts.get("key_id")}
-        who = facts.get("tenant", NOBODY)
+        who = facts.get("tenant", NO_TENANT)
         self._refused.note(
             RefusedRequest(
                 facts["request_id"], self._clock.now(), who, endpoint, fault.status, fault.code or fault.type, **told

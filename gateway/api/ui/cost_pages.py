@@ -13,7 +13,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.api.ui.rendering import money, usd
 from gateway.billing.cost import as_csv
 from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
-from gateway.core.types.report_lists import CHAT
+from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.storage.reports.costs import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
@@ -260,7 +260,7 @@ def _line(row: CostRow, names: Mapping[str, str], by: str, dearest: int) -> Cost
     name = row.names[0]
     shown = names.get(name or "", name)
     if by == "endpoint" and name is None:
-        shown = CHAT
+        shown = CHAT_ENDPOINT
     share = max(0, row.sums.cost_picousd) / dearest if dearest else 0.0
     return CostLine(shown, row.sums, share, _link(by, name))
 

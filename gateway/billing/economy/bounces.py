@@ -12,7 +12,7 @@ from gateway.core import jsons
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.bill import BranchCosts, ResultMarks
 from gateway.core.types.recall import recalls_of
-from gateway.core.types.window import WHOLE, PackedWindow, WindowInputs
+from gateway.core.types.window import WHOLE_STRATEGIES, PackedWindow, WindowInputs
 
 WITHIN = 10
 """Answers after which a second reading is no bounce any more."""
@@ -31,7 +31,9 @@ def newly_cut(material: WindowInputs, fitted: PackedWindow) -> list[Artifact]:
         if artifact.artifact_type is not ArtifactType.TOOL_RESULT or index is None:
             continue
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
-        is_whole = rendering is None or rendering.strategy in WHOLE or rendering.shown_chars >= artifact.size_chars
+        is_whole = (
+            rendering is None or rendering.strategy in WHOLE_STRATEGIES or rendering.shown_chars >= artifact.size_chars
+        )
         is_cut = index not in shown or not is_whole
         if is_cut and index not in left and not material.stands_reduced(artifact):
             found.append(artifact)

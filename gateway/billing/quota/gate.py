@@ -7,11 +7,18 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from gateway.billing.quota.budgets import AccountSpending, BudgetAccounts, NotLeft
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.setting_sections import HolderAllowance, LimitSettings, Period
+from gateway.core.config.setting_sections import (
+    NO_LIMITS,
+    HolderAllowance,
+    LimitSettings,
+    Period,
+    RateLimits,
+    SpendBudget,
+)
 from gateway.core.errors import BudgetExceeded, GatewayError, LimitsUnavailable, RateLimitExceeded, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
@@ -19,16 +26,7 @@ from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import BudgetStore, Clock, LocalRateStore, RateStore
 from gateway.core.scheduler import Scheduler
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.keys import (
-    AdmissionRequest,
-    HolderLimits,
-    KeyPolicy,
-    LimitHolder,
-    RateWindow,
-    SpendingAccount,
-    period_of,
-    picousd,
-)
+from gateway.core.types.keys import KeyPolicy, LimitHolder, RateWindow, SpendingAccount, period_of, picousd
 
 # What a request is told that may not go on, and what is left of its key's limits (guarantee §12.3, §12.4).
 
@@ -45,6 +43,27 @@ NEVER_SECONDS = 86400
 """When to try again where a budget never begins anew: somebody may have raised it."""
 NO_RETRY = {"x-should-retry": "false"}
 """The official clients' word for an error that they need not try again by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class HolderLimits:
+    """A holder, and what it may spend and ask."""
+
+    holder: LimitHolder
+    budgets: tuple[SpendBudget, ...] = ()
+    limits: RateLimits = NO_LIMITS
+
+
+class AdmissionRequest(NamedTuple):
+    """Who asks for what, as far as budgets and limits go by it."""
+
+    request_id: str
+    tenant: str
+    key_id: str | None
+    project: str | None
+    user: str | None
+    model: str
+    at: datetime
 
 
 def budget_exceeded(account: SpendingAccount, budget: int, now: datetime, *, spent: bool) -> BudgetExceeded:

@@ -11,17 +11,12 @@ from typing import Any, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest, NotFound
+from gateway.core.frozen_records import record
 from gateway.core.ports import FileStore
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, RequestAttachment
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.conversation import (
-    INSTRUCTION_ROLES,
-    Context,
-    ConversationHistory,
-    ConversationMessage,
-    FormNotes,
-)
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage, FormNotes
 from gateway.core.types.memory import PinnedMessage
 from gateway.core.types.places import MARKER
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, tool_of
@@ -45,6 +40,25 @@ QUESTION_HEAD_CHARS = 160
 """Characters at the outer end of such a text that are taken for the question, in whole sentences."""
 
 Span = tuple[int, int]
+
+
+@record
+class Context:
+    """Everything that may enter the model's window for one request, in the words of the project's
+    description.
+
+    `current` is the index of the message that begins the current turn; `placed` artifacts are inside messages,
+    `restored` ones are tool results forwarded as text, `artifacts` are the attached ones."""
+
+    conversation_history: tuple[ConversationMessage, ...]
+    current: int
+    placed: tuple[Artifact, ...] = ()
+    restored: tuple[Artifact, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+    def all_artifacts(self) -> tuple[Artifact, ...]:
+        """Artifacts of historical messages and of the current steps, then the attached ones."""
+        return self.placed + self.restored + self.artifacts
 
 
 def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int, int]]:

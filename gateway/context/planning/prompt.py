@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.printing import in_short
-from gateway.core.types.artifacts import PLANNED, Artifact, ContextGoal
+from gateway.core.types.artifacts import PLANNED_STRATEGIES, Artifact, ContextGoal
 
 SCHEMA_NAME = "artifact_plan"
 PROMPT_VERSION = 1
@@ -101,7 +101,7 @@ def plan_schema(ids: Sequence[str]) -> dict[str, Any]:
     text, maybe = {"type": "string"}, {"type": ["string", "null"]}
     decision = {
         "artifact_id": {"type": "string", "enum": list(ids)},
-        "strategy": {"type": "string", "enum": [each.value for each in PLANNED]},
+        "strategy": {"type": "string", "enum": [each.value for each in PLANNED_STRATEGIES]},
         "priority": {"type": "integer"},
         "relevance_rationale": text,
         "summarization_focus": maybe,

@@ -8,12 +8,14 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol
 
 from gateway.core.ids import content_digest, new_id
-from gateway.core.ports import ClaimingCache, Clock, InternalModel
+from gateway.core.ports import ClaimingCache, Clock
 from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
+from gateway.core.types.agents import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.artifacts import Artifact, cache_group
 
 MAC_BYTES = 16
@@ -26,6 +28,34 @@ PLAN_SECONDS = 5.0
 """How long a plan is there for those who waited for it in other processes: many looks."""
 RENEWALS = 3
 """So often a claim is renewed within its time, so that one renewal may fail."""
+
+
+class InternalModel(Protocol):
+    """A planner or summarizer of one request. A port since `planning` is below `internal_calls`, which makes the calls
+    and puts them on the bill."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_input_tokens(self) -> int | None: ...
+
+    @property
+    def max_output_tokens(self) -> int | None: ...
+
+    def price(self, ask: InternalRequest) -> Decimal | None:
+        """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
+        ...
+
+    async def ask(self, ask: InternalRequest) -> InternalAnswer:
+        """The text of its answer, and whether that is all of it.
+        Raises InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`."""
+        ...
+
+    async def allow(self, asks: Sequence[InternalRequest]) -> None:
+        """Before the first of several questions that are of use only together.
+        Raises OverBudget: this request may not use what their prompts alone take; nobody is asked in vain."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

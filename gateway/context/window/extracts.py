@@ -32,7 +32,7 @@ from gateway.core.types.chat import as_parts
 from gateway.core.types.places import after_markers
 from gateway.core.types.relevance import RankedPassage
 from gateway.core.types.window import (
-    WHOLE,
+    WHOLE_STRATEGIES,
     ArtifactRendering,
     OldExcerpt,
     PackedWindow,
@@ -148,12 +148,12 @@ def _is_in_full(artifact: Artifact, material: WindowInputs, selection: WindowSel
         return False
     rendering = selection.renderings.get(artifact.artifact_id)
     if rendering is not None and artifact.artifact_id not in selection.quoted:  # that one is beside its message
-        return rendering.strategy in WHOLE
+        return rendering.strategy in WHOLE_STRATEGIES
     if material.frame is None:
         return True
     decided = material.frame.decisions.get(material.messages[index].message_id or "", ())
     here = [each.strategy for each in decided if each.artifact_id == artifact.content_id]
-    return all(strategy in WHOLE for strategy in here)  # compacted at most
+    return all(strategy in WHOLE_STRATEGIES for strategy in here)  # compacted at most
 
 
 def _unseen(material: WindowInputs, frozen: PackedWindow, found: Iterable[PassageCandidate]) -> list[PassageCandidate]:

@@ -33,7 +33,7 @@ MAPPINGS = ("litellm_settings", "general_settings", "router_settings")
 """In the order in which they count: of a setting that stands in several the last one does."""
 DATABASE = "DATABASE_URL"
 MASTER = "LITELLM_MASTER_KEY"
-NEAR = 0.7
+NEAR_SECTION = 0.7
 """How alike a section's name must be to one of ours to be a slip of the pen."""
 
 
@@ -101,7 +101,8 @@ def move_in(raw: dict[str, Any], environ: Mapping[str, str], origin: str, *, ref
     for path, value in aliases:
         _add_aliases(moved, path, value)
     moved.fates += [fate_of(name) for name in foreign]
-    if (key := moved.environ.get(MASTER)) and foreign_keys(raw) and not _has_master(moved):
+    has_master = any(each.path.endswith("master_key") for each in moved.fates)
+    if (key := moved.environ.get(MASTER)) and foreign_keys(raw) and not has_master:
         _add_master(moved, MASTER, key)
     _describe_models(moved)
     return moved
@@ -119,7 +120,7 @@ def _foreign_sections(moved: ImportedConfig) -> dict[str, Any]:
     for name in list(moved.raw):
         if name in SECTIONS or name == "model_list":
             continue
-        slip = difflib.get_close_matches(name, (*SECTIONS, "model_list"), 1, cutoff=NEAR)
+        slip = difflib.get_close_matches(name, (*SECTIONS, "model_list"), 1, cutoff=NEAR_SECTION)
         if name in LITELLM_SECTIONS or (is_litellms and not slip):
             found[name] = moved.raw.pop(name)
     return found
@@ -273,10 +274,6 @@ def _add_master(moved: ImportedConfig, path: str, key: str) -> None:
     # Made here, not validated: LiteLLM's documents teach `sk-1234`, which is shorter than a key of ours may be.
     auth["keys"] = [*keys, ApiKey.model_construct(key=SecretStr(key), tenant="master", roles=(USER, ADMIN))]
     moved.tell(path)
-
-
-def _has_master(moved: ImportedConfig) -> bool:
-    return any(fate.path.endswith("master_key") for fate in moved.fates)
 
 
 def _add_aliases(moved: ImportedConfig, path: str, aliases: dict[str, Any]) -> None:

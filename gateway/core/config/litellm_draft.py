@@ -17,7 +17,7 @@ NO_NUMBER = "is no number that could be taken over"
 
 Group = Literal["kept", "replaced", "not supported"]
 """It means here what it means there; something else stands for it; it is ignored."""
-GROUPS: tuple[Group, ...] = ("kept", "replaced", "not supported")
+FATE_GROUPS: tuple[Group, ...] = ("kept", "replaced", "not supported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ EXACT_PERIODS: dict[str, Period] = {
     **dict.fromkeys(("30d", "1mo", "monthly"), "month"),
 }
 """LiteLLM begins 7d on Mondays and 30d on the first of a month, as our weeks and months are."""
-DURATION = re.compile(r"(\d+)(mo|[smhdw])")
+DURATION_PATTERN = re.compile(r"(\d+)(mo|[smhdw])")
 UNIT_DAYS = {"s": 1 / 86400, "m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "mo": 30.0}
 LONGEST_PERIODS: tuple[tuple[float, Period], ...] = ((1, "day"), (7, "week"), (31, "month"))
 MONTH = 30
@@ -170,7 +170,7 @@ def budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str,
     text = str(looked_up(duration)).strip().lower()
     if text in EXACT_PERIODS:
         return {"usd": amount, "period": EXACT_PERIODS[text]}
-    fits = DURATION.fullmatch({"hourly": "1h"}.get(text, text))
+    fits = DURATION_PATTERN.fullmatch({"hourly": "1h"}.get(text, text))
     if fits is None or not int(fits[1]):
         raise UnreadableValue("its duration is none: 30d, 1mo and the like are")
     days = int(fits[1]) * UNIT_DAYS[fits[2]]
@@ -318,7 +318,7 @@ def _entries(draft: LitellmDraft) -> None:
 
 
 MAX_RETRIES = 10
-NEVER = 1_000_000
+NEVER_RESTING_FAILS = 1_000_000
 """Failures within a minute that nothing reaches."""
 ANY = "*"
 STRATEGIES = {
@@ -405,13 +405,13 @@ def read_cooldown(draft: LitellmDraft, path: str, value: Any) -> None:
         if not isinstance(found, str) and found > RoutingSettings().cooldown_max:
             draft.routing["cooldown_max"] = found
     else:
-        draft.routing["allowed_fails"] = NEVER
+        draft.routing["allowed_fails"] = NEVER_RESTING_FAILS
 
 
 def read_no_cooldowns(draft: LitellmDraft, path: str, value: Any) -> None:
     """Note that nothing rests."""
     if looked_up(value):
-        draft.spent["never"] = NEVER
+        draft.spent["never"] = NEVER_RESTING_FAILS
 
 
 def read_strategy(draft: LitellmDraft, path: str, value: Any) -> None:

@@ -99,7 +99,7 @@ def _file_in(folder: str) -> str:
     return f"sqlite:///{folder.rstrip('/') or '/'}/{DATABASE_FILE}"
 
 
-NAMES = (
+CLASSIC_NAMES = (
     ClassicName("CONTEXT_WINDOW_WARNING_THRESHOLD", ("context", "warning_threshold"), a_number),
     ClassicName("CONTEXT_CACHE_TTL", ("cache", "conversation_ttl"), _seconds_kept, f"at most {LONGEST_TTL:.0f}"),
     ClassicName(
@@ -134,7 +134,7 @@ def fill_in(raw: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[Place
     Raises ConfigurationError: a value cannot be read; names the variable."""
     given: dict[Place, str] = {}
     fates: list[SettingFate] = []
-    for each in NAMES:
+    for each in CLASSIC_NAMES:
         text = environ.get(each.name)
         if not text:
             continue
@@ -169,9 +169,9 @@ def _read(name: ClassicName, text: str) -> Any:
 # `gateway.secrets` returns for it: a callable that takes the whole reference and returns the secret, asked once at
 # start.
 
-GROUP = "gateway.secrets"
-FILE = "file://"
-MAX_BYTES = 64 * 1024
+SECRETS_GROUP = "gateway.secrets"
+FILE_SCHEME = "file://"
+MAX_SECRET_BYTES = 64 * 1024
 REFERENCE = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
 ADDRESSES = frozenset(
     ("http", "https", "redis", "rediss", "unix", "postgres", "postgresql", "postgresql+asyncpg", "sqlite"),
@@ -193,7 +193,7 @@ def look_up(value: Any, origin: str, where: str = "") -> Any:
     if not isinstance(value, str) or (found := REFERENCE.match(value)) is None or found[1] in ADDRESSES:
         return value
     try:
-        return _of_file(value) if value.startswith(FILE) else _of_package(value, found[1], where)
+        return _of_file(value) if value.startswith(FILE_SCHEME) else _of_package(value, found[1], where)
     except _Unreadable as fault:
         raise ConfigurationError(f"{origin}: {where}: {fault}") from None
 
@@ -203,29 +203,31 @@ class _Unreadable(Exception):
 
 
 def _of_file(reference: str) -> str:
-    path = Path(reference.removeprefix(FILE))
+    path = Path(reference.removeprefix(FILE_SCHEME))
     if not path.is_absolute():
         raise _Unreadable("a secret's file is named as file:///PATH, from the root")
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(MAX_SECRET_BYTES + 1)
         text = content.decode("utf-8").rstrip("\r\n")
     except OSError as fault:
         raise _Unreadable(f"{path}: {fault.strerror}") from None
     except UnicodeDecodeError:
         raise _Unreadable(f"{path}: not UTF-8") from None
-    if not text or len(content) > MAX_BYTES:
-        raise _Unreadable(f"{path}: {'holds nothing' if not text else f'more than {MAX_BYTES} bytes'}")
+    if not text or len(content) > MAX_SECRET_BYTES:
+        raise _Unreadable(f"{path}: {'holds nothing' if not text else f'more than {MAX_SECRET_BYTES} bytes'}")
     return text
 
 
 def _of_package(reference: str, scheme: str, where: str) -> str:
-    known = {found.name: found for found in entry_points(group=GROUP)}
+    known = {found.name: found for found in entry_points(group=SECRETS_GROUP)}
     if scheme not in known:
         if CREDENTIAL.search(where.rpartition(".")[2]) is None:
             return reference  # some other text
         names = ", ".join(sorted(known)) or "none"
-        raise _Unreadable(f"no package is installed that reads {scheme}:// (entry points {GROUP}; there is: {names})")
+        raise _Unreadable(
+            f"no package is installed that reads {scheme}:// (entry points {SECRETS_GROUP}; there is: {names})"
+        )
     try:
         found = load_plugin(known[scheme])(reference)
     except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
@@ -236,7 +238,7 @@ def _of_package(reference: str, scheme: str, where: str) -> str:
 
 
 __all__ = ["ConfigurationError", "environment_names", "load_settings", "process_environment"]
-ALIASES = {
+ENVIRONMENT_ALIASES = {
     DATABASE: ("storage", "url"),
     "REDIS_URL": ("cache", "url"),
     "OPENAI_API_KEY": ("upstream", "api_key"),
@@ -350,7 +352,7 @@ def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tupl
 
 def environment_names() -> dict[str, tuple[str, str]]:
     """Every environment name and its setting."""
-    names = dict(ALIASES)
+    names = dict(ENVIRONMENT_ALIASES)
     for part in SECTIONS:
         for key in _fields(Settings, (part,)):
             names[f"GATEWAY_{part}_{key}".upper()] = (part, key)

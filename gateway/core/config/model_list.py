@@ -43,7 +43,7 @@ CLOUDS = frozenset(
     {"bedrock", "bedrock_converse", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta", "oci", "sap"}
 )
 """Providers whose credentials come from their own settings or from where the process runs: always an operator's."""
-CREDENTIALS = ("azure_ad_token", "client_secret", "vertex_credentials", "aws_secret_access_key")
+CREDENTIAL_FIELDS = ("azure_ad_token", "client_secret", "vertex_credentials", "aws_secret_access_key")
 
 
 class LitellmParams(BaseModel):
@@ -98,7 +98,7 @@ class LitellmParams(BaseModel):
         return bool(
             self.api_key
             or provider in CLOUDS
-            or any(extras.get(name) for name in CREDENTIALS)
+            or any(extras.get(name) for name in CREDENTIAL_FIELDS)
             or any(value and is_credential(name) for name, value in self.extra_headers.items())
         )
 

@@ -61,11 +61,11 @@ def _relay_pattern(text: str) -> str:
     return text
 
 
-ORIGIN = r"\*|https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
+ORIGIN_PATTERN = r"\*|https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
 
 
 def _origin(text: str) -> str:
-    if not re.fullmatch(ORIGIN, text, re.ASCII):
+    if not re.fullmatch(ORIGIN_PATTERN, text, re.ASCII):
         raise ValueError("must read 'https://HOST', with a port where it has one and nothing behind, or '*'")
     return text.lower()
 
@@ -165,7 +165,7 @@ class MaskingSettings(SettingsSection):
     )
 
 
-def _as_tuple(value: object) -> object:
+def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
@@ -444,8 +444,8 @@ class TelemetrySettings(SettingsSection):
 
 Role = Literal["user", "viewer", "admin"]
 LABEL = r"^[^\x00-\x1f\x7f]+$"
-NAME = r"^[\w.:@-]+$"
-MAX_NAME = 128
+NAME_PATTERN = r"^[\w.:@-]+$"
+MAX_SETTING_NAME_CHARS = 128
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
 """Signatures by a private key alone: with `none`, or a shared secret (HS256), whoever has the public key could sign."""
 CALLBACK_PATH = "/ui/login/callback"
@@ -471,14 +471,12 @@ def _callback(text: str) -> str:
     return text
 
 
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 SecureUrl = Annotated[str, AfterValidator(_secure)]
-Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed)]
-Roles = Annotated[tuple[Role, ...], BeforeValidator(_listed)]
+Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_tuple)]
+Roles = Annotated[tuple[Role, ...], BeforeValidator(_as_tuple)]
 ClaimName = Annotated[str, Field(min_length=1, max_length=256)]
+OwnName = Annotated[str, Field(min_length=1, max_length=MAX_SETTING_NAME_CHARS, pattern=NAME_PATTERN)]
+"""The name of a tenant or a project."""
 
 
 class ClaimNames(SettingsSection):
@@ -499,9 +497,7 @@ class IssuerSettings(SettingsSection):
     algorithms: tuple[Algorithm, ...] = Field(("RS256", "ES256"), min_length=1, description="Signatures accepted.")
     leeway: float = Field(30.0, ge=0, le=300, description="Seconds that the clocks may differ.")
     claims: ClaimNames = Field(ClaimNames(), description="Which claim says what.")
-    tenant: str | None = Field(
-        None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="Tenant where no claim names one."
-    )
+    tenant: OwnName | None = Field(None, description="Tenant where no claim names one.")
     roles: dict[str, Roles] = Field(
         {}, description="Our roles by the values of the roles' claim; without any, the values are our roles themselves."
     )
@@ -666,20 +662,13 @@ class KeyFields(SettingsSection):
     name: str | None = Field(
         None,
         min_length=1,
-        max_length=MAX_NAME,
+        max_length=MAX_SETTING_NAME_CHARS,
         pattern=LABEL,
         description="What people call it; shown to those who may see it.",
     )
     owner: str | None = Field(None, min_length=1, max_length=256, pattern=LABEL, description="Who answers for it.")
-    tenant: str = Field(
-        min_length=1,
-        max_length=MAX_NAME,
-        pattern=NAME,
-        description="The tenant that it belongs to; tenants see nothing of each other.",
-    )
-    project: str | None = Field(
-        None, min_length=1, max_length=MAX_NAME, pattern=NAME, description="What it is for; costs are reported by it."
-    )
+    tenant: OwnName = Field(description="The tenant that it belongs to; tenants see nothing of each other.")
+    project: OwnName | None = Field(None, description="What it is for; costs are reported by it.")
     roles: tuple[Role, ...] = Field(
         (USER,),
         description="`user` asks models and changes what is stored; `viewer` sees its tenant on [the page](ui.md); "
@@ -699,7 +688,6 @@ class KeyFields(SettingsSection):
         le=36_500,
         description="Days without activity after which conversations made with it are deleted.",
     )
-
     file_bytes: int | None = Field(None, gt=0, description="Bytes of files that may be stored with it.")
 
     @field_validator("roles")

@@ -13,7 +13,7 @@ USAGE_SECONDS = 10.0
 END_SECONDS = 1.0
 """How long it is held once usage is known, for an upstream that neither says that it is done nor leaves."""
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
-MAX_ANSWER_CHARS = 64 * 2**20
+MAX_STREAM_CHARS = 64 * 2**20
 """Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
 STREAM_INDEXED_LISTS = ("annotations", "reasoning_items", "output_items", ITEM_ORDER)
 """Lists of a delta whose entries may be numbered, as OpenAI's SDK demands to put a stream together."""
@@ -22,7 +22,7 @@ STREAM_INDEXED_LISTS = ("annotations", "reasoning_items", "output_items", ITEM_O
 class StreamRecord:
     """What has been delivered so far: choices, usage, finish reasons and upstream's own fields."""
 
-    def __init__(self, choices: int, most: int = MAX_ANSWER_CHARS) -> None:
+    def __init__(self, choices: int, most: int = MAX_STREAM_CHARS) -> None:
         """`choices`: how many were asked for; `most`: characters that they may have together."""
         self._expected = choices
         self._most = most
@@ -60,7 +60,10 @@ class StreamRecord:
                 self._unfinished.discard(index)
             logprobs = choice.get("logprobs")
             if isinstance(logprobs, dict):
-                _merge_lists(self._logprobs.setdefault(index, {}), logprobs)
+                known = self._logprobs.setdefault(index, {})
+                for key, value in logprobs.items():
+                    if isinstance(value, list):
+                        known.setdefault(key, []).extend(value)
         if self._chars > self._most:
             raise UpstreamInvalidResponse(f"The upstream's answer exceeds {self._most} characters.")
 
@@ -175,7 +178,8 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
         if key == "thinking_blocks" and isinstance(value, list):
             message[key] = _merge_thoughts(message.get(key) or [], value)
         elif key in STREAM_INDEXED_LISTS and isinstance(value, list):
-            message[key] = [*(message.get(key) or ()), *map(_without_number, value)]
+            bare = ({k: v for k, v in e.items() if k != "index"} if isinstance(e, dict) else e for e in value)
+            message[key] = [*(message.get(key) or ()), *bare]
         elif isinstance(value, str) and isinstance(message.get(key), str) and key != "role":
             message[key] += value
         elif isinstance(value, list) and isinstance(message.get(key), list):
@@ -186,10 +190,6 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
             message[key] = merged
         else:
             message[key] = value
-
-
-def _without_number(entry: Any) -> Any:
-    return {k: v for k, v in entry.items() if k != "index"} if isinstance(entry, dict) else entry
 
 
 def _merge_thoughts(blocks: list[Any], fragments: list[Any]) -> list[Any]:
@@ -235,9 +235,3 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
                 call["id"] = value or call["id"]
             elif key != "index" and value is not None:
                 call[key] = value
-
-
-def _merge_lists(target: dict[str, Any], more: dict[str, Any]) -> None:
-    for key, value in more.items():
-        if isinstance(value, list):
-            target.setdefault(key, []).extend(value)

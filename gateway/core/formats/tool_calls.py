@@ -264,11 +264,11 @@ UNTOLD = frozenset({"reasoning", "mcp_list_tools", "tool_search_call", "tool_sea
 IN_OTHER_FIELDS = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 """Blocks of an answer that its chat message says in its other fields."""
 TOOL_CALL_SUFFIXES = ("_call", "_call_output", "_tool_result")
-NAMES = ("server_label", "server_name", "name")
+TOOL_NAME_FIELDS = ("server_label", "server_name", "name")
 """Fields that tell whose tool it was, and which."""
 TOOL_CALL_SKIPPED_FIELDS = frozenset(
     {
-        *("type", "id", "status", "call_id", "tool_use_id", "caller", *NAMES),
+        *("type", "id", "status", "call_id", "tool_use_id", "caller", *TOOL_NAME_FIELDS),
         *("encrypted_content", "encrypted_index", "encrypted_stdout", "file_id", "vector_store_id", "score"),
         *("attributes", "container_id", "approval_request_id", "media_type", "page_age", "retrieved_at"),
         *("environment", "max_output_length", "background", "partial_images", "output_format", "size"),
@@ -320,7 +320,9 @@ def _told(items: Any) -> str:
 def _title(item: Mapping[str, Any], kind: str) -> str:
     for ending in TOOL_CALL_SUFFIXES:
         kind = kind.removesuffix(ending) if kind != ending else kind
-    return " ".join([kind, *(item[name] for name in NAMES if isinstance(item.get(name), str) and item[name])])
+    return " ".join(
+        [kind, *(item[name] for name in TOOL_NAME_FIELDS if isinstance(item.get(name), str) and item[name])]
+    )
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:

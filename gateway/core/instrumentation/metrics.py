@@ -40,7 +40,7 @@ MAX_REASONS = 50
 """Of reasons for a fallback, and of kinds of warnings; there are about half as many."""
 MAX_RECENT = 100
 """Requests whose windows are summed up for health."""
-ENDPOINTS = (
+COUNTED_ENDPOINTS = (
     "/health/live",
     "/health/ready",
     "/metrics",
@@ -50,7 +50,7 @@ ENDPOINTS = (
     "/api/v1/chat",
     "/api/v1/chat/stream",
 )
-PAGE = "/ui"
+PAGE_LABEL = "/ui"
 """With all that is below it."""
 RELAYED_PATH_LABELS = frozenset(
     (
@@ -72,7 +72,7 @@ RELAYED_PATH_LABELS = frozenset(
 )
 """Of paths below `/v1/`: each is a label of its own."""
 CLOCK = SystemClock()
-METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
+COUNTED_METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
 class BucketHistogram:
@@ -286,7 +286,7 @@ class GatewayMetrics:
         endpoint, model = endpoint_of(path), facts.get("model")
         label = self._labels.get(model, OTHER) if isinstance(model, str) else ""
         stream = "true" if facts.get("stream") else "false"
-        method = method if method in METHODS else OTHER
+        method = method if method in COUNTED_METHODS else OTHER
         counts.requests[endpoint, method, label, stream, str(status)] += 1
         for name, result in (("citations", "found"), ("citations_dropped", "dropped")):
             if isinstance(many := facts.get(name), int):
@@ -470,11 +470,11 @@ def _copied(counts: Any) -> Any:
 
 def endpoint_of(path: str) -> str:
     """The path with `{id}` for ids and names, so that labels are few."""
-    if path in ENDPOINTS:
+    if path in COUNTED_ENDPOINTS:
         return path
-    if path == PAGE or path.startswith(PAGE + "/"):
-        return PAGE
-    for endpoint in ENDPOINTS[4:]:
+    if path == PAGE_LABEL or path.startswith(PAGE_LABEL + "/"):
+        return PAGE_LABEL
+    for endpoint in COUNTED_ENDPOINTS[4:]:
         if path.startswith(endpoint + "/"):
             return endpoint + "/{id}"
     first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""

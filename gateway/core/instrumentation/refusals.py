@@ -13,7 +13,7 @@ MAX_KINDS = 100
 """Statuses and codes that are counted apart."""
 MAX_REFUSAL_CODE_CHARS = 64
 REFUSED_FIELD_NAME = re.compile(r"[a-z_][a-z0-9_.\[\]]{0,63}", re.ASCII)
-NOBODY = ""
+NO_TENANT = ""
 """In the place of a tenant, where a request had no key that counts."""
 Kind = tuple[int, str]
 

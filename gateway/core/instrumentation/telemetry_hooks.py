@@ -19,7 +19,7 @@ from gateway.core.types.keys import SpendingAccount
 from gateway.core.types.turn import TurnCommit
 
 log = get_logger("gateway.core.instrumentation.telemetry_hooks")
-GROUP = "context_gateway.hooks"
+HOOKS_GROUP = "context_gateway.hooks"
 MAX_TELEMETRY_QUEUE = 1000
 """Events that wait for their hooks; further ones are lost, with one line in the log."""
 Event = Literal["message_added", "team_task_changed", "request_settled", "budget_exceeded"]
@@ -141,7 +141,7 @@ class TelemetryHooks:
                     log.fault("hook_failed", fault, hook=name)
 
     def _load(self) -> None:
-        for entry in entry_points(group=GROUP):
+        for entry in entry_points(group=HOOKS_GROUP):
             event = next((each for each in TELEMETRY_EVENTS if entry.name.partition(".")[0] == each), None)
             if event is None:
                 log.warning("hook_unknown", hook=entry.name, known=", ".join(TELEMETRY_EVENTS))

@@ -34,7 +34,7 @@ class ProcessingStrategy(StrEnum):
     """A new tool result in a shorter form, of which nothing is missing in the window (guarantee §4 I8)."""
 
 
-PLANNED = tuple(each for each in ProcessingStrategy if each is not ProcessingStrategy.SHAPE)
+PLANNED_STRATEGIES = tuple(each for each in ProcessingStrategy if each is not ProcessingStrategy.SHAPE)
 """Those that a plan may name."""
 UNCHANGED = "Unchanged"
 """How a line of a shaped result begins that stands for others, behind its bracket."""

@@ -15,7 +15,7 @@ from gateway.core.frozen_records import record
 
 MAX_TOKENS = 10**12
 """A reported count above this is not one."""
-PARTS = ("prompt_tokens_details", "input_tokens_details", "completion_tokens_details", "output_tokens_details")
+USAGE_DETAILS = ("prompt_tokens_details", "input_tokens_details", "completion_tokens_details", "output_tokens_details")
 """Objects that tell what a figure is made of; those of the prompt first."""
 READ = frozenset(
     {
@@ -41,7 +41,7 @@ SPLIT_BY_HOUR = ("cache_creation_token_details", "cache_creation")
 HOUR, HOUR_ALONE = "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"
 COUNT = re.compile(r"tokens?(_?count)?$|^reasoning$", re.IGNORECASE)
 """How the names of counts of tokens end."""
-FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
+USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def is_figure(value: Any) -> bool:
@@ -63,7 +63,7 @@ def figure(usage: Any, name: str) -> int:
 def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
     """The usage without what cannot be true: counts that are negative, absurd, more than the whole that they are a part
     of, or no number. What counts no tokens stays as it is."""
-    given = {name: int(usage[name]) for name in FIGURES if is_figure(usage.get(name))}
+    given = {name: int(usage[name]) for name in USAGE_FIGURES if is_figure(usage.get(name))}
     sent, answered = given.get("prompt_tokens", MAX_TOKENS), given.get("completion_tokens", MAX_TOKENS)
     total = given.get("total_tokens", 0)
     if "total_tokens" in usage and total < sent + answered < MAX_TOKENS:
@@ -71,12 +71,12 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
     written = max(answered, total - sent)  # some count thoughts beside the answer
     kept: dict[str, Any] = {}
     for name, value in usage.items():
-        if name in FIGURES:
+        if name in USAGE_FIGURES:
             if name in given or value is None:
                 kept[name] = given.get(name)
             continue
-        part = name in PARTS
-        is_prompts = name in PARTS[:2] or name in SPLIT_BY_HOUR or _plain(name) in OF_PROMPT
+        part = name in USAGE_DETAILS
+        is_prompts = name in USAGE_DETAILS[:2] or name in SPLIT_BY_HOUR or _plain(name) in OF_PROMPT
         most = sent if is_prompts else written if part or "reasoning" in name else MAX_TOKENS
         if isinstance(value, dict):
             kept[name] = _within(value, most)
@@ -84,7 +84,7 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
             kept[name] = _counted(name, value)
     read, made = cache_tokens(kept)
     if read + made > sent:
-        for holder in (kept, *(kept[name] for name in PARTS[:2] if isinstance(kept.get(name), dict))):
+        for holder in (kept, *(kept[name] for name in USAGE_DETAILS[:2] if isinstance(kept.get(name), dict))):
             for name in [name for name in holder if _plain(name) in WRITTEN]:
                 del holder[name]
     return kept
@@ -112,9 +112,11 @@ def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
 
 def _with_counts_of_prompt(usage: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where counts of a prompt's tokens stand: in its details first, and beside them."""
-    if type(usage) is dict and PARTS[0] not in usage and PARTS[1] not in usage:
+    if type(usage) is dict and USAGE_DETAILS[0] not in usage and USAGE_DETAILS[1] not in usage:
         return [usage]
-    return [each for each in (usage.get(PARTS[0]), usage.get(PARTS[1]), usage) if isinstance(each, dict)]
+    return [
+        each for each in (usage.get(USAGE_DETAILS[0]), usage.get(USAGE_DETAILS[1]), usage) if isinstance(each, dict)
+    ]
 
 
 def written_for_an_hour(usage: Mapping[str, Any]) -> int:
@@ -441,9 +443,9 @@ class ResponseMetadata:
     that says something: where something may leave for economy or was left out, or an internal model was asked."""
 
 
-TIMES = frozenset(("day", "hour", "minute"))
+TIME_GROUPS = frozenset(("day", "hour", "minute"))
 """Groups by when requests came, in UTC."""
-GROUPS = ("day", "model", "key", "project", "tenant", "user", "agent", "endpoint", "conversation")
+COST_GROUPS = ("day", "model", "key", "project", "tenant", "user", "agent", "endpoint", "conversation")
 """What a person may ask for. `key` is the id of a key, never the key; `endpoint` is None for chat completions."""
 
 
@@ -564,7 +566,7 @@ class CostQuery:
     """
 
     by: tuple[str, ...] = ()
-    """Of `GROUPS` or `TIMES`, or `project_id`: the key's project, or its tenant."""
+    """Of `COST_GROUPS` or `TIME_GROUPS`, or `project_id`: the key's project, or its tenant."""
     since: datetime | None = None
     until: datetime | None = None
     tenant: str | None = None
@@ -591,7 +593,7 @@ class CostReport:
 
     rows: tuple[CostRow, ...]
     missing: int = 0
-    """Bills that an older version wrote and that are in no sums yet; at most `MAX_COUNTED`."""
+    """Bills that an older version wrote and that are in no sums yet; at most `MAX_UNCOUNTED_BILLS`."""
     by: tuple[str, ...] = ()
 
     @property
@@ -603,37 +605,17 @@ class CostReport:
         """So many groups, the latest where they are told apart by time and else the dearest; the sums of the others,
         and how many these are."""
         kept, others = self.rows[:limit], self.rows[limit:]
-        if not TIMES.isdisjoint(self.by):
+        if not TIME_GROUPS.isdisjoint(self.by):
             kept, others = self.rows[-limit:], self.rows[:-limit]
         return kept, _all(others), len(others)
 
 
-MAX_COUNTED = 10_000
+MAX_UNCOUNTED_BILLS = 10_000
 """Bills that are in no sums yet are counted up to this number."""
 
 
 def _all(rows: Iterable[CostRow]) -> CostSums:
     return sum((row.sums for row in rows), CostSums())
-
-
-def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> tuple[CostRow, ...]:
-    """Rows of the same names as one; groups of which nothing is left go."""
-    found: dict[tuple[str | None, ...], CostSums] = {}
-    for names, figures in rows:
-        more = CostSums(**figures)
-        found[names] = found[names] + more if names in found else more
-    return tuple(CostRow(names, found[names]) for names in found if found[names] != CostSums())
-
-
-def in_order(rows: Iterable[CostRow], by: tuple[str, ...]) -> tuple[CostRow, ...]:
-    """By time first where that is a group, then the dearest first, then by name."""
-    times = [place for place, group in enumerate(by) if group in TIMES]
-
-    def key(row: CostRow) -> tuple[list[str], int, int, tuple[str, ...]]:
-        when = [row.names[place] or "" for place in times]
-        return when, -row.sums.cost_picousd, -row.sums.requests, tuple(name or "" for name in row.names)
-
-    return tuple(sorted(rows, key=key))
 
 
 EconomyMode = Literal["auto", "observe", "off"]

@@ -118,16 +118,6 @@ class NewFrame:
     frame: PromptFrame
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFrame:
-    """The frame of a conversation that is not stored, as it was found: its JSON, in which forms are ranges of what the
-    client sends, the artifacts' ids in it, and how many answers were given since it was written."""
-
-    said: Mapping[str, Any]
-    ids: tuple[str, ...]
-    behind: int
-
-
 def frame_body(frame: PromptFrame) -> dict[str, Any]:
     """A frame as JSON, without what it does not say."""
     fields: dict[str, Any] = {
@@ -276,19 +266,6 @@ class RecalledNotes:
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
 """Work on more messages than this is done in a thread: streams of other requests must not wait for it."""
-
-
-@record
-class ReasoningStepRecord:
-    """One tool step of an assistant's answer: call, arguments, result and timing."""
-
-    step: int
-    tool: str
-    tool_call_id: str
-    arguments: str
-    result: Any = None
-    called_at: datetime | None = None
-    answered_at: datetime | None = None
 
 
 @dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
@@ -579,22 +556,3 @@ class ConversationHistory:
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:
         return self.messages[self.stored :]
-
-
-@record
-class Context:
-    """Everything that may enter the model's window for one request, in the words of the project's
-    description.
-
-    `current` is the index of the message that begins the current turn; `placed` artifacts are inside messages,
-    `restored` ones are tool results forwarded as text, `artifacts` are the attached ones."""
-
-    conversation_history: tuple[ConversationMessage, ...]
-    current: int
-    placed: tuple[Artifact, ...] = ()
-    restored: tuple[Artifact, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
-
-    def all_artifacts(self) -> tuple[Artifact, ...]:
-        """Artifacts of historical messages and of the current steps, then the attached ones."""
-        return self.placed + self.restored + self.artifacts

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
+FILE_PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 """What OpenAI lets a file be for."""
 READ_PURPOSES = ("assistants", "user_data")
 """Those of files that questions are asked about: they are read behind the upload."""
@@ -80,17 +80,16 @@ class KeptBytes:
     key: int
 
 
-PROSE = "txt md markdown mdx rst adoc asciidoc org textile tex bib sty log diff patch"
-DATA = """csv tsv json jsonl ndjson json5 jsonc geojson yaml yml toml ini cfg conf env sql properties lock ics vcf proto
-    graphql gql gitignore gitattributes gitmodules dockerignore editorconfig npmrc nvmrc htaccess"""
-CODE = """py pyi pyx js mjs cjs ts mts jsx tsx java kt kts c h cc cpp cxx hpp hh hxx cs go mod rs rb erb php swift m mm
+TEXT_ENDINGS = """txt md markdown mdx rst adoc asciidoc org textile tex bib sty log diff patch
+    csv tsv json jsonl ndjson json5 jsonc geojson yaml yml toml ini cfg conf env sql properties lock ics vcf proto
+    graphql gql gitignore gitattributes gitmodules dockerignore editorconfig npmrc nvmrc htaccess
+    py pyi pyx js mjs cjs ts mts jsx tsx java kt kts c h cc cpp cxx hpp hh hxx cs go mod rs rb erb php swift m mm
     scala sbt groovy gradle clj cljs edn r lua pl pm css scss sass less sh bash zsh fish bat cmd ps1 psm1 dart ex exs
     erl hrl elm hs lhs ml mli fs fsx vb vbs pas asm f f90 f95 for jl nim zig sv vhd vhdl sol cu cl glsl wgsl tf hcl
     tfvars nix bzl cmake mk ninja dockerfile vue svelte astro ejs pug hbs j2 jinja tmpl thrift tcl awk sed vim el lisp
     scm rkt d cob cbl abap apex"""
-TEXT_ENDINGS = tuple(f".{ending}" for ending in f"{PROSE} {DATA} {CODE}".split())
-TEXT_SUBTYPES = "json yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
-TEXT_TYPES = frozenset(f"application/{subtype}" for subtype in TEXT_SUBTYPES.split())
+"""Prose, data, code."""
+TEXT_TYPES = "json yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,48 +110,46 @@ class DocumentKind:
 
 OLE = b"\xd0\xcf\x11\xe0"
 """How files of Microsoft's older programs begin."""
-OPEN = "openxmlformats-officedocument"
-DOCUMENTS = f"{OPEN}.wordprocessingml.document {OPEN}.wordprocessingml.template ms-word.document.macroenabled.12"
-SHEETS = f"""{OPEN}.spreadsheetml.sheet {OPEN}.spreadsheetml.template ms-excel.sheet.macroenabled.12
-    ms-excel.sheet.binary.macroenabled.12"""
-SLIDES = f"""{OPEN}.presentationml.presentation {OPEN}.presentationml.slideshow {OPEN}.presentationml.template
-    ms-powerpoint.presentation.macroenabled.12 ms-powerpoint.slideshow.macroenabled.12"""
+
+
+def _kind(
+    reader: str, endings: str, media_types: str, starts: bytes = b"", *, apart: bool = True, prefix: str = ""
+) -> DocumentKind:
+    types = frozenset(f"{prefix}{each}" for each in media_types.split())
+    return DocumentKind(reader, tuple(f".{each}" for each in endings.split()), types, starts, apart)
 
 
 def _office(reader: str, endings: str, media_types: str) -> DocumentKind:
-    """A kind that is a ZIP of XML. Its media types stand without `application/vnd.`."""
-    types = frozenset(f"application/vnd.{each}" for each in media_types.split())
-    return DocumentKind(reader, tuple(f".{ending}" for ending in endings.split()), types, b"PK")
+    """A kind that is a ZIP of XML. Its media types stand without `application/vnd.`; `openxml` is short for the name of
+    Microsoft's."""
+    types = media_types.replace("openxml.", "openxmlformats-officedocument.")
+    return _kind(reader, endings, types, b"PK", prefix="application/vnd.")
 
 
-TAR_TYPES = "application/x-tar application/gzip application/x-gzip application/x-bzip2 application/x-xz"
 XML_TYPES = "application/xml text/xml application/rss+xml application/atom+xml"
-
-
-def _kind(reader: str, endings: str, media_types: str, starts: bytes = b"") -> DocumentKind:
-    """A kind that is read apart."""
-    return DocumentKind(reader, tuple(f".{each}" for each in endings.split()), frozenset(media_types.split()), starts)
-
-
-KINDS = {
-    "pdf": DocumentKind("pdf", (".pdf",), frozenset({"application/pdf"}), b"%PDF"),
-    "html": DocumentKind(
-        "html", (".html", ".htm", ".xhtml"), frozenset({"text/html", "application/xhtml+xml"}), apart=False
-    ),
+TAR_TYPES = "application/x-tar application/gzip application/x-gzip application/x-bzip2 application/x-xz"
+WORD_TYPES = "openxml.wordprocessingml.document openxml.wordprocessingml.template ms-word.document.macroenabled.12"
+SHEET_TYPES = """openxml.spreadsheetml.sheet openxml.spreadsheetml.template ms-excel.sheet.macroenabled.12
+    ms-excel.sheet.binary.macroenabled.12"""
+SLIDE_TYPES = """openxml.presentationml.presentation openxml.presentationml.slideshow openxml.presentationml.template
+    ms-powerpoint.presentation.macroenabled.12 ms-powerpoint.slideshow.macroenabled.12"""
+DOCUMENT_KINDS = {
+    "pdf": _kind("pdf", "pdf", "application/pdf", b"%PDF"),
+    "html": _kind("html", "html htm xhtml", "text/html application/xhtml+xml", apart=False),
     # Office formats.
-    "docx": _office("docx", "docx docm dotx dotm", DOCUMENTS),
-    "xlsx": _office("xlsx", "xlsx xlsm xltx xltm xlsb", SHEETS),
-    "pptx": _office("pptx", "pptx pptm ppsx ppsm potx potm", SLIDES),
+    "docx": _office("docx", "docx docm dotx dotm", WORD_TYPES),
+    "xlsx": _office("xlsx", "xlsx xlsm xltx xltm xlsb", SHEET_TYPES),
+    "pptx": _office("pptx", "pptx pptm ppsx ppsm potx potm", SLIDE_TYPES),
     "ods": _office("xlsx", "ods ots", "oasis.opendocument.spreadsheet"),
     "odp": _office("odt", "odp otp", "oasis.opendocument.presentation"),
     "odt": _office("odt", "odt ott", "oasis.opendocument.text"),
-    "epub": DocumentKind("epub", (".epub",), frozenset({"application/epub+zip"}), b"PK"),
-    "rtf": DocumentKind("rtf", (".rtf",), frozenset({"application/rtf", "text/rtf", "text/richtext"}), b"{\\rtf"),
+    "epub": _kind("epub", "epub", "application/epub+zip", b"PK"),
+    "rtf": _kind("rtf", "rtf", "application/rtf text/rtf text/richtext", b"{\\rtf"),
     # No media type: browsers send `application/vnd.ms-excel` for CSV. Without a name its bytes tell.
-    "xls": DocumentKind("xlsx", (".xls", ".xlt"), frozenset(), OLE),
-    "doc": DocumentKind("legacy", (".doc", ".dot"), frozenset({"application/msword"}), OLE),
-    "ppt": DocumentKind("legacy", (".ppt", ".pps", ".pot"), frozenset({"application/vnd.ms-powerpoint"}), OLE),
-    "protected": DocumentKind("legacy", (), frozenset(), OLE),
+    "xls": _kind("xlsx", "xls xlt", "", OLE),
+    "doc": _kind("legacy", "doc dot", "application/msword", OLE),
+    "ppt": _kind("legacy", "ppt pps pot", "application/vnd.ms-powerpoint", OLE),
+    "protected": _kind("legacy", "", "", OLE),
     # Mails, archives, data.
     "mail": _kind("mail", "eml", "message/rfc822"),
     "msg": _kind("msg", "msg", "application/vnd.ms-outlook", OLE),
@@ -161,13 +158,11 @@ KINDS = {
     "notebook": _kind("ipynb", "ipynb", "application/x-ipynb+json"),
     "parquet": _kind("parquet", "parquet", "application/vnd.apache.parquet", b"PAR1"),
     "sqlite": _kind("sqlite", "sqlite sqlite3 db db3", "application/vnd.sqlite3 application/x-sqlite3", b"SQLite"),
-    "subtitles": DocumentKind(
-        "subtitles", (".srt", ".vtt"), frozenset({"text/vtt", "application/x-subrip"}), apart=False
-    ),
+    "subtitles": _kind("subtitles", "srt vtt", "text/vtt application/x-subrip", apart=False),
     # Attached pictures of text; no name or media type leads there, since parts with pictures go up as they came.
-    "image": DocumentKind("picture", (), frozenset()),
+    "image": _kind("picture", "", ""),
     "xml": _kind("xml", "xml xsd xsl xslt rss atom wsdl plist kml gpx", XML_TYPES),
-    "text": DocumentKind("plain", TEXT_ENDINGS, TEXT_TYPES, apart=False),
+    "text": _kind("plain", TEXT_ENDINGS, TEXT_TYPES, apart=False, prefix="application/"),
 }
 """The first kind that a name or a media type belongs to counts."""
 

@@ -22,10 +22,10 @@ TYPED = "typed_tool"
 """The field of an inner function with its tool as the request has it, and that of an inner call with its item's type.
 Only an upstream that has such tools, and an edge of Responses, see more than the function."""
 LOCAL_SHELL, SHELL, PATCH = "local_shell_call", "shell_call", "apply_patch_call"
-OPERATIONS = ("create_file", "update_file", "delete_file")
+PATCH_OPERATIONS = ("create_file", "update_file", "delete_file")
 HOSTED_SHELLS = ("container_auto", "container_reference")
 """Environments of a shell that whoever answers runs."""
-FAILED = '"status":"failed"'
+FAILED_STATUS = '"status":"failed"'
 MAX_STATED_SIZE = 10**12
 
 
@@ -104,7 +104,7 @@ def _texts(value: Any, before: tuple[str, ...]) -> list[str]:
 
 
 def _patch(given: Json) -> Json:
-    kind = given.get("type") if given.get("type") in OPERATIONS else "update_file"
+    kind = given.get("type") if given.get("type") in PATCH_OPERATIONS else "update_file"
     found: Json = {"type": kind, "path": str(given.get("path") or "")}
     return found if kind == "delete_file" else {**found, "diff": str(given.get("diff") or "")}
 
@@ -152,7 +152,7 @@ def result_item(kind: str, text: str) -> Json:
         return {"output": [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]}
     if isinstance(found, dict) and found.get("status") in ("completed", "failed") and len(found) <= 2:
         return {"status": found["status"], "output": found.get("output")}
-    return {"status": "failed" if FAILED in text else "completed", "output": text}
+    return {"status": "failed" if FAILED_STATUS in text else "completed", "output": text}
 
 
 Part = dict[str, Any]

@@ -102,21 +102,8 @@ class StoredKey:
 
 def policy_of(key_id: str | None, fields: KeyFields) -> KeyPolicy:
     """The policy of a key of which this was said."""
-    return KeyPolicy(
-        key_id=key_id,
-        tenant=fields.tenant,
-        name=fields.name,
-        owner=fields.owner,
-        project=fields.project,
-        roles=frozenset(fields.roles),
-        models=fields.models,
-        expires_at=fields.expires_at,
-        budgets=fields.budgets,
-        limits=fields.limits,
-        context=fields.context,
-        retention_days=fields.retention_days,
-        file_bytes=fields.file_bytes,
-    )
+    said: dict[str, Any] = {name: getattr(fields, name) for name in KeyFields.model_fields}
+    return KeyPolicy(key_id, **{**said, "roles": frozenset(fields.roles)})
 
 
 LEASE_SECONDS = 120.0
@@ -147,15 +134,6 @@ class LimitHolder:
         """16 bytes that name it, with whatever else tells its sums apart."""
         text = "\0".join((self.kind, self.tenant, self.name, *map(str, more)))
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class HolderLimits:
-    """A holder, and what it may spend and ask."""
-
-    holder: LimitHolder
-    budgets: tuple[SpendBudget, ...] = ()
-    limits: RateLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +168,6 @@ class RateWindow(NamedTuple):
     current_seconds: float
 
 
-class AdmissionRequest(NamedTuple):
-    """Who asks for what, as far as budgets and limits go by it."""
-
-    request_id: str
-    tenant: str
-    key_id: str | None
-    project: str | None
-    user: str | None
-    model: str
-    at: datetime
-
-
 class HeldAdmission(Protocol):
     """What one request holds of budgets and limits. Each method may be called again, and then does nothing."""
 
@@ -232,14 +198,14 @@ def picousd(usd: Decimal) -> int:
     return int(usd.scaleb(12))
 
 
-BEGINNING = date(1970, 1, 1)
+FIRST_DAY = date(1970, 1, 1)
 
 
 def period_of(period: Period, at: datetime) -> tuple[date, datetime | None]:
     """The first day (UTC) of the period that a moment lies in, and when it is over; None: never."""
     day = at.astimezone(UTC).date()
     if period == "total":
-        return BEGINNING, None
+        return FIRST_DAY, None
     if period == "day":
         first, after = day, day + timedelta(days=1)
     elif period == "week":

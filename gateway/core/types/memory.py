@@ -136,7 +136,7 @@ MAX_RECALLED = 5
 """Things that one request is reminded of."""
 KEY_WORDS = 4
 """Words by which an alias is looked up: of a longer one its first."""
-MAX_KEY_CHARS = 200
+MAX_LOOKUP_KEY_CHARS = 200
 NOT_IN_LINES = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that end lines, steer terminals, or are no characters."""
 TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -247,4 +247,4 @@ def as_line(text: str, most: int) -> str:
 
 
 def lookup_key(alias: str) -> str:
-    return " ".join(alias.split(" ", KEY_WORDS)[:KEY_WORDS])[:MAX_KEY_CHARS]
+    return " ".join(alias.split(" ", KEY_WORDS)[:KEY_WORDS])[:MAX_LOOKUP_KEY_CHARS]

@@ -1,17 +1,15 @@
 """Turns of a stored conversation as they are looked at again, what a tenant's past is searched for (guarantee §10.12),
 and replays: turns that are run anew on a branch (guarantee §11.18)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
-from gateway.core.types.memory import MemoryEntity
 from gateway.core.types.records import RequestSpending
-from gateway.core.types.report_lists import ConversationLine
-from gateway.core.types.turn import LedgerEntry, StoredCompletion
+from gateway.core.types.turn import StoredCompletion
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,69 +132,6 @@ class ConversationTexts:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PastExcerpt:
-    """A passage that a search found.
-
-    Attributes:
-        speaker: the role of whoever said it, an agent's name, or `tool` or `document`.
-        artifact_id: of the tool result or document that it is in; None of what was said.
-        title: the tool's name or the document's title.
-    """
-
-    speaker: str
-    text: str
-    artifact_id: str | None = None
-    title: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundConversation:
-    """A conversation with the passages that bear on the query, the best first."""
-
-    line: ConversationLine
-    excerpts: tuple[PastExcerpt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPast:
-    """The conversations that bear on a query, the best first, and the things that it names.
-
-    Attributes:
-        searched: how many conversations were read, and `size` of what.
-        complete: there was no more to read.
-    """
-
-    conversations: Sequence[FoundConversation]
-    things: Sequence[MemoryEntity]
-    searched: int
-    size: int
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactExtract:
-    """What is shown of an artifact: characters `start` to `end` of it, or with `passages` those that a question calls
-    for; where neither leaves anything out, all of it."""
-
-    artifact: Artifact
-    conversation_id: str
-    text: str
-    start: int
-    end: int
-    passages: bool
-
-    @property
-    def complete(self) -> bool:
-        """Whether it is the artifact as it is."""
-        return not self.passages and self.start == 0 and self.end == self.of
-
-    @property
-    def of(self) -> int:
-        """Characters that it has."""
-        return self.artifact.size_chars if self.artifact.is_excerpt else len(self.artifact.content)
-
-
 Json = dict[str, Any]
 
 
@@ -236,65 +171,3 @@ class ReplayRun:
     turn: int | None = None
     request: int | None = None
     created_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedRequest:
-    """A request that is made again: the messages that it brings, system messages included, and who is asked. `model` is
-    None where nobody answered it here. `agent` is the chat's own field. `until`: when its answer was committed."""
-
-    messages: tuple[Json, ...]
-    model: str | None
-    agent: Json | None
-    until: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedResult:
-    """A stored result, by the call that it answered: the tool's name and the arguments."""
-
-    name: str
-    arguments: Any
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
-class TurnToReplay:
-    """A turn with the requests that are made again. Steps of tool loops are not among these: `results` answer the calls
-    that the model makes again. `before` is the message before the turn on its own branch."""
-
-    number: int
-    asks: tuple[ReplayedRequest, ...]
-    results: tuple[ReplayedResult, ...]
-    before: str | None
-
-    @property
-    def has_tools(self) -> bool:
-        return bool(self.results)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayBegun:
-    """The first model has begun to answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayText:
-    """A piece of an answer."""
-
-    turn: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayTurnEnd:
-    """What became of a turn: its requests so far, the last answer, and the calls that nobody can answer here."""
-
-    turn: int
-    status: Literal["complete", "needs_tool", "failed"]
-    requests: tuple[LedgerEntry, ...] = ()
-    message: Json | None = None
-    calls: tuple[Json, ...] = ()
-
-
-ReplayEvent = ReplayBegun | ReplayText | ReplayTurnEnd

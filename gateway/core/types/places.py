@@ -22,18 +22,18 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
-NAME_CHARS = 200
+PLACE_KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
+PLACE_NAME_CHARS = 200
 """Characters of a name in a marker at most."""
-MARKER = re.compile(rf"^\[({'|'.join(KINDS)}) ([^\]\n]{{1,{NAME_CHARS + 40}}})\]$", re.MULTILINE)
-BEGINS = re.compile(rf"\n\[(?:{'|'.join(KINDS)}) ")
+MARKER = re.compile(rf"^\[({'|'.join(PLACE_KINDS)}) ([^\]\n]{{1,{PLACE_NAME_CHARS + 40}}})\]$", re.MULTILINE)
+BEGINS = re.compile(rf"\n\[(?:{'|'.join(PLACE_KINDS)}) ")
 """How a marker begins that is not at the beginning of a text. It is far faster to look for."""
 SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
 NUMBERS_NAMED = re.compile(r"(page|slide|chapter|cell)s? (\d{1,7})(?:-(\d{1,7}))?\Z")
 LINES_NAMED = re.compile(r"lines? (\d{1,9})(?:-(\d{1,9}))?\Z")
 CELLS_NAMED = re.compile(r"(?:'((?:[^']|'')+)'|([^!']+))![A-Z]{1,3}(\d{1,7})(?::[A-Z]{1,3}(\d{1,7}))?\Z")
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
-GAP = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
+GAP_LINE = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
 """The line between two stretches of an excerpt: `[…]`, or `[… line 350]` where the number of the line below it is known
 (`TextRegion`)."""
 Span = tuple[int, int]
@@ -42,7 +42,7 @@ NOTES = re.compile(r"(?:\n\((?:Note|Not read): [^\n]*\))+\s*\Z")
 NOTES_CHARS = 4000
 """Characters at the end of a text in which its notes stand."""
 NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
-COUNTED_CHARS = 20_000
+LINES_COUNTED_CHARS = 20_000
 """Characters of which the lines are counted at once; those of the last of them are looked for one by one."""
 PLAIN_NAME = re.compile(r"\w+\Z")
 
@@ -65,7 +65,7 @@ def after_markers(text: str, start: int, end: int) -> int:
 def marker(kind: str, name: str) -> str:
     """The line that marks a place. What a marker cannot hold of a name is left out."""
     plain = " ".join(name.replace("[", "(").replace("]", ")").split())
-    return f"[{kind} {plain[:NAME_CHARS] or '?'}]"
+    return f"[{kind} {plain[:PLACE_NAME_CHARS] or '?'}]"
 
 
 def plain_lines(text: str) -> str:
@@ -128,7 +128,7 @@ def _markers(text: str) -> Iterator[re.Match[str]]:
 
 class TextPlaces:
     """The places of one text; finding the markers is one pass over it. `excerpt`: what is left out of it is told by
-    lines `GAP`; lines below one are counted where it says the first one's number."""
+    lines `GAP_LINE`; lines below one are counted where it says the first one's number."""
 
     def __init__(self, text: str, *, excerpt: bool = False) -> None:
         self._text = text
@@ -136,7 +136,7 @@ class TextPlaces:
         self._starts = [each.start for each in self._marked]
         files = (number if each.kind == "file" else -1 for number, each in enumerate(self._marked))
         self._file_of = list(accumulate(files, max))
-        found = GAP.finditer(text) if excerpt else ()
+        found = GAP_LINE.finditer(text) if excerpt else ()
         self._gaps = [_PlaceGap(m.start(), m.end(), int(m[1]) if m[1] else None) for m in found]
         self._gap_starts = [each.start for each in self._gaps]
 
@@ -263,7 +263,7 @@ class TextPlaces:
         """Where the line begins that is so many below that at `at`; None if it is not there. Many are counted at once:
         a line of a long text is a million below its first one."""
         while lines > 0 and at < end:
-            until = min(end, at + COUNTED_CHARS)
+            until = min(end, at + LINES_COUNTED_CHARS)
             here = self._text.count("\n", at, until)
             if here < lines:
                 lines, at = lines - here, until
@@ -411,7 +411,7 @@ REGION_CHARS = 8_000
 PLACE_LOOKBACK_CHARS = REGION_CHARS // 4
 """Characters before a region's end within which the end of a paragraph or line is looked for."""
 STORED_LINE = re.compile(r"(?:^|\n)line (\d{1,9})\Z")
-ENDS = ("\n\n", "\n", " ")
+REGION_ENDS = ("\n\n", "\n", " ")
 """Where a region may end: after a paragraph, a line, a word."""
 
 
@@ -452,7 +452,7 @@ def region_spans(text: str) -> Iterator[Span]:
     while start < len(text):
         end = min(len(text), start + REGION_CHARS)
         if end < len(text):
-            ends = (text.rfind(sign, end - PLACE_LOOKBACK_CHARS, end) + len(sign) for sign in ENDS)
+            ends = (text.rfind(sign, end - PLACE_LOOKBACK_CHARS, end) + len(sign) for sign in REGION_ENDS)
             end = next((at for at in ends if at > end - PLACE_LOOKBACK_CHARS), end)
         yield start, end
         start = end

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-NAME = "recall"
+RECALL_TOOL = "recall"
 Recall = Literal["auto", True, False]
 """Whether a model is to have the tool; `auto`: from the pass on that leaves something out, where its client's requests
 have tools."""
 AUTO: Recall = "auto"
-TOOL: dict[str, Any] = {
+RECALL_DEFINITION: dict[str, Any] = {
     "type": "function",
     "function": {
-        "name": NAME,
+        "name": RECALL_TOOL,
         "description": (
             "Reads what is left out of this conversation: earlier messages, and documents and tool results of which"
             " only a summary, an extract or nothing is shown (their labels give an id, art_…). Call it when the answer"
@@ -64,12 +64,12 @@ def may_be_offered(forward: Mapping[str, Any], choices: int) -> bool:
     if choices > 1 or thinks or forward.get("functions") or forward.get("tool_choice") not in UNFORCED:
         return False
     tools = forward.get("tools") or ()
-    return isinstance(tools, list | tuple) and not any(_name(tool) == NAME for tool in tools)
+    return isinstance(tools, list | tuple) and not any(_name(tool) == RECALL_TOOL for tool in tools)
 
 
 def with_recall(forward: Mapping[str, Any]) -> dict[str, Any]:
     """The fields with the tool behind the client's own."""
-    return {**forward, "tools": [*(forward.get("tools") or ()), TOOL]}
+    return {**forward, "tools": [*(forward.get("tools") or ()), RECALL_DEFINITION]}
 
 
 def without_recall(forward: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def never_offered(forward: Mapping[str, Any]) -> dict[str, Any]:
 
 def own_tools(forward: Mapping[str, Any]) -> list[Any]:
     """The tools that the client sent."""
-    return [tool for tool in forward.get("tools") or () if tool is not TOOL]
+    return [tool for tool in forward.get("tools") or () if tool is not RECALL_DEFINITION]
 
 
 def recalls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def recalls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def is_recall(call: Any) -> bool:
     """Whether a call is one of the tool."""
-    return bool(_name(call) == NAME)
+    return bool(_name(call) == RECALL_TOOL)
 
 
 def without_recalls(choice: Mapping[str, Any]) -> dict[str, Any]:

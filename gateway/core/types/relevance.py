@@ -46,20 +46,6 @@ def packed(rows: "numpy.ndarray[Any, Any]") -> list[Vector]:
     return [row.tobytes() for row in (rows / lengths).astype("<f2")]
 
 
-def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
-    """The cosine of each vector with the question's; -1 for vectors of another length, which another model made."""
-    import numpy
-
-    target = numpy.frombuffer(question, "<f2").astype(numpy.float32)
-    found = [-1.0] * len(vectors)
-    same = [at for at, vector in enumerate(vectors) if len(vector) == len(question)]
-    if same:
-        rows = numpy.frombuffer(b"".join(vectors[at] for at in same), "<f2").reshape(len(same), -1)
-        for at, cosine in zip(same, rows.astype(numpy.float32) @ target, strict=True):
-            found[at] = float(cosine)
-    return found
-
-
 @record
 class RelevanceQuery:
     """`question` is the current user message. `recent` are the messages just before it, latest last, to which pronouns

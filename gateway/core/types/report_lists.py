@@ -1,7 +1,7 @@
 """Lists of conversations and requests as pages and commands show them, newest first (guarantee §13.9), and outlines: a
 conversation's messages without what they say."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -11,7 +11,7 @@ from gateway.core.types.memory import SummarySegment
 from gateway.core.types.turn import LedgerEntry, TurnStatus
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-CHAT = "chat"
+CHAT_ENDPOINT = "chat"
 """What the endpoint of chat completions is called where one is asked for or shown; their rows name none."""
 MAX_ID_CHARS = 64
 MAX_POSITION_DIGITS = 18
@@ -111,20 +111,6 @@ class ListPage(Generic[T]):
     found: tuple[T, ...]
     older: ListPosition | None
     newer: ListPosition | None
-
-
-def rows_of(part: ListPart[Any], found: Sequence[T], place: Callable[[T], ListPosition]) -> ListPage[T]:
-    """A part of a list out of what was read of it.
-    `found`: in the order of the reading, one more than `part.limit` where there are more."""
-    more, shown = len(found) > part.limit, list(found[: part.limit])
-    if part.direction == "newer":
-        shown.reverse()
-    if not shown:
-        return ListPage((), None, None)
-    first, last = place(shown[0]), place(shown[-1])
-    if part.direction == "newer":
-        return ListPage(tuple(shown), last, first if more else None)
-    return ListPage(tuple(shown), last if more else None, first if part.at is not None else None)
 
 
 @dataclass(frozen=True, slots=True)

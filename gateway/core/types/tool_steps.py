@@ -2,13 +2,12 @@
 there were tools (`function_call`, role `function`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import NO_DOCUMENTS
 from gateway.core.types.chat import parts_of
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, ReasoningStepRecord
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 
 RESULT_ROLES = ("tool", "function")
 TOOL_CALL_FIELDS = ("tool_calls", "function_call")
@@ -99,30 +98,3 @@ def open_step(messages: Sequence[ConversationMessage]) -> tuple[ConversationMess
     while start and messages[start - 1].role in RESULT_ROLES:
         start -= 1
     return tuple(messages[max(0, start - 1) :])
-
-
-def parse_reasoning_events_to_steps(
-    events: Sequence[Mapping[str, Any]], results: Mapping[str, Any] | None = None
-) -> list[ReasoningStepRecord]:
-    """Stored events back to records.
-
-    An event carries its `result` itself or names the message that holds it; `results` maps message ids to contents.
-    Events of other types are passed over, so that later versions may add some.
-    """
-    steps = []
-    for event in events:
-        if event.get("type") != "tool_step":
-            continue
-        result = event.get("result", (results or {}).get(str(event.get("result_message_id"))))
-        called, answered = event.get("called_at"), event.get("answered_at")
-        record = ReasoningStepRecord(
-            step=int(event.get("step", 0)),
-            tool=str(event.get("tool", "")),
-            tool_call_id=str(event.get("tool_call_id", "")),
-            arguments=str(event.get("arguments", "")),
-            result=result,
-            called_at=datetime.fromisoformat(called) if called else None,
-            answered_at=datetime.fromisoformat(answered) if answered else None,
-        )
-        steps.append(record)
-    return steps

@@ -269,7 +269,7 @@ class StoredCompletion:
         return bool(choices) and all("role" in (choice.get("message") or {}) for choice in choices or ())
 
 
-CITED = ("citations", "citations_dropped")
+CITED_FIELDS = ("citations", "citations_dropped")
 """Beside a stored completion's plan, and on its bill: what the answer cites, and how many of the names in it were
 dropped (guarantee §14.8)."""
 ASKED = "asked"

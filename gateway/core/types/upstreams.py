@@ -7,7 +7,7 @@ tells of itself is not here, nor what an operator configures; which fields of me
 """
 
 import re
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping
 from dataclasses import field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -17,55 +17,8 @@ from typing import Any, Protocol
 
 from gateway.core.errors import GatewayError
 from gateway.core.frozen_records import record
-from gateway.core.ids import completion_of, content_digest
 from gateway.core.types.bill import InternalCall
-from gateway.core.types.chain import content_text
-from gateway.core.types.chat import ChatRequest, Headers, ModelDeployment, RequestCaller
-
-CACHE_KEY = "prompt_cache_key"
-"""The field by which clients of OpenAI say which requests have a prompt in common. Some give each conversation its
-own, others one to all that they send, which would put all of it at one deployment: it counts beside the words alone."""
-
-
-@record
-class RouteHint:
-    """What a request tells of the conversation that it belongs to, so that it is asked where the one before was.
-
-    `name` is what the client calls the conversation, an id or a session; `behind` the completion that it goes on from;
-    `messages` are those of the request.
-    """
-
-    tenant: str
-    name: str | None = None
-    behind: str | None = None
-    messages: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
-    cache_key: str = ""
-
-    def key(self) -> str | None:
-        """What is the same in all requests of a conversation: its name, else its first user message and cache key. None
-        where nothing tells."""
-        if self.name is not None:
-            return content_digest(f"{self.tenant}\n{self.name}")
-        if self.behind is not None:
-            return None
-        first = next((message for message in self.messages if message.get("role") == "user"), None)
-        if first is None:
-            return None
-        content = first.get("content")
-        text = content_text(content)
-        said = repr(content) if text is None else text.strip()
-        return content_digest(f"{self.tenant}\n{self.cache_key}\n{said}")
-
-
-NO_HINT = RouteHint("")
-
-
-def hint_of(request: ChatRequest) -> RouteHint:
-    """What a request tells of its conversation. It costs nothing: the digest is made where several deployments are."""
-    ref, named = request.conversation, request.forward.get(CACHE_KEY)
-    behind = None if ref.behind is None else completion_of(ref.behind)
-    cache_key = named if isinstance(named, str) else ""
-    return RouteHint(request.caller.tenant, ref.conversation_id or ref.session, behind, request.messages, cache_key)
+from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 
 
 class RoutingAttempt(Protocol):

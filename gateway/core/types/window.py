@@ -45,13 +45,11 @@ class RepeatedDocuments:
 
     def said_same(self, artifact: Artifact) -> bool:
         """Whether that was said of this file."""
-        place = artifact.place
-        return place.message is not None and place.part is not None and (place.message, place.part) in self.as_same
+        return (artifact.place.message, artifact.place.part) in self.as_same
 
     def was_text(self, artifact: Artifact) -> bool:
         """Whether its text was forwarded."""
-        place = artifact.place
-        return place.message is not None and place.part is not None and (place.message, place.part) in self.as_text
+        return (artifact.place.message, artifact.place.part) in self.as_text
 
     def natives_of(self, content_id: str) -> tuple[int, ...]:
         """The messages in which it goes up as the PDF that it is."""
@@ -65,7 +63,7 @@ SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `WindowInputs.messages`."""
 LAST_EARLIER = -2
 """Index of the last message before those that can be forwarded."""
-WHOLE = (ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.SHAPE.value)
+WHOLE_STRATEGIES = (ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.SHAPE.value)
 """Strategies by which an artifact stands with nothing missing."""
 MEMORY_INDEX = -(2**40)
 """Index of the memory message, which is none of the conversation's own."""
@@ -209,9 +207,9 @@ class WindowInputs:
         if self.frame is None or self.messages[index].rendered is None:
             return False
         said = bool(self.repeats.as_same) and self.repeats.said_same(artifact)
-        return said or self._is_reduced(artifact, self.frame, WHOLE)
+        return said or self._is_reduced(artifact, self.frame, WHOLE_STRATEGIES)
 
-    def _is_reduced(self, artifact: Artifact, frame: PromptFrame, whole: Container[str] = WHOLE[:1]) -> bool:
+    def _is_reduced(self, artifact: Artifact, frame: PromptFrame, whole: Container[str] = WHOLE_STRATEGIES[:1]) -> bool:
         """Whether its message was forwarded with a part of it alone."""
         decided = frame.decisions.get(self.messages[artifact.place.message or 0].message_id or "", ())
         return any(each.artifact_id == artifact.content_id and each.strategy not in whole for each in decided)
@@ -338,12 +336,12 @@ class ArtifactRendering:
         return sum(end - start for start, end in self.spans)
 
 
-HEAD = re.compile(r"\[[^\[\]\n]{1,60}\] ")
+MESSAGE_HEAD = re.compile(r"\[[^\[\]\n]{1,60}\] ")
 
 
 def head_of(text: str) -> str:
     """The bracketed beginning of a message, in chat logs mostly its time; "" if it has none."""
-    found = HEAD.match(text)
+    found = MESSAGE_HEAD.match(text)
     return found[0] if found else ""
 
 

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 
-from gateway.core.types.files import PURPOSES
+from gateway.core.types.files import FILE_PURPOSES
 
 
 def add_file_commands(
@@ -18,8 +18,8 @@ def add_file_commands(
     put = actions.add_parser("put", help="upload a file for a tenant")
     put.add_argument("path", metavar="FILE", help="file to upload")
     put.add_argument("--name", metavar="N", help="its name (default: that of the file)")
-    purposes = f"what for: {', '.join(PURPOSES)} (default: %(default)s)"
-    put.add_argument("--purpose", metavar="P", choices=PURPOSES, default="user_data", help=purposes)
+    purposes = f"what for: {', '.join(FILE_PURPOSES)} (default: %(default)s)"
+    put.add_argument("--purpose", metavar="P", choices=FILE_PURPOSES, default="user_data", help=purposes)
     put.add_argument("--expires", metavar="S", type=count, help="seconds after which it expires")
     for command in (show, remove):
         command.add_argument("id", metavar="ID", help="file-…")

@@ -4,7 +4,7 @@ import argparse
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.core.clock import AGO, UNITS, parse_when
+from gateway.core.clock import AGO, AGO_UNITS, parse_when
 
 Json = dict[str, Any]
 NAMED = ("tenant", "name", "owner", "project")
@@ -107,7 +107,7 @@ def seconds_of(option: str, text: str) -> float:
     span = AGO.fullmatch(text.strip())
     if span is None:
         raise ValueError(f"{option}: {text!r} is no time as in 30m, 12h, 7d")
-    return timedelta(**{UNITS[span.group(2)]: int(span.group(1))}).total_seconds()
+    return timedelta(**{AGO_UNITS[span.group(2)]: int(span.group(1))}).total_seconds()
 
 
 def _expiry(text: str, now: datetime) -> str:

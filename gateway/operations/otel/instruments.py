@@ -12,7 +12,7 @@ from datetime import datetime
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from gateway.core.instrumentation.metrics import (
-    METHODS,
+    COUNTED_METHODS,
     SECONDS,
     SHARES,
     GatewayMetrics,
@@ -87,7 +87,7 @@ class ToldMetrics(GatewayMetrics):
         with harmless():
             answered(status, facts)
             known: Attributes = {
-                "http.request.method": method if method in METHODS else "_OTHER",
+                "http.request.method": method if method in COUNTED_METHODS else "_OTHER",
                 "http.response.status_code": status,
                 "http.route": endpoint_of(path),
                 "url.scheme": "http",

@@ -17,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.metrics import ENDPOINTS, OTHER, endpoint_of
+from gateway.core.instrumentation.metrics import COUNTED_ENDPOINTS, OTHER, endpoint_of
 from gateway.core.types.chat import JsonAnswer
 from gateway.core.types.turn import LedgerEntry
 from gateway.operations.otel.attributes import Attributes, error_type, of_answer, of_bill, of_cost, of_session, of_usage
@@ -289,7 +289,7 @@ class RequestTracing:
         attributes: Attributes = {"http.request.method": method, "url.scheme": scope.get("scheme", "http")}
         if endpoint != OTHER:
             attributes["http.route"] = endpoint
-        if scope["path"] in ENDPOINTS:  # other paths hold ids and names, which clients may have given
+        if scope["path"] in COUNTED_ENDPOINTS:  # other paths hold ids and names, which clients may have given
             attributes["url.path"] = scope["path"]
         name = method if endpoint == OTHER else f"{method} {endpoint}"
         parent = CONTEXT.extract(carrier, Context())

@@ -12,7 +12,7 @@ from gateway.core.clock import parse_period
 from gateway.core.config.settings import Settings
 from gateway.core.ports import Clock
 from gateway.core.printing import csv_line, usd_text
-from gateway.core.types.bill import TIMES, CostQuery, CostReport, CostRow, CostSums
+from gateway.core.types.bill import TIME_GROUPS, CostQuery, CostReport, CostRow, CostSums
 from gateway.operations.cost_command import ROWS, group_name, groups_of
 from gateway.operations.listed import COST_STYLE, FAINT, WHO_STYLE
 from gateway.operations.screen import CommandScreen, Piece, TableColumn
@@ -76,7 +76,7 @@ def savings_report(
 def losses_first(report: CostReport, by: Sequence[str]) -> tuple[CostRow, ...]:
     """The groups by what they saved, the largest loss in front; by time where they are told apart by that. Those of
     which nothing is known stand last."""
-    if not TIMES.isdisjoint(by):
+    if not TIME_GROUPS.isdisjoint(by):
         return report.rows
     return tuple(sorted(report.rows, key=lambda row: (not row.sums.metered, row.sums.net_saving_picousd)))
 
@@ -128,7 +128,7 @@ def _show(screen: CommandScreen, tables: Tables, total: CostSums, limit: int, er
         return
     for by, report in tables.items():
         rows = losses_first(report, by)
-        shown = rows[-limit:] if not TIMES.isdisjoint(by) else rows[:limit]
+        shown = rows[-limit:] if not TIME_GROUPS.isdisjoint(by) else rows[:limit]
         lines = [
             [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_pieces(row.sums)] for row in shown
         ]

@@ -13,7 +13,7 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.places import TextPlaces
 from gateway.core.types.tool_steps import RESULT_ROLES, text_of
-from gateway.core.types.window import WHOLE, ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs
+from gateway.core.types.window import WHOLE_STRATEGIES, ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs
 from gateway.pipeline.stages import RequestFeature, SettledRequest
 
 # What an answer cites, read out of its text. What names no artifact that the model was sent, or no place of it, is
@@ -158,7 +158,7 @@ def build() -> RequestFeature:
 
 
 async def _with_citations(settled: SettledRequest) -> SettledRequest:
-    """Adds what an answer cites, and how many of the names in it were dropped (`core.types.turn.CITED`), also of one
+    """Adds what an answer cites, and how many of the names in it were dropped (`turn.CITED_FIELDS`), also of one
     that broke off. A fault of ours costs the citations, never the answer."""
     prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
     request, built = prepared.request, prepared.context
@@ -275,7 +275,7 @@ class _CitableWindow:
 def _shown(rendering: ArtifactRendering, artifact: Artifact) -> ShownSpan:
     if rendering.strategy is ProcessingStrategy.EXCLUDE:
         return ShownSpan()
-    if rendering.strategy.value in WHOLE:
+    if rendering.strategy.value in WHOLE_STRATEGIES:
         return ShownSpan(whole=True) if rendering.text == artifact.content else ShownSpan(rendering.text, full=True)
     summarized = rendering.strategy is ProcessingStrategy.SUMMARIZE
     if rendering.artifact.content == artifact.content:

@@ -27,7 +27,7 @@ from gateway.core.types.memory import (
     KEY_WORDS,
     MAX_ALIASES,
     MAX_ID_CHARS,
-    MAX_KEY_CHARS,
+    MAX_LOOKUP_KEY_CHARS,
     MAX_NAME_CHARS,
     MAX_NOTES,
     MAX_RECALLED,
@@ -119,7 +119,7 @@ def noted(kind: str, thing_id: str, name: str | None, action: str, given: Iterab
 
 def file_name(path: str) -> str:
     """What a file of that path is called."""
-    return as_line(re.split(r"[/\\]", path.rstrip("/\\"))[-1], MAX_KEY_CHARS) or path
+    return as_line(re.split(r"[/\\]", path.rstrip("/\\"))[-1], MAX_LOOKUP_KEY_CHARS) or path
 
 
 def question_words(text: str) -> list[str]:
@@ -133,7 +133,7 @@ def question_words(text: str) -> list[str]:
 def runs_of(words: list[str]) -> tuple[str, ...]:
     """Each run of one to four of these words, as aliases are looked up by; the longest first."""
     found = (
-        " ".join(words[start : start + size])[:MAX_KEY_CHARS]
+        " ".join(words[start : start + size])[:MAX_LOOKUP_KEY_CHARS]
         for size in range(KEY_WORDS, 0, -1)
         for start in range(len(words) - size + 1)
     )

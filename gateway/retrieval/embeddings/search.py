@@ -26,7 +26,6 @@ from gateway.core.types.relevance import (
     SearchedSource,
     TextEmbeddings,
     Vector,
-    similarities,
 )
 from gateway.core.types.upstreams import CallScope
 
@@ -41,6 +40,20 @@ LONGEST, QUERY_CHARS = 2000, 1000
 SEARCH_MARKS = re.compile(r"[{}\[\]\"<>|=;:_/\\\d\t]")
 MAX_MARKS = 0.12
 """Fraction of signs and digits beyond which a text counts as records or code, where embeddings do not help."""
+
+
+def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
+    """The cosine of each vector with the question's; -1 for vectors of another length, which another model made."""
+    import numpy
+
+    target = numpy.frombuffer(question, "<f2").astype(numpy.float32)
+    found = [-1.0] * len(vectors)
+    same = [at for at, vector in enumerate(vectors) if len(vector) == len(question)]
+    if same:
+        rows = numpy.frombuffer(b"".join(vectors[at] for at in same), "<f2").reshape(len(same), -1)
+        for at, cosine in zip(same, rows.astype(numpy.float32) @ target, strict=True):
+            found[at] = float(cosine)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

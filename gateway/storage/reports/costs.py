@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import SUM_NAMES, CostQuery, CostReport, CostRow, CostSums, in_order, joined
+from gateway.core.types.bill import SUM_NAMES, TIME_GROUPS, CostQuery, CostReport, CostRow, CostSums
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -35,6 +35,26 @@ COUNT_COLUMNS = frozenset(
 HALF = 32
 LOW_HALF_MASK = (1 << HALF) - 1
 Expression = sa.ColumnElement[Any]
+
+
+def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> tuple[CostRow, ...]:
+    """Rows of the same names as one; groups of which nothing is left go."""
+    found: dict[tuple[str | None, ...], CostSums] = {}
+    for names, figures in rows:
+        more = CostSums(**figures)
+        found[names] = found[names] + more if names in found else more
+    return tuple(CostRow(names, found[names]) for names in found if found[names] != CostSums())
+
+
+def in_order(rows: Iterable[CostRow], by: tuple[str, ...]) -> tuple[CostRow, ...]:
+    """By time first where that is a group, then the dearest first, then by name."""
+    times = [place for place, group in enumerate(by) if group in TIME_GROUPS]
+
+    def key(row: CostRow) -> tuple[list[str], int, int, tuple[str, ...]]:
+        when = [row.names[place] or "" for place in times]
+        return when, -row.sums.cost_picousd, -row.sums.requests, tuple(name or "" for name in row.names)
+
+    return tuple(sorted(rows, key=key))
 
 
 def _flag(condition: Expression) -> Expression:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.types.chat import texts_of
 from gateway.core.types.report_lists import (
-    CHAT,
+    CHAT_ENDPOINT,
     OK,
     FoundRequest,
     FoundRequests,
@@ -234,11 +234,11 @@ def _conditions(connection: sa.Connection, choice: RequestChoice) -> tuple[list[
         others.append(columns.status == choice.status)
     if choice.model is not None:
         leading.append(columns.model == storable(choice.model))
-    if choice.endpoint is not None and choice.endpoint != CHAT:
+    if choice.endpoint is not None and choice.endpoint != CHAT_ENDPOINT:
         leading.append(columns.endpoint == storable(choice.endpoint))
     if of_tenant is not None:
         leading.append(of_tenant)
-    if choice.endpoint == CHAT:
+    if choice.endpoint == CHAT_ENDPOINT:
         others.append(columns.endpoint.is_(None))
     if choice.http_status is not None:
         is_ok = choice.http_status == OK

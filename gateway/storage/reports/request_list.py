@@ -2,7 +2,7 @@
 (guarantee §13.9). Parts of lists are read by an index, however long the list is: each begins where the one before
 ended."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from gateway.core.ids import new_id
 from gateway.core.types.bill import PICO
 from gateway.core.types.report_lists import (
-    CHAT,
+    CHAT_ENDPOINT,
     ConversationChoice,
     ConversationLine,
     KeptSums,
@@ -19,7 +19,7 @@ from gateway.core.types.report_lists import (
     ListPosition,
     RequestChoice,
     RequestLine,
-    rows_of,
+    T,
 )
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -30,6 +30,20 @@ from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 
 Place = tuple[sa.Column[Any], sa.Column[Any]]
 """The columns that order a list: a time and an id."""
+
+
+def rows_of(part: ListPart[Any], found: Sequence[T], place: Callable[[T], ListPosition]) -> ListPage[T]:
+    """A part of a list out of what was read of it.
+    `found`: in the order of the reading, one more than `part.limit` where there are more."""
+    more, shown = len(found) > part.limit, list(found[: part.limit])
+    if part.direction == "newer":
+        shown.reverse()
+    if not shown:
+        return ListPage((), None, None)
+    first, last = place(shown[0]), place(shown[-1])
+    if part.direction == "newer":
+        return ListPage(tuple(shown), last, first if more else None)
+    return ListPage(tuple(shown), last if more else None, first if part.at is not None else None)
 
 
 def in_part(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[bool]]:
@@ -138,7 +152,7 @@ def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.Col
     yield from (TABLE.c[name] == storable(value) for name, value in named if value is not None)
     if choice.status not in (None, "complete"):
         yield TABLE.c.status != COMPLETE  # by which SQLite sees that the index of these will do
-    if choice.endpoint == CHAT:
+    if choice.endpoint == CHAT_ENDPOINT:
         yield TABLE.c.endpoint.is_(None)
     elif choice.endpoint is not None:
         yield TABLE.c.endpoint == storable(choice.endpoint)

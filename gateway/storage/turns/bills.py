@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types.bill import MAX_COUNTED, BranchCosts, CallCost
+from gateway.core.types.bill import MAX_UNCOUNTED_BILLS, BranchCosts, CallCost
 from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -215,9 +215,9 @@ WithFigures = Callable[[LedgerEntry], LedgerEntry]
 
 
 async def count_older(transactions: DatabaseTransactions, tenant: str | None = None) -> int:
-    """How many rows of the ledger are in no sums yet; `MAX_COUNTED` are looked at, at most.
+    """How many rows of the ledger are in no sums yet; `MAX_UNCOUNTED_BILLS` are looked at, at most.
     Raises StorageUnavailable: the storage cannot be reached."""
-    few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(MAX_COUNTED).subquery()
+    few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(MAX_UNCOUNTED_BILLS).subquery()
     query = sa.select(sa.func.count()).select_from(few)
     if tenant is not None:
         query = query.where(few.c.tenant == tenant)

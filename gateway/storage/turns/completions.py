@@ -10,7 +10,7 @@ from gateway.core.ids import completion_of
 from gateway.core.names import has_nul
 from gateway.core.types.items import BOUND, instruction_items
 from gateway.core.types.report_lists import Page
-from gateway.core.types.turn import ASKED, CITED, CompletionQuery, LedgerEntry, StoredCompletion
+from gateway.core.types.turn import ASKED, CITED_FIELDS, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import for_row, vault_of
@@ -208,6 +208,6 @@ def _completion(row: Any, entry: LedgerEntry, messages: dict[int, Any]) -> Store
         choice["message"] = message
     metadata, plan, asked = row._mapping["metadata"], row._mapping["plan"], body.pop(ASKED, None)
     beside = jsons.loads_stored(plan) if plan else {}
-    cited = {name: beside.pop(name) for name in CITED if name in beside} or None
+    cited = {name: beside.pop(name) for name in CITED_FIELDS if name in beside} or None
     kept = jsons.loads(metadata) if metadata else None
     return StoredCompletion(entry, body, kept, beside or None, asked, cited)

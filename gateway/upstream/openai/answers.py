@@ -20,7 +20,7 @@ from gateway.core.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.core.formats.stream_record import END_SECONDS, MAX_ANSWER_CHARS, StreamRecord, next_batch
+from gateway.core.formats.stream_record import END_SECONDS, MAX_STREAM_CHARS, StreamRecord, next_batch
 from gateway.core.frozen_records import record
 from gateway.core.types.chat import SIGNS, JsonAnswer, ModelDeployment, StreamOpener
 from gateway.core.types.upstreams import UpstreamRequest
@@ -312,7 +312,7 @@ class HttpChunkStream:
         """All of a stream, which came in the place of a whole answer, as the completion that it would have been.
         Raises as `begin` and `batches`."""
         await self.begin()
-        most = min(MAX_ANSWER_CHARS, self._deployment.max_answer_bytes)
+        most = min(MAX_STREAM_CHARS, self._deployment.max_answer_bytes)
         asked = self._body.get("n")
         record, ends = StreamRecord(asked if isinstance(asked, int) else 1, most), dict[int, dict[str, Any]]()
         batches = self.batches()

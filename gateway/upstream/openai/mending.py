@@ -16,8 +16,8 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.errors import UpstreamAuth, UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
-from gateway.core.formats.anthropic.serializer import FAULTS
-from gateway.core.formats.responses.response_completion import FAILED
+from gateway.core.formats.anthropic.serializer import FAULT_STATUSES
+from gateway.core.formats.responses.response_completion import FAILURE_STATUSES
 from gateway.core.formats.tool_calls import CallIds, CallPieces, whole_calls, written
 from gateway.core.ports import Clock
 from gateway.core.types.bill import sound
@@ -137,7 +137,7 @@ SHOWN_CHARS = 4000
 RELAYED = re.compile(r"^(x-ratelimit-.*|anthropic-ratelimit-.*|openai-.*|retry-after(-ms)?)$", re.IGNORECASE)
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 
-BY_NAME = {name: status for name, status in (FAULTS | FAILED).items() if status != 500}
+BY_NAME = {name: status for name, status in (FAULT_STATUSES | FAILURE_STATUSES).items() if status != 500}
 """Statuses of errors that come in an answer of a good one, by their codes and types; of what says no more than that the
 server failed, 502 does."""
 WAITS = {"retry-after": 1, "retry-after-ms": 1000}

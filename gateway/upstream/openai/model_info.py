@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import httpx
@@ -22,7 +22,7 @@ from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import GatewayError
 from gateway.core.instrumentation import logs
-from gateway.core.ports import Clock, WindowKeeper
+from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.chat import ModelDeployment, ModelFacts
 from gateway.upstream.http_client import translated
@@ -48,6 +48,18 @@ MAX_PRICE = Decimal("0.01")
 OLLAMA_WINDOW = 4096
 """Ollama's window for a model that is not loaded and names no other; it cuts what is longer without a word."""
 NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
+
+
+class WindowKeeper(Protocol):
+    """Windows that upstreams told, kept over restarts (guarantee §4 I1). A port since `tokens` is beside `upstream`."""
+
+    def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
+        """A model's window, and until when nobody need ask; None, None if nothing was told."""
+        ...
+
+    def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
+        """Keeps it; the last that is told counts."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -34,9 +34,13 @@ from gateway.core.formats.tool_calls import (
     without_freeform,
     without_typed,
 )
+from gateway.core.frozen_records import record
+from gateway.core.ids import completion_of, content_digest
 from gateway.core.ports import Clock, Upstream
+from gateway.core.types.chain import content_text
 from gateway.core.types.chat import (
     ANTHROPICS_KEY,
+    ChatRequest,
     ChunkStream,
     JsonAnswer,
     ModelDeployment,
@@ -46,14 +50,7 @@ from gateway.core.types.chat import (
     StreamOpener,
 )
 from gateway.core.types.items import CUSTOM, TYPED
-from gateway.core.types.upstreams import (
-    NO_HINT,
-    PROTOCOLS,
-    RouteHint,
-    RoutingAttempt,
-    RoutingCandidates,
-    UpstreamRequest,
-)
+from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates, UpstreamRequest
 from gateway.upstream.openai.model_info import DiscoveredModels, completed, is_direct, lacks, tokens
 from gateway.upstream.routing.catalogue import (
     AZURE,
@@ -93,6 +90,52 @@ MAX_PLACED = 20_000
 """Conversations and completions whose deployment is remembered."""
 PLACED_SECONDS = 3600.0
 """Providers keep prompts for an hour at most, if nobody pays for more."""
+
+
+CACHE_KEY = "prompt_cache_key"
+"""The field by which clients of OpenAI say which requests have a prompt in common. Some give each conversation its
+own, others one to all that they send, which would put all of it at one deployment: it counts beside the words alone."""
+
+
+@record
+class RouteHint:
+    """What a request tells of the conversation that it belongs to, so that it is asked where the one before was.
+
+    `name` is what the client calls the conversation, an id or a session; `behind` the completion that it goes on from;
+    `messages` are those of the request.
+    """
+
+    tenant: str
+    name: str | None = None
+    behind: str | None = None
+    messages: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    cache_key: str = ""
+
+    def key(self) -> str | None:
+        """What is the same in all requests of a conversation: its name, else its first user message and cache key. None
+        where nothing tells."""
+        if self.name is not None:
+            return content_digest(f"{self.tenant}\n{self.name}")
+        if self.behind is not None:
+            return None
+        first = next((message for message in self.messages if message.get("role") == "user"), None)
+        if first is None:
+            return None
+        content = first.get("content")
+        text = content_text(content)
+        said = repr(content) if text is None else text.strip()
+        return content_digest(f"{self.tenant}\n{self.cache_key}\n{said}")
+
+
+NO_HINT = RouteHint("")
+
+
+def hint_of(request: ChatRequest) -> RouteHint:
+    """What a request tells of its conversation. It costs nothing: the digest is made where several deployments are."""
+    ref, named = request.conversation, request.forward.get(CACHE_KEY)
+    behind = None if ref.behind is None else completion_of(ref.behind)
+    cache_key = named if isinstance(named, str) else ""
+    return RouteHint(request.caller.tenant, ref.conversation_id or ref.session, behind, request.messages, cache_key)
 
 
 def sticks(setting: Literal["auto", "always", "never"], models: Iterable[ModelFacts]) -> bool:

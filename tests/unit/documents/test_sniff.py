@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from gateway.core.types.files import KINDS
+from gateway.core.types.files import DOCUMENT_KINDS
 from gateway.documents.document import UnreadableDocument
 from gateway.documents.file_reader import encoded_document, inline_file, sent_document, stored_document
 from gateway.documents.sniff import MAGICS, OLE_NAMES, ZIP_NAMES, ZIP_TYPES, may_be_known, sniffed
@@ -93,6 +93,6 @@ def test_any_bytes_are_looked_at_without_an_error() -> None:
 
 def test_tables_name_kinds_and_what_they_begin_with_is_worth_a_look() -> None:
     named = {kind for kind, _ in (*MAGICS, *ZIP_NAMES, *ZIP_TYPES, *OLE_NAMES)}
-    assert named - {"msg", "zip", "tar", "gzip", "eml", "mbox", "sqlite", "parquet"} <= KINDS.keys()
+    assert named - {"msg", "zip", "tar", "gzip", "eml", "mbox", "sqlite", "parquet"} <= DOCUMENT_KINDS.keys()
     assert may_be_known(b"PK\3\4")
     assert not may_be_known(b"plain text")

@@ -30,7 +30,7 @@ from gateway.core.errors import (
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import new_id
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
-from gateway.core.types.recall import NAME
+from gateway.core.types.recall import RECALL_TOOL
 from gateway.core.types.turn import LedgerEntry, OpenCallRow, TurnCommit
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
@@ -472,7 +472,7 @@ async def test_a_stream_that_does_not_open_holds_nothing(tmp_path: Path) -> None
 
 
 def recalling(number: int) -> Json:
-    function = {"name": NAME, "arguments": '{"question": "Who lit the beacon?"}'}
+    function = {"name": RECALL_TOOL, "arguments": '{"question": "Who lit the beacon?"}'}
     return {"content": None, "tool_calls": [{"id": f"call_{number}", "type": "function", "function": function}]}
 
 

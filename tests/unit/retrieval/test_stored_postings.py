@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from gateway.core.types.places import GAP, REGION_CHARS, RegionPlace, TextPlaces, joined, region_spans, regions_of
+from gateway.core.types.places import GAP_LINE, REGION_CHARS, RegionPlace, TextPlaces, joined, region_spans, regions_of
 from gateway.retrieval.corpus import TermLexicon
 from gateway.retrieval.question import named_places
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment
@@ -112,7 +112,7 @@ def test_s14_7_regions_that_are_read_keep_their_places() -> None:
     text = "".join(f"[page {number}]\n{line * 100}" for number in range(1, 40))
     regions = list(regions_of(text))
     read = joined([regions[0], regions[9], regions[-1]])
-    assert len(GAP.findall(read)) == 2
+    assert len(GAP_LINE.findall(read)) == 2
     at = read.index(regions[9].text)
     page = text.rfind("[page ", 0, regions[9].start + 1)
     assert TextPlaces(read).of(at, at + 40) == text[page + 1 : text.index("]", page)]

@@ -10,7 +10,7 @@ from gateway.core.errors import NotFound
 from gateway.core.ports import LargeTexts
 from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.memory import MemoryEntity
-from gateway.core.types.past_turns import ArtifactExtract, ConversationTexts, FoundConversation, FoundPast, PastExcerpt
+from gateway.core.types.past_turns import ConversationTexts
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.core.types.report_lists import ConversationLine
 from gateway.core.types.tool_steps import RESULT_ROLES, text_of
@@ -28,6 +28,69 @@ MAX_EXCERPTS = 3
 EXCERPT_CHARS = 700
 """Characters of one at most."""
 EXCERPT_ELLIPSIS = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class PastExcerpt:
+    """A passage that a search found.
+
+    Attributes:
+        speaker: the role of whoever said it, an agent's name, or `tool` or `document`.
+        artifact_id: of the tool result or document that it is in; None of what was said.
+        title: the tool's name or the document's title.
+    """
+
+    speaker: str
+    text: str
+    artifact_id: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundConversation:
+    """A conversation with the passages that bear on the query, the best first."""
+
+    line: ConversationLine
+    excerpts: tuple[PastExcerpt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPast:
+    """The conversations that bear on a query, the best first, and the things that it names.
+
+    Attributes:
+        searched: how many conversations were read, and `size` of what.
+        complete: there was no more to read.
+    """
+
+    conversations: Sequence[FoundConversation]
+    things: Sequence[MemoryEntity]
+    searched: int
+    size: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactExtract:
+    """What is shown of an artifact: characters `start` to `end` of it, or with `passages` those that a question calls
+    for; where neither leaves anything out, all of it."""
+
+    artifact: Artifact
+    conversation_id: str
+    text: str
+    start: int
+    end: int
+    passages: bool
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is the artifact as it is."""
+        return not self.passages and self.start == 0 and self.end == self.of
+
+    @property
+    def of(self) -> int:
+        """Characters that it has."""
+        return self.artifact.size_chars if self.artifact.is_excerpt else len(self.artifact.content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from gateway.core import jsons
 from gateway.core.config.setting_sections import USER
 from gateway.core.errors import Forbidden, GatewayError
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.files import PURPOSES, UPLOADED, HeldFile
+from gateway.core.types.files import FILE_PURPOSES, UPLOADED, HeldFile
 from gateway.documents.files.file_service import UploadFields
 from gateway.storage.stored_files import find_held, list_files
 
@@ -72,7 +72,7 @@ class FilePages:
             is_reading=any(each.file.status == UPLOADED for each in shown),
             problem=problem,
             done=FILE_NOTICES.get(page.query.get("done", "")),
-            purposes=PURPOSES,
+            purposes=FILE_PURPOSES,
             lasts=LASTS,
             max_bytes=self._parts.settings.files.max_bytes,
             why_not=self._why_not(page),

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.errors import invalid
-from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, as_message, is_compacted
+from gateway.core.formats.compaction_items import (
+    CHARS_PER_TOKEN,
+    CompactionMark,
+    CompactionSealer,
+    as_message,
+    is_compacted,
+)
 from gateway.core.types.chat import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.items import ANTHROPIC_BLOCKS
@@ -24,12 +30,11 @@ EDITS = "context_management"
 CLEAR_TOOLS, CLEAR_THINKING, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"
 TRIGGERS = {CLEAR_TOOLS: 100_000, COMPACT: 150_000}
 """Input tokens above which Anthropic applies an edit that names none."""
-EXACT = ("keep", "clear_at_least", "exclude_tools", "clear_tool_inputs")
+EXACT_EDIT_FIELDS = ("keep", "clear_at_least", "exclude_tools", "clear_tool_inputs")
 KEEP = 3
 """Of the latest tool uses, if an edit says nothing of it."""
 CLEARED_RESULT = "[Cleared to make room, as the client asked.]"
-CHARS_PER_TOKEN = 4
-"""For figures: what was left out is not counted."""
+THOUGHT_FIELDS = ("thinking_blocks", "reasoning_content")
 
 
 def edits_of(value: Any) -> list[Json]:
@@ -54,7 +59,7 @@ def edits_of(value: Any) -> list[Json]:
 def is_exact(edit: Json) -> bool:
     """Whether an edit says which tool uses are to go: then it is followed to the letter, and else by the window."""
     by_uses = (edit.get("trigger") or {}).get("type") == "tool_uses"
-    return edit["type"] == CLEAR_TOOLS and (by_uses or any(edit.get(name) is not None for name in EXACT))
+    return edit["type"] == CLEAR_TOOLS and (by_uses or any(edit.get(name) is not None for name in EXACT_EDIT_FIELDS))
 
 
 def has_exact_edits(fields: Mapping[str, Any]) -> bool:
@@ -101,11 +106,12 @@ def applied(edits: Sequence[Json], metadata: Any) -> list[Json]:
     if metadata is None or not edits:
         return []
     metadata = jsons.loads(jsons.dumps(metadata))  # it may have been written already
-    told: list[Json] = (metadata.get("context_utilization") or {}).get("cleared") or []
+    used = metadata.get("context_utilization") or {}
+    told: list[Json] = used.get("cleared") or []
     if not any(edit["type"] == CLEAR_TOOLS and not is_exact(edit) for edit in edits):
         return told
-    records = (metadata.get("context_utilization") or {}).get("artifacts_processed") or ()
-    chars = [record["original_size_chars"] - record["processed_size_chars"] for record in records if _is_tool(record)]
+    results = [each for each in used.get("artifacts_processed") or () if each.get("artifact_type") == "tool_result"]
+    chars = [each["original_size_chars"] - each["processed_size_chars"] for each in results]
     cleared = [size for size in chars if size > 0]
     if not cleared:
         return told
@@ -124,40 +130,26 @@ def without_old_thoughts(messages: list[Json], turns: int) -> list[Json]:
         elif index in starts:
             in_answer = False
         if role == "assistant" and seen > turns:
-            kept = {k: v for k, v in found[index].items() if k not in ("thinking_blocks", "reasoning_content")}
-            found[index] = kept
+            found[index] = {k: v for k, v in found[index].items() if k not in THOUGHT_FIELDS}
     return found
 
 
 def _check_fields(edit: Json, where: str) -> None:
     for name in ("keep", "clear_at_least"):
-        value = edit.get(name)
-        if value is not None and not (isinstance(value, dict) and _is_count(value.get("value"))):
+        given = edit.get(name)
+        value = given.get("value") if isinstance(given, dict) else None
+        if given is not None and not (_is_positive(value) or (value == 0 and not isinstance(value, bool))):
             raise invalid(f"{where}.{name}.value", "must be a whole number")
     for name in ("exclude_tools", "clear_tool_inputs"):
         value = edit.get(name)
         is_flag = name == "clear_tool_inputs" and isinstance(value, bool)
-        if value is not None and not is_flag and not _are_names(value):
+        are_names = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if value is not None and not is_flag and not are_names:
             raise invalid(f"{where}.{name}", "must be a list of names")
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _is_count(value: Any) -> bool:
-    return _is_positive(value) or (value == 0 and not isinstance(value, bool))
-
-
-def _is_tool(record: Json) -> bool:
-    return record.get("artifact_type") == "tool_result"
 
 
 def _is_positive(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-THOUGHTS = ("thinking_blocks", "reasoning_content")
 
 
 class ToolUsePlace(NamedTuple):
@@ -178,7 +170,7 @@ def edited(messages: list[Json], edits: Sequence[Json], tokens: int | None) -> t
         kept = without_old_thoughts(messages, turns)
         changed = [(old, new) for old, new in zip(messages, kept, strict=True) if old is not new and old != new]
         if changed:
-            chars = sum(len(str(old.get(name) or "")) for old, _ in changed for name in THOUGHTS)
+            chars = sum(len(str(old.get(name) or "")) for old, _ in changed for name in THOUGHT_FIELDS)
             figures = {"cleared_thinking_turns": len(changed), "cleared_input_tokens": chars // CHARS_PER_TOKEN}
             told.append({"type": CLEAR_THINKING, **figures})
         messages = kept
@@ -250,10 +242,10 @@ def _without_input(message: Json, number: int) -> Json:
     return found
 
 
-BLOCK = "compaction"
+COMPACTION_BLOCK = "compaction"
 COVERED = object()
 """Stands for a message that a compaction block stands for."""
-NOTHING = "(Nothing was said before.)"
+NOTHING_BEFORE = "(Nothing was said before.)"
 
 
 class FoundCompaction(NamedTuple):
@@ -275,19 +267,23 @@ def find_block(body: Mapping[str, Any]) -> FoundCompaction | None:
         content = parts_of(message.get("content"))
         for at in range(len(content) - 1, -1, -1):
             block = content[at]
-            if (
-                isinstance(block, dict)
-                and block.get("type") == BLOCK
-                and isinstance(block.get("encrypted_content"), str)
-            ):
-                return FoundCompaction(index, at, block["encrypted_content"])
+            sealed = (
+                block.get("encrypted_content")
+                if isinstance(block, dict) and block.get("type") == COMPACTION_BLOCK
+                else None
+            )
+            if isinstance(sealed, str):
+                return FoundCompaction(index, at, sealed)
     return None
 
 
 def expanded(body: Json, found: FoundCompaction, compacted: CompactionMark) -> Json:
     """The request with what its block stands for in the place of that and of all before it."""
     messages = body["messages"]
-    before = [each if _is_systems(each) else COVERED for each in messages[: found.message]]
+    before: list[Any] = []
+    for each in messages[: found.message]:
+        is_systems = isinstance(each, dict) and each.get("role") in INSTRUCTION_ROLES
+        before.append(each if is_systems else COVERED)
     here = messages[found.message]
     rest = here["content"][found.block + 1 :]
     told: list[Any] = [as_message(compacted.extract)] if compacted.extract else []
@@ -317,15 +313,19 @@ def block_of(sealer: CompactionSealer, completion: Mapping[str, Any]) -> Json | 
 
 def as_block(sealer: CompactionSealer, compacted: CompactionMark) -> Json:
     """What stands for all before it, as a block."""
-    content = compacted.extract or sealer.extract() or NOTHING
-    return {"type": BLOCK, "content": content, "encrypted_content": compacted.sealed(sealer.tenant, sealer.secret)}
+    content = compacted.extract or sealer.extract() or NOTHING_BEFORE
+    return {
+        "type": COMPACTION_BLOCK,
+        "content": content,
+        "encrypted_content": compacted.sealed(sealer.tenant, sealer.secret),
+    }
 
 
 def block_events(block: Json, index: int) -> list[Json]:
     """A block as its events."""
     delta = {"type": "compaction_delta", "content": block["content"], "encrypted_content": block["encrypted_content"]}
     return [
-        {"type": "content_block_start", "index": index, "content_block": {"type": BLOCK, "content": None}},
+        {"type": "content_block_start", "index": index, "content_block": {"type": COMPACTION_BLOCK, "content": None}},
         {"type": "content_block_delta", "index": index, "delta": delta},
         {"type": "content_block_stop", "index": index},
     ]
@@ -334,9 +334,5 @@ def block_events(block: Json, index: int) -> list[Json]:
 def with_iterations(usage: Json) -> Json:
     """Usage with its parts: the compaction, for which no model was called, and the answer."""
     names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    made = {"type": BLOCK, **dict.fromkeys(names, 0)}
+    made = {"type": COMPACTION_BLOCK, **dict.fromkeys(names, 0)}
     return {**usage, "iterations": [made, {"type": "message", **{name: usage.get(name) or 0 for name in names}}]}
-
-
-def _is_systems(message: Any) -> bool:
-    return isinstance(message, dict) and message.get("role") in INSTRUCTION_ROLES

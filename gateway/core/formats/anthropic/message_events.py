@@ -12,13 +12,13 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.core.formats.anthropic.edits import block_events, with_iterations
+from gateway.core.formats.anthropic.request_parser import ORDER
 from gateway.core.formats.anthropic.serializer import (
     ENVELOPE,
     FINISH,
-    GATEWAYS,
     NATIVE_STOP,
     OF_A_MESSAGE,
-    ORDER,
+    OF_THE_GATEWAY,
     STOPPED,
     annotations_of,
     arguments_of,
@@ -130,7 +130,9 @@ class MessageEvents:
     def _note(self, chunk: Json) -> None:
         more = extras(chunk)
         if not self._begun:
-            self._first = {name: value for name, value in more.items() if name in GATEWAYS or name not in ENVELOPE}
+            self._first = {
+                name: value for name, value in more.items() if name in OF_THE_GATEWAY or name not in ENVELOPE
+            }
         self._said |= {k: v for k, v in more.items() if k in ENVELOPE or self._first.get(k) != v}
         if isinstance(chunk.get("usage"), dict):
             self._usage = chunk["usage"]

@@ -9,13 +9,13 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.edits import EDITS
-from gateway.core.formats.anthropic.serializer import THOUGHTS, as_turns, blocks_in
+from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
 from gateway.core.types.chat import as_parts
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, SIGNED
 
 Message = dict[str, Any]
-PARTS = {
+CHAT_PART_FIELDS = {
     "text": ("type", "text"),
     "image_url": ("type", "image_url"),
     "input_audio": ("type", "input_audio"),
@@ -100,7 +100,7 @@ def _is_known(part: Any) -> bool:
 
 def _known(part: Any) -> dict[str, Any]:
     """A part with the fields that a chat has for it."""
-    fields = PARTS.get(str(part.get("type")))
+    fields = CHAT_PART_FIELDS.get(str(part.get("type")))
     return part if fields is None else {name: part[name] for name in fields if name in part}
 
 
@@ -158,7 +158,7 @@ def without_thoughts(message: Json) -> Json:
     found = {name: value for name, value in message.items() if name not in (SIGNED, "reasoning_content")}
     blocks = found.get(ANTHROPIC_BLOCKS)
     if isinstance(blocks, list):
-        found[ANTHROPIC_BLOCKS] = [b for b in blocks if not isinstance(b, dict) or b.get("type") not in THOUGHTS]
+        found[ANTHROPIC_BLOCKS] = [b for b in blocks if not isinstance(b, dict) or b.get("type") not in THOUGHT_BLOCKS]
     return found
 
 
@@ -170,7 +170,7 @@ def lacks_thoughts(messages: list[Json]) -> bool:
         return False
     _, turns = as_turns([messages[last]])
     first = turns[0]["content"][0]["type"] if turns and turns[0]["content"] else None
-    return first not in THOUGHTS
+    return first not in THOUGHT_BLOCKS
 
 
 def is_enabled(thinking: Any) -> bool:
@@ -183,15 +183,12 @@ def without_thinking(fields: Mapping[str, Any]) -> Json:
     found = {name: value for name, value in fields.items() if name != "thinking"}
     edits = found.get(EDITS)
     if isinstance(edits, dict) and isinstance(edits.get("edits"), list):
-        kept = [edit for edit in edits["edits"] if not _is_of_thinking(edit)]
+        given = edits["edits"]
+        kept = [e for e in given if not (isinstance(e, dict) and str(e.get("type")).startswith(THINKING_EDITS))]
         found[EDITS] = {**edits, "edits": kept}
         if not kept:
             del found[EDITS]
     return found
-
-
-def _is_of_thinking(edit: Any) -> bool:
-    return isinstance(edit, dict) and str(edit.get("type")).startswith(THINKING_EDITS)
 
 
 def _unmarked(value: Any) -> Any:

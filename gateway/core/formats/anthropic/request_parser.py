@@ -274,15 +274,15 @@ def _without_mark(block: Block) -> Block:
 
 Json = dict[str, Any]
 TEXT: Json = {"type": "string"}
-LINE: Json = {"type": "integer"}
+LINE_SCHEMA: Json = {"type": "integer"}
 ANTHROPIC_EDITS: Json = {
     "path": TEXT,
     "file_text": {**TEXT, "description": "With create: the whole text of the file."},
     "old_str": {**TEXT, "description": "With str_replace: the text to replace, which stands in the file exactly once."},
-    "insert_line": {**LINE, "description": "With insert: the line behind which it goes; 0: in front of all."},
+    "insert_line": {**LINE_SCHEMA, "description": "With insert: the line behind which it goes; 0: in front of all."},
     "view_range": {
         "type": "array",
-        "items": LINE,
+        "items": LINE_SCHEMA,
         "description": "With view: first and last line, from 1; -1: the end.",
     },
 }
@@ -298,7 +298,7 @@ def _commands(told: str, commands: tuple[str, ...], fields: Json) -> tuple[str, 
     return told, {"type": "object", "properties": properties, "required": ["command"]}
 
 
-BASH: tuple[str, Json] = (
+BASH_TOOL: tuple[str, Json] = (
     "Runs a command in a bash shell that lives as long as the session. `restart` starts it anew.",
     {"type": "object", "properties": {"command": TEXT, "restart": {"type": "boolean"}}},
 )
@@ -323,7 +323,7 @@ ANTHROPIC_MEMORY_TOOL = _commands(
     },
 )
 ANTHROPIC_TOOLS = {
-    "bash_": BASH,
+    "bash_": BASH_TOOL,
     "text_editor_20241022": OLD_EDITOR,
     "text_editor_20250124": OLD_EDITOR,
     "text_editor_": EDITOR,
@@ -341,14 +341,16 @@ def client_function(tool: Json) -> Json | None:
     return {"name": name, "description": found[0], "parameters": found[1]}
 
 
-SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
+ANTHROPIC_SAME_FIELDS = ("model", "max_tokens", "temperature", "top_p", "stream")
 """Fields that a chat has by the same name."""
 OWN_MESSAGE_FIELDS = ("context", "conversation", "attachments", "agent", "memory", "store")
 """The gateway's own (guarantee §2)."""
-SAID = frozenset((*SAME, *OWN_MESSAGE_FIELDS, "messages", "system", "tools", "tool_choice", "stop_sequences"))
+SAID = frozenset(
+    (*ANTHROPIC_SAME_FIELDS, *OWN_MESSAGE_FIELDS, "messages", "system", "tools", "tool_choice", "stop_sequences")
+)
 """Fields that a chat says in full. All others go up untouched to Anthropic, and nowhere else."""
-CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-NAMES = {"stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format"}
+TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+FIELDS_OF_CHATS = {"stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format"}
 """What errors of a chat name, by what they are called here."""
 BETA = "anthropic_beta"
 """The field under which the header `anthropic-beta` goes up: a list of names."""
@@ -376,7 +378,7 @@ class MessagesReading:
         """How the request calls a field of the chat."""
         found = MESSAGE.match(path)
         if found is None or int(found[1]) >= len(self.places):
-            return NAMES.get(path, ANTHROPIC_TOOL_PATH.sub(r"\1", path))
+            return FIELDS_OF_CHATS.get(path, ANTHROPIC_TOOL_PATH.sub(r"\1", path))
         place, part, below = self.places[int(found[1])], found[2], path[found.end() :]
         if place.stands:
             return place.path
@@ -417,7 +419,9 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
             reader.add(each, f"messages[{index}]", stands=True)
         if message is not COVERED:
             reader.read(message, f"messages[{index}]")
-    chat: Json = {name: body[name] for name in (*SAME, *OWN_MESSAGE_FIELDS) if body.get(name) is not None}
+    chat: Json = {
+        name: body[name] for name in (*ANTHROPIC_SAME_FIELDS, *OWN_MESSAGE_FIELDS) if body.get(name) is not None
+    }
     chat["messages"] = reader.messages
     if chat.get("stream") is True:
         chat["stream_options"] = {"include_usage": True}
@@ -498,10 +502,10 @@ def _read_choice(choice: Any, chat: Json) -> None:
         if not isinstance(choice.get("name"), str):
             raise missing("tool_choice.name")
         chat["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
-    elif isinstance(kind, str) and kind in CHOICES:
-        chat["tool_choice"] = CHOICES[kind]
+    elif isinstance(kind, str) and kind in TOOL_CHOICES:
+        chat["tool_choice"] = TOOL_CHOICES[kind]
     else:
-        raise invalid("tool_choice.type", f"must be one of {', '.join((*CHOICES, 'tool'))}")
+        raise invalid("tool_choice.type", f"must be one of {', '.join((*TOOL_CHOICES, 'tool'))}")
     if choice.get("disable_parallel_tool_use") is not None:
         chat["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
 

@@ -10,12 +10,12 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.edits import applied, with_iterations
-from gateway.core.formats.anthropic.request_parser import BETA
+from gateway.core.formats.anthropic.request_parser import BETA, ORDER
 from gateway.core.formats.tool_calls import CallIds
 from gateway.core.types.bill import cache_tokens
 from gateway.core.types.chat import dicts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_picture
+from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_calls, named_picture
 
 Json = dict[str, Any]
 FINISH = {
@@ -34,8 +34,7 @@ NATIVE_STOP = "native_stop"
 """The field of a choice with what else the end of a stream says in Anthropic's own words."""
 STOPPED = ("stop_reason", "stop_sequence", "stop_details")
 """What a choice says in Anthropic's own words, beside its `finish_reason`."""
-ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
-FIELDS = {
+BLOCK_FIELDS = {
     "thinking": {"type", "thinking", "signature"},
     "redacted_thinking": {"type", "data"},
     "text": {"type", "text"},
@@ -44,7 +43,7 @@ FIELDS = {
 """What a chat has a place for; of anything else the blocks are kept as they came."""
 ANTHROPIC_USAGE_FIELDS = ("input_tokens", "output_tokens", "output_tokens_details", "service_tier")
 """Fields of usage that a completion has by other names."""
-FAULTS = {
+FAULT_STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -141,7 +140,7 @@ def is_plain(blocks: list[Json]) -> bool:
     places = [ORDER.get(block["type"], -1) for block in blocks]
     if -1 in places or places != sorted(places) or places.count(ORDER["text"]) > 1:
         return False
-    return all({k for k, v in block.items() if v is not None} <= FIELDS[block["type"]] for block in blocks)
+    return all({k for k, v in block.items() if v is not None} <= BLOCK_FIELDS[block["type"]] for block in blocks)
 
 
 def sound_block(block: Json, ids: CallIds) -> Json:
@@ -190,7 +189,7 @@ def usage_of(usage: Any) -> Json | None:
 
 def fault_status(event: Json) -> int:
     """The status of an error that came with none of its own."""
-    return FAULTS.get(str(object_of(event.get("error")).get("type")), 502)
+    return FAULT_STATUSES.get(str(object_of(event.get("error")).get("type")), 502)
 
 
 def object_of(value: Any) -> Json:
@@ -209,16 +208,16 @@ STOP_REASONS = {
     "function_call": "tool_use",
     "content_filter": "refusal",
 }
-ANTHROPICS = frozenset(
+ANTHROPIC_STOP_REASONS = frozenset(
     {
         *("end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal"),
         "model_context_window_exceeded",
     }
 )
 """Reasons in Anthropic's own words, which a choice may say beside its `finish_reason`, in `stop_reason`."""
-GATEWAYS = ("response_metadata", "conversation", "agent")
+OF_THE_GATEWAY = ("response_metadata", "conversation", "agent")
 """What the gateway says of an answer (guarantee §6)."""
-ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS)
+ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *OF_THE_GATEWAY)
 """Fields of a completion that stand at the end of a streamed message: those that Anthropic has, and the gateway's."""
 CHAT_ONLY_FIELDS = frozenset(
     ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier")
@@ -227,7 +226,7 @@ CHAT_ONLY_FIELDS = frozenset(
 USAGE_OF_A_CHAT = (
     *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
 )
-METADATA = "response_metadata"
+METADATA_FIELD = "response_metadata"
 ANTHROPIC_SERVICE_TIERS = ("standard", "priority", "batch")
 BILLED = ("cost", "cost_details")
 
@@ -280,7 +279,7 @@ def with_applied(told: Json, edits: Sequence[Json]) -> Json:
     if not edits:
         return told
     reported = blocks_in(object_of(told.get("context_management")).get("applied_edits"))
-    return {**told, "context_management": {"applied_edits": [*reported, *applied(edits, told.get(METADATA))]}}
+    return {**told, "context_management": {"applied_edits": [*reported, *applied(edits, told.get(METADATA_FIELD))]}}
 
 
 def content_blocks(said: Json) -> list[Json]:
@@ -301,7 +300,10 @@ def content_blocks(said: Json) -> list[Json]:
 
 def _thoughts(said: Json) -> list[Json]:
     if signed := thoughts_in(said):
-        return [_thought(block) for block in signed]
+        texts = ("thinking", "signature")
+        return [
+            {**b, **{name: str(b.get(name) or "") for name in texts}} if b["type"] == "thinking" else b for b in signed
+        ]
     text = reasoning_of(said)
     return [{"type": "thinking", "thinking": text, "signature": ""}] if text else []
 
@@ -309,17 +311,8 @@ def _thoughts(said: Json) -> list[Json]:
 def thoughts_in(said: Json) -> list[Json]:
     """Signed thoughts of a message or a delta."""
     found = blocks_in(said.get("thinking_blocks"))
-    return [block for block in found if block["type"] == "thinking" or _is_redacted(block)]
-
-
-def _is_redacted(block: Json) -> bool:
-    return block["type"] == "redacted_thinking" and isinstance(block.get("data"), str)
-
-
-def _thought(block: Json) -> Json:
-    if block.get("type") != "thinking":
-        return block
-    return {**block, **{name: str(block.get(name) or "") for name in ("thinking", "signature")}}
+    needs = {"thinking": "type", "redacted_thinking": "data"}
+    return [block for block in found if isinstance(block.get(needs.get(block["type"], "")), str)]
 
 
 def reasoning_of(said: Json) -> str:
@@ -352,7 +345,7 @@ def canonical_calls(choice: Json) -> Json:
 def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, str | None]:
     """Why an answer ended, and by which stop sequence, where its upstream says so."""
     said = choice.get("stop_reason")
-    if isinstance(said, str) and said in ANTHROPICS:
+    if isinstance(said, str) and said in ANTHROPIC_STOP_REASONS:
         sequence = choice.get("stop_sequence")
         return said, sequence if isinstance(sequence, str) else None
     if isinstance(said, str) and said in stops:  # as vLLM says it
@@ -395,7 +388,7 @@ Block = dict[str, Any]
 DATA_URL_HEAD = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
 NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 """What Anthropic takes in no id of a call."""
-THOUGHTS = ("thinking", "redacted_thinking")
+THOUGHT_BLOCKS = ("thinking", "redacted_thinking")
 ANTHROPIC_KEPT_FIELDS = (BREAKPOINT, "citations", "context")
 """What else is said of a picture or a document."""
 UNTITLED = ("document.pdf", "document.txt", "document")
@@ -426,7 +419,9 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
             turns[-1]["content"] += blocks
         else:
             turns.append({"role": speaker, "content": blocks})
-    return [block for block in system if not _is_blank(block)], [_without_blanks(turn) for turn in turns]
+    for turn in turns:  # what is nothing but blank stays: its sender is to hear that it cannot be sent
+        turn["content"] = [block for block in turn["content"] if not _is_blank(block)] or turn["content"]
+    return [block for block in system if not _is_blank(block)], turns
 
 
 class _CallIds:
@@ -453,20 +448,21 @@ class _CallIds:
 
 def _answer(message: Json, ids: _CallIds) -> list[Block]:
     """An assistant's message: all of its blocks as they came, where they are kept, or thoughts, text and calls."""
-    calls = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    calls = named_calls(message)
     named = {str(call.get("id")) for call in calls}
     kept = message.get(ANTHROPIC_BLOCKS)
     if isinstance(kept, list) and kept:
-        return [_as_it_came(block, ids) for block in kept if _still_said(block, named, message)]
-    blocks = [b for b in message.get("thinking_blocks") or () if isinstance(b, dict) and _is_signed(b)]
+        still = [block for block in kept if _still_said(block, named, message)]
+        return [{**b, "id": ids.of_call(str(b.get("id")))} if b.get("type") == "tool_use" else b for b in still]
+    thoughts = [block for block in message.get("thinking_blocks") or () if isinstance(block, dict)]
+    # thoughts that nobody signed, Anthropic does not take
+    blocks = [
+        b for b in thoughts if b.get("type") in THOUGHT_BLOCKS and (b["type"] != "thinking" or b.get("signature"))
+    ]
     blocks += [block for block in _said(message.get("content")) if not _is_blank(block)]
     if isinstance(message.get("refusal"), str) and message["refusal"]:
         blocks.append({"type": "text", "text": message["refusal"]})
-    blocks += [_call(call, ids) for call in calls]
-    if isinstance(message.get("function_call"), dict):
-        function = message["function_call"]
-        blocks.append(_call({"id": str(function.get("name")), "function": function}, ids))
-    return _with_breakpoint(blocks, message)
+    return _with_breakpoint([*blocks, *(_call(call, ids) for call in calls)], message)
 
 
 def _still_said(block: Any, named: set[str], message: Json) -> bool:
@@ -475,19 +471,7 @@ def _still_said(block: Any, named: set[str], message: Json) -> bool:
         return False
     if block.get("type") == "tool_use":
         return str(block.get("id")) in named
-    return block.get("type") not in THOUGHTS or bool(message.get("thinking_blocks"))
-
-
-def _as_it_came(block: Block, ids: _CallIds) -> Block:
-    if block.get("type") != "tool_use":
-        return block
-    name = ids.of_call(str(block.get("id")))
-    return block if name == block.get("id") else {**block, "id": name}
-
-
-def _is_signed(block: Block) -> bool:
-    """Thoughts that nobody signed, Anthropic does not take."""
-    return bool(block.get("signature")) if block.get("type") == "thinking" else block.get("type") in THOUGHTS
+    return block.get("type") not in THOUGHT_BLOCKS or bool(message.get("thinking_blocks"))
 
 
 def _call(call: Json, ids: _CallIds) -> Block:
@@ -540,19 +524,13 @@ def _part(part: Any) -> Iterator[Block]:
         yield {"type": "text", "text": str(part.get("refusal") or "")}
     elif kind == "input_audio":
         raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
-    elif kind == ANTHROPIC_BLOCK:
-        yield from _block_as_it_came(part)
+    elif kind == ANTHROPIC_BLOCK:  # which a chat has no words for, with the mark that its part may have
+        if isinstance(block := part.get(ANTHROPIC_BLOCK), dict):
+            yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block
     elif kind == "text" and isinstance(part.get(ANTHROPIC_BLOCK), dict):  # a document that is shown whole
         yield from _part({**part[ANTHROPIC_BLOCK], **{name: part[name] for name in (BREAKPOINT,) if part.get(name)}})
     else:
         yield part
-
-
-def _block_as_it_came(part: Json) -> Iterator[Block]:
-    """A block that a chat has no words for, with the mark that its part may have."""
-    block = part.get(ANTHROPIC_BLOCK)
-    if isinstance(block, dict):
-        yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block
 
 
 def _source(url: str) -> Json:
@@ -593,12 +571,6 @@ def _is_blank(block: Block) -> bool:
     return block.get("type") == "text" and not str(block.get("text") or "").strip()
 
 
-def _without_blanks(turn: Json) -> Json:
-    """What is nothing but blank stays: its sender is to hear that it cannot be sent."""
-    kept = [block for block in turn["content"] if not _is_blank(block)]
-    return {**turn, "content": kept} if kept else turn
-
-
 DEFAULT_MAX_TOKENS = 4096
 """Anthropic wants a limit; this is what every model of its can write."""
 SAME = ("model", "temperature", "top_p", "top_k", "thinking", "stream")
@@ -609,7 +581,7 @@ TRANSLATED = frozenset(
         *("service_tier", "user"),
     }
 )
-LEFT_OUT = frozenset(
+CHATS_ALONE = frozenset(
     {
         *("n", "seed", "logprobs", "top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty", "audio"),
         *("stream_options", "store", "metadata", "modalities", "prediction", "prompt_cache_key", "verbosity"),
@@ -617,7 +589,7 @@ LEFT_OUT = frozenset(
     }
 )
 """What a chat may say and Anthropic has no words for."""
-CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+TOOL_CHOICES_OF_CHATS = {"auto": "auto", "required": "any", "none": "none"}
 TIERS_OF_CHATS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
 """Tokens to think with, as LiteLLM has them for each effort."""
@@ -644,7 +616,7 @@ def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None =
     _with_tools(found, body, own.pop("tools", None))
     _with_format(found, body, own)
     _with_effort(found, body, own)
-    others = {k: v for k, v in body.items() if k not in TRANSLATED and k not in LEFT_OUT and v is not None}
+    others = {k: v for k, v in body.items() if k not in TRANSLATED and k not in CHATS_ALONE and v is not None}
     return {**found, **others, **own}, [name for name in betas if isinstance(name, str)]
 
 
@@ -661,8 +633,8 @@ def _with_tools(found: Json, body: Mapping[str, Any], native: Any) -> None:
     if asked is None:
         asked = body.get("function_call")
     choice: Json | None = None
-    if isinstance(asked, str) and asked in CHOICES:
-        choice = {"type": CHOICES[asked]}
+    if isinstance(asked, str) and asked in TOOL_CHOICES_OF_CHATS:
+        choice = {"type": TOOL_CHOICES_OF_CHATS[asked]}
     elif isinstance(asked, dict):
         named = asked.get("function") or asked
         choice = {"type": "tool", "name": named.get("name")}

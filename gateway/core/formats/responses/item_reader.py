@@ -25,7 +25,7 @@ Json = dict[str, Any]
 NAMESPACE = "namespace"
 """The type of such a group of tools, and the field of a call that names it."""
 NAMESPACE_SEPARATOR = "__"
-MAX_NAME = 64
+MAX_FUNCTION_NAME_CHARS = 64
 """Characters that a function's name may have in a chat."""
 NAME_DIGEST_CHARS = 8
 
@@ -33,9 +33,10 @@ NAME_DIGEST_CHARS = 8
 def joined(namespace: str, name: str) -> str:
     """The name in one piece. One that is too long for a chat ends with a digest of itself: it is always the same."""
     whole = f"{namespace}{NAMESPACE_SEPARATOR}{name}"
-    if len(whole) <= MAX_NAME:
+    if len(whole) <= MAX_FUNCTION_NAME_CHARS:
         return whole
-    return f"{whole[: MAX_NAME - NAME_DIGEST_CHARS - 1]}_{sha256(whole.encode()).hexdigest()[:NAME_DIGEST_CHARS]}"
+    digest = sha256(whole.encode()).hexdigest()[:NAME_DIGEST_CHARS]
+    return f"{whole[: MAX_FUNCTION_NAME_CHARS - NAME_DIGEST_CHARS - 1]}_{digest}"
 
 
 def names_apart(tools: Any) -> dict[str, Json]:
@@ -336,11 +337,6 @@ class ItemReader:
         """The assistant's message that a call belongs to."""
         if self._answer is None or self._reasoning:
             return self.add_answer({"content": None}, "complete", where)
-        return self._answer
-
-    @property
-    def open_answer(self) -> dict[str, Any] | None:
-        """The assistant's message, if it is the last one."""
         return self._answer
 
     def _output(self, item: Item, where: str) -> None:

@@ -19,14 +19,14 @@ from gateway.core.formats.responses.item_reader import (
     joined,
     tool_name,
 )
-from gateway.core.formats.responses.response_request import INSTRUCTIONS
+from gateway.core.formats.responses.response_request import INSTRUCTIONS_FIELD
 from gateway.core.types.chat import NativeRequest
 from gateway.core.types.items import (
     BETWEEN,
     ITEM_ORDER,
     LOCAL_SHELL,
-    OPERATIONS,
     PATCH,
+    PATCH_OPERATIONS,
     SHELL,
     TYPED,
     TYPED_TOOLS,
@@ -35,6 +35,7 @@ from gateway.core.types.items import (
     named_file,
     output_parts,
     part_at,
+    rest_of,
     typed_kind,
 )
 
@@ -92,7 +93,7 @@ class InputReader(ItemReader):
         """Kept as it is on the assistant's message that it belongs to."""
         if kind in STANDING:
             raise invalid(f"{where}.type", f"must not be {kind}: this is for responses alone")
-        answer = self.open_answer
+        answer = self._answer
         if answer is None:
             answer = self.add_answer({"content": None}, "complete", where)
         self._add_thoughts(answer)
@@ -125,7 +126,7 @@ class InputReader(ItemReader):
 
     def answer(self, where: str) -> dict[str, Any]:
         """What stands between two results, or between what others said, is one message: that is how it is stored."""
-        answer = self.open_answer
+        answer = self._answer
         if answer is None:
             return super().answer(where)
         self._add_thoughts(answer)
@@ -138,7 +139,7 @@ class InputReader(ItemReader):
             content = {**content, "content": ""}  # of an answer that says nothing
         if isinstance(item.get("phase"), str):
             content = {**content, "phase": item["phase"]}
-        answer = self.open_answer
+        answer = self._answer
         goes_on = self._goes_on(item)
         said = answer is not None and (answer.get("content") is not None or answer.get("refusal"))
         if answer is not None and (goes_on or answer.get("tool_calls")):
@@ -244,8 +245,8 @@ def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None
 # Tools and their choice: a request's as a chat has them. Hosted ones stay as they are.
 
 Json = dict[str, Any]
-CHOICES = ("none", "auto", "required")
-MODES = ("auto", "required")
+RESPONSES_TOOL_CHOICES = ("none", "auto", "required")
+ALLOWED_TOOLS_MODES = ("auto", "required")
 OWN_KINDS = ("function", "custom")
 """Kinds of tools that clients run themselves, and that a chat has, too."""
 TEXT: Json = {"type": "string"}
@@ -278,7 +279,7 @@ TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
     PATCH: (
         "Creates, updates or deletes one file.",
         {
-            "type": {**TEXT, "enum": [*OPERATIONS]},
+            "type": {**TEXT, "enum": [*PATCH_OPERATIONS]},
             "path": {**TEXT, "description": "The file, from the root of the workspace."},
             "diff": {
                 **TEXT,
@@ -321,7 +322,12 @@ def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
 
 
 def _own(tool: Json, where: str) -> Json:
-    return _function(tool, where) if tool["type"] == "function" else _custom(tool, where)
+    filled(tool, "name", where)
+    kind, own = tool["type"], rest_of(tool, "type")
+    shape = own.get("format")
+    if kind == "custom" and isinstance(shape, dict) and shape.get("type") == "grammar" and "grammar" not in shape:
+        own["format"] = {"type": "grammar", "grammar": {k: v for k, v in shape.items() if k != "type"}}
+    return {"type": kind, kind: own}
 
 
 def _typed(tool: Json) -> Json:
@@ -349,25 +355,6 @@ def _within(group: Json, where: str) -> list[tuple[str, Json]]:
     return found
 
 
-def _function(tool: Json, where: str) -> Json:
-    filled(tool, "name", where)
-    return {"type": "function", "function": _given(tool)}
-
-
-def _custom(tool: Json, where: str) -> Json:
-    filled(tool, "name", where)
-    custom = _given(tool)
-    shape = custom.get("format")
-    if isinstance(shape, dict) and shape.get("type") == "grammar" and "grammar" not in shape:
-        grammar = {name: value for name, value in shape.items() if name != "type"}
-        custom["format"] = {"type": "grammar", "grammar": grammar}
-    return {"type": "custom", "custom": custom}
-
-
-def _given(tool: Json) -> Json:
-    return {name: value for name, value in tool.items() if name != "type" and value is not None}
-
-
 class ToolChoice(NamedTuple):
     """Which tool is to be called: `chat` is the choice as a chat has it, without hosted tools."""
 
@@ -381,8 +368,8 @@ def chat_tool_choice(value: Any, typed: Collection[str] = ()) -> ToolChoice:
     `typed`: the types of its tools that stand as functions.
     Raises InvalidRequest: names `tool_choice…`."""
     if value is None or isinstance(value, str):
-        if value not in (None, *CHOICES):
-            raise invalid("tool_choice", f"must be one of {', '.join(CHOICES)}, or an object")
+        if value not in (None, *RESPONSES_TOOL_CHOICES):
+            raise invalid("tool_choice", f"must be one of {', '.join(RESPONSES_TOOL_CHOICES)}, or an object")
         return ToolChoice(value)
     if not isinstance(value, dict):
         raise invalid("tool_choice", "must be a string or an object")
@@ -407,8 +394,8 @@ def _chosen(value: Json, where: str) -> Json:
 def _allowed(value: Json, typed: Collection[str]) -> ToolChoice:
     if isinstance(value.get("allowed_tools"), dict):
         return ToolChoice(value)
-    if value.get("mode") not in MODES:
-        raise invalid("tool_choice.mode", f"must be one of {', '.join(MODES)}")
+    if value.get("mode") not in ALLOWED_TOOLS_MODES:
+        raise invalid("tool_choice.mode", f"must be one of {', '.join(ALLOWED_TOOLS_MODES)}")
     tools = value.get("tools")
     if tools is None:
         raise missing("tool_choice.tools")
@@ -424,7 +411,7 @@ def _allowed(value: Json, typed: Collection[str]) -> ToolChoice:
 
 
 LOGPROBS = "message.output_text.logprobs"
-SAME = (
+RESPONSES_SAME_FIELDS = (
     *("model", "temperature", "top_p", "parallel_tool_calls", "service_tier", "user", "safety_identifier"),
     *("prompt_cache_key", "prompt_cache_retention", "metadata", "store", "stream"),
     *("conversation", "context", "attachments", "agent", "memory"),
@@ -442,7 +429,7 @@ RESPONSES_FIELD_NAMES = {
     "reasoning_effort": "reasoning.effort",
 }
 """What errors of a chat name, by what they are called here."""
-PATH = re.compile(r"messages\[(\d+)\]((?:\.\w+|\[\d+\])*)")
+MESSAGE_PATH = re.compile(r"messages\[(\d+)\]((?:\.\w+|\[\d+\])*)")
 NO_CHATS = ("instructions", "tools", "tool_choice", "text", "reasoning", "include", "max_tool_calls", "prompt")
 """Fields that a chat cannot have in these words."""
 TRUNCATIONS = ("auto", "disabled")
@@ -473,7 +460,7 @@ class ResponsesReading:
 
     def own_name(self, path: str) -> str:
         """How the request calls a field of the chat."""
-        found = PATH.match(path)
+        found = MESSAGE_PATH.match(path)
         if found is None:
             return path if path in self.said else RESPONSES_FIELD_NAMES.get(path, path)
         index, below = int(found[1]), found[2]
@@ -513,20 +500,16 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
         if not isinstance(instructions, str):
             raise invalid("instructions", "must be a string")
         if instructions:
-            bodies, places = (
-                [{"role": "system", "content": instructions}, *bodies],
-                [("instructions", "system", ""), *places],
-            )
-    chat: Json = {name: body[name] for name in SAME if body.get(name) is not None}
+            bodies.insert(0, {"role": "system", "content": instructions})
+            places.insert(0, ("instructions", "system", ""))
+    chat: Json = {name: body[name] for name in RESPONSES_SAME_FIELDS if body.get(name) is not None}
     chat["messages"] = bodies
-    pinned = [len(bodies) - len(messages) + index for index, each in enumerate(messages) if each.pinned]
-    for index in pinned:
-        bodies[index] = {**bodies[index], "pinned": True}
-    native: Json = {
-        k: v for k, v in body.items() if k not in SAME and k not in RESPONSES_TRANSLATED_FIELDS and v is not None
-    }
+    for index, message in enumerate(messages, len(bodies) - len(messages)):
+        if message.pinned:
+            bodies[index] = {**bodies[index], "pinned": True}
+    native = rest_of(body, *RESPONSES_SAME_FIELDS, *RESPONSES_TRANSLATED_FIELDS)
     if instructions:
-        native[INSTRUCTIONS] = instructions
+        native[INSTRUCTIONS_FIELD] = instructions
     if "prompt" in native:
         needs.append("prompt")
     needs += _tools(body, chat, native, hosted)
@@ -627,8 +610,7 @@ def _response_format(shape: Any) -> Json | None:
         raise invalid("text.format", "must be an object with a type")
     if shape["type"] != "json_schema" or "json_schema" in shape:
         return shape
-    schema = {name: value for name, value in shape.items() if name != "type" and value is not None}
-    return {"type": "json_schema", "json_schema": schema}
+    return {"type": "json_schema", "json_schema": rest_of(shape, "type")}
 
 
 def _object(body: Mapping[str, Any], name: str) -> Json:

@@ -43,7 +43,7 @@ OF_A_RESPONSE = frozenset(
 )
 """What a response says in a chat's words, or repeats of its request. All else is passed on."""
 FINISHED = {"content_filter": "content_filter", "max_output_tokens": "length"}
-FAILED = {
+FAILURE_STATUSES = {
     **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "insufficient_quota"), 429),
     **dict.fromkeys(("overloaded", "overloaded_error", "slow_down"), 503),
     "context_length_exceeded": 400,
@@ -54,7 +54,7 @@ FAILED = {
 """Statuses of what a failed response names by its code or its type."""
 OF_REQUEST = re.compile(r"invalid|image|policy|unsupported")
 """Codes of faults of the request; all others are the server's, as it had taken the request."""
-FAULTS = ("error", "response.failed", "response.error")
+FAULT_EVENTS = ("error", "response.failed", "response.error")
 """Events that tell of one."""
 MAX_STATED_NUMBER = 10**15
 
@@ -121,7 +121,7 @@ Failure = tuple[int, Json]
 def failure_of_event(event: Mapping[str, Any]) -> Failure | None:
     """What an event tells of, if it is a fault: in a response, in an object, or beside its type."""
     kind, error, response = event.get("type"), event.get("error"), event.get("response")
-    if kind not in FAULTS and not (kind is None and error):
+    if kind not in FAULT_EVENTS and not (kind is None and error):
         return None
     if isinstance(response, dict):
         error = response.get("error") or error
@@ -138,7 +138,10 @@ def failure_of(response: Mapping[str, Any]) -> Failure | None:
     words = error if isinstance(error, str) and error else "The upstream's response failed."
     found = error if isinstance(error, dict) and error else {"code": "server_error", "message": words}
     names = [str(found.get(name)) for name in ("code", "type")]
-    status = next((FAILED[name] for name in names if name in FAILED), 400 if OF_REQUEST.search(names[0]) else 500)
+    status = next(
+        (FAILURE_STATUSES[name] for name in names if name in FAILURE_STATUSES),
+        400 if OF_REQUEST.search(names[0]) else 500,
+    )
     kind = {429: "rate_limit_error", 400: "invalid_request_error"}.get(status, "server_error")
     return status, {"error": {"type": kind, "param": None, "code": None, **found}}
 
@@ -472,7 +475,7 @@ def referred(message: ConversationMessage, item_id: str) -> Json | None:
     return None if found is None else {name: value for name, value in found.items() if name != "agent"}
 
 
-ENDS = ("response.completed", "response.incomplete", "response.cancelled")
+RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.cancelled")
 SUMMARY = "thoughts_are_summary"
 """The field of a choice that tells an edge of Responses that its thoughts are a summary of them."""
 MESSAGE_AT = "message_at"
@@ -516,7 +519,7 @@ class ResponseChunks:
         response = event.get("response")
         if isinstance(response, dict):
             self._envelope = {**self._envelope, **envelope(response, "chat.completion.chunk")}
-        if kind in ENDS and isinstance(response, dict):
+        if kind in RESPONSE_ENDS and isinstance(response, dict):
             return self._finish(response)
         return self._made(kind, event) or [{**self._envelope, "choices": []}]
 

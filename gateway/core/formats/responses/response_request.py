@@ -36,8 +36,8 @@ NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_b
 """What says nothing, where a response has no such field: SDKs send it all the same."""
 RESPONSE_GATEWAY_FIELDS = ("previous_response_id", "conversation")
 """What names a history here says nothing to an upstream, which is sent all of it."""
-INSTRUCTIONS = "instructions"
-RESPONSE_MERGED_FIELDS = ("text", "reasoning", "tools", "include", INSTRUCTIONS)
+INSTRUCTIONS_FIELD = "instructions"
+RESPONSE_MERGED_FIELDS = ("text", "reasoning", "tools", "include", INSTRUCTIONS_FIELD)
 """Fields to which both a chat's words and the request's own add."""
 Calls = dict[str, Json]
 """The items of calls so far by their ids."""
@@ -58,8 +58,8 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     request.setdefault("store", False)
     keeps = bool(request["store"])
     messages = chat["messages"]
-    if (said := own.get(INSTRUCTIONS)) and messages[:1] == [{"role": "system", "content": said}]:
-        request[INSTRUCTIONS], messages = said, messages[1:]
+    if (said := own.get(INSTRUCTIONS_FIELD)) and messages[:1] == [{"role": "system", "content": said}]:
+        request[INSTRUCTIONS_FIELD], messages = said, messages[1:]
     request["input"] = input_items(messages, keeps=keeps)
     limit = chat.get("max_completion_tokens") or chat.get("max_tokens")
     if limit is not None:

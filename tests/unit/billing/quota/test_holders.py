@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from gateway.billing.quota.call_costs import most_output
-from gateway.billing.quota.gate import account_of, applying, has_own
+from gateway.billing.quota.gate import AdmissionRequest, account_of, applying, has_own
 from gateway.core.config.setting_sections import LimitSettings, Period, RateLimits, SpendBudget
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.keys import AdmissionRequest, KeyPolicy, LimitHolder, period_of, picousd
+from gateway.core.types.keys import KeyPolicy, LimitHolder, period_of, picousd
 from gateway.pipeline.pipeline import LimitedPipeline
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.quota.budgets import BudgetAccounts, NotLeft
-from gateway.billing.quota.gate import Quota, account_of
+from gateway.billing.quota.gate import AdmissionRequest, Quota, account_of
 from gateway.core.config.setting_sections import LimitSettings
 from gateway.core.errors import RateLimitExceeded, StorageUnavailable
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.types.keys import LEASE_SECONDS, AccountLease, AdmissionRequest, LimitHolder, SpendingAccount
+from gateway.core.types.keys import LEASE_SECONDS, AccountLease, LimitHolder, SpendingAccount
 from gateway.storage.quota.budget_rows import granted
 from gateway.storage.quota.local import LocalRates
 

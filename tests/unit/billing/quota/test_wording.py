@@ -4,9 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.billing.quota.gate import account_of, budget_exceeded, rate_exceeded, rate_headers, room_in, used
+from gateway.billing.quota.gate import (
+    HolderLimits,
+    account_of,
+    budget_exceeded,
+    rate_exceeded,
+    rate_headers,
+    room_in,
+    used,
+)
 from gateway.core.config.setting_sections import RateLimits
-from gateway.core.types.keys import HolderLimits, LimitHolder, RateWindow
+from gateway.core.types.keys import LimitHolder, RateWindow
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = HolderLimits(LimitHolder("key", "key_1"), limits=RateLimits(rpm=10))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.config.loading import NAMES, ConfigurationError, environment_names, load_settings
+from gateway.core.config.loading import CLASSIC_NAMES, ConfigurationError, environment_names, load_settings
 from gateway.core.config.settings import Settings
 
 CLASSIC = {
@@ -34,9 +34,11 @@ def test_all_names_are_read() -> None:
     assert (settings.context.memory, settings.conversation.max_turns, settings.memory.threshold) == ("both", 15, 0.7)
     assert settings.max_turns == 15
     told = {fate.path: fate.group for fate in settings.moved}
-    assert told.keys() == CLASSIC.keys() == {each.name for each in NAMES}
+    assert told.keys() == CLASSIC.keys() == {each.name for each in CLASSIC_NAMES}
     assert {fate.origin for fate in settings.moved} == {"environment"}
-    assert {name for name, group in told.items() if group == "kept"} == {each.name for each in NAMES if each.setting}
+    assert {name for name, group in told.items() if group == "kept"} == {
+        each.name for each in CLASSIC_NAMES if each.setting
+    }
 
 
 @pytest.mark.parametrize(

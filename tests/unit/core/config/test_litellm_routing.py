@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.core.config.litellm_draft import NEVER
+from gateway.core.config.litellm_draft import NEVER_RESTING_FAILS
 from gateway.core.config.setting_sections import HolderAllowance
 from gateway.core.config.settings import Settings, UpstreamSettings
 from gateway.core.types.chat import RequestCaller
@@ -60,7 +60,7 @@ ROUTING: dict[str, Json] = {
     "context window": {"context_window_fallbacks": {"small": ("large",)}},
     "retries": {"retries": 2},
     "retry policy": {"retries": 4, "retry_statuses": (408, 500, 502, 503, 504, 529), "allowed_fails": 21},
-    "no cooldowns": {"allowed_fails": NEVER},
+    "no cooldowns": {"allowed_fails": NEVER_RESTING_FAILS},
     "prompt caching": {},
     "affinity": {"sticky": "always"},
 }
@@ -303,7 +303,7 @@ def test_content_fallbacks_of_all_become_those_of_each(tmp_path: Path) -> None:
 def test_a_long_rest_and_a_long_wait_fit(tmp_path: Path) -> None:
     found = routing(load(tmp_path, {"router_settings": {"cooldown_time": 600, "retry_after": 20}}))
     assert found == {"cooldown": 600.0, "cooldown_max": 600.0, "backoff": 20.0, "backoff_max": 20.0}
-    assert routing(load(tmp_path, {"router_settings": {"cooldown_time": 0}})) == {"allowed_fails": NEVER}
+    assert routing(load(tmp_path, {"router_settings": {"cooldown_time": 0}})) == {"allowed_fails": NEVER_RESTING_FAILS}
 
 
 def test_the_examples_are_yaml() -> None:

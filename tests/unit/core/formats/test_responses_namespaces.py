@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import InvalidRequest
-from gateway.core.formats.responses.item_reader import MAX_NAME, joined
+from gateway.core.formats.responses.item_reader import MAX_FUNCTION_NAME_CHARS, joined
 from gateway.core.formats.responses.request_parser import read_request
 from gateway.core.formats.responses.response_completion import response_of
 from gateway.core.formats.responses.response_events import ResponseEvents
@@ -48,7 +48,7 @@ def test_s10_1_a_call_comes_and_goes_by_both_names() -> None:
 
 def test_s10_1_a_long_name_is_cut_to_what_a_chat_may_have() -> None:
     names = {joined("n" * 40, "t" * 30 + end) for end in "ab"}
-    assert [len(name) for name in names] == [MAX_NAME, MAX_NAME]
+    assert [len(name) for name in names] == [MAX_FUNCTION_NAME_CHARS, MAX_FUNCTION_NAME_CHARS]
     assert joined("n" * 30, "t" * 32) == "n" * 30 + "__" + "t" * 32
 
 

@@ -5,7 +5,8 @@ import io
 from decimal import Decimal
 
 from gateway.billing.cost import as_csv, as_json
-from gateway.core.types.bill import CostReport, CostRow, CostSums, in_order, joined
+from gateway.core.types.bill import CostReport, CostRow, CostSums
+from gateway.storage.reports.costs import in_order, joined
 
 DAYS = [
     CostRow((f"2026-03-0{day}",), CostSums(requests=day, cost_picousd=cost)) for day, cost in ((2, 5), (1, 9), (3, 1))

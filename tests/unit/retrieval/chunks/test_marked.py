@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.core.types.places import BEGINS, KINDS, MARKER, after_markers, marker, sheet_marker
+from gateway.core.types.places import BEGINS, MARKER, PLACE_KINDS, after_markers, marker, sheet_marker
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.chunk import MAX_CHARS, TextChunk
 from gateway.retrieval.chunks.split import fields_of, passages
@@ -95,7 +95,7 @@ def test_s14_2_marked_texts_are_covered_and_never_crossed(lines: list[str], time
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PLACE_KINDS)
 @few_or_many(70_000, 200_000)
 def test_s7_markers_take_linear_time(kind: str, number: int) -> None:
     """§7: very many markers, and what nearly is one."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.types.relevance import EmbeddingFault, RankedPassage, Vector, packed, similarities
-from gateway.retrieval.embeddings.search import WantedVector, fused, ranks
+from gateway.core.types.relevance import EmbeddingFault, RankedPassage, Vector, packed
+from gateway.retrieval.embeddings.search import WantedVector, fused, ranks, similarities
 
 
 def vector(*numbers: float) -> Vector:

@@ -9,10 +9,10 @@ import pytest
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.relevance import similarities
 from gateway.core.types.upstreams import CallScope
 from gateway.operations.warm_up import open_embedder
 from gateway.retrieval.embeddings.minilm import MiniLM
+from gateway.retrieval.embeddings.search import similarities
 
 SCOPE = CallScope(RequestCaller("t"))
 

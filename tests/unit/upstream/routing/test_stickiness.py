@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 
 from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.core.types.conversation import ConversationRef
-from gateway.core.types.upstreams import RouteHint, hint_of
 from gateway.upstream.routing.deployments import DeploymentRank, ranked
-from gateway.upstream.routing.router import MAX_PLACED, PLACED_SECONDS, draws_of, open_placements, sticks
+from gateway.upstream.routing.router import (
+    MAX_PLACED,
+    PLACED_SECONDS,
+    RouteHint,
+    draws_of,
+    hint_of,
+    open_placements,
+    sticks,
+)
 from tests.support.hand_clock import HandClock
 from tests.unit.making import chat
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.core.types.memory import (
     KEY_WORDS,
     MAX_ALIASES,
-    MAX_KEY_CHARS,
+    MAX_LOOKUP_KEY_CHARS,
     MemoryEntity,
     as_line,
     is_line,
@@ -123,7 +123,7 @@ def test_any_name_is_called_by_aliases_that_a_question_can_hold(
         assert alias.split(" ") == words_of(alias)
         looked_up = runs_of(words_of(f"{alias} x"))
         assert lookup_key(alias) in looked_up
-        assert len(lookup_key(alias)) <= MAX_KEY_CHARS
+        assert len(lookup_key(alias)) <= MAX_LOOKUP_KEY_CHARS
     assert all(len(run.split(" ")) <= KEY_WORDS for run in phrases_of(question).whole)
 
 

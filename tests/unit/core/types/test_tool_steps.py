@@ -1,10 +1,10 @@
-"""Reasoning events: the step that is still open, and events of exports as records."""
+"""Tool steps: the one that is still open, and where turns begin."""
 
 from typing import Any
 
 import pytest
 
-from gateway.core.types.tool_steps import open_step, parse_reasoning_events_to_steps, turn_starts
+from gateway.core.types.tool_steps import open_step, turn_starts
 from tests.unit.making import assistant, stored, tool, user
 
 CALLS = assistant(None, "a", "b", name="search", arguments='{"x":1}')
@@ -45,15 +45,3 @@ def test_s4_i4_a_users_message_behind_results_of_tools_begins_no_turn(roles: str
     """`a u`: whoever speaks behind calls without results waits for none."""
     names = {"u": "user", "a": "assistant", "t": "tool", "f": "function", "s": "system", "d": "developer"}
     assert turn_starts(names[role] for role in roles.split()) == starts
-
-
-def test_events_of_unknown_types_are_passed_over_and_a_result_of_its_own_counts() -> None:
-    events: list[dict[str, Any]] = [{"type": "thought", "text": "x"}, {"type": "tool_step", "tool": "t", "result": [1]}]
-    (step,) = parse_reasoning_events_to_steps(events)
-    assert (step.tool, step.result, step.called_at) == ("t", [1], None)
-
-
-@pytest.mark.parametrize("results", [None, {}])
-def test_a_result_whose_message_is_gone_is_none(results: dict[str, str] | None) -> None:
-    (step,) = parse_reasoning_events_to_steps([{"type": "tool_step", "result_message_id": "msg_9"}], results)
-    assert step.result is None
