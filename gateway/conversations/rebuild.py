@@ -3,6 +3,7 @@ and finds what the client left out of it (guarantee §3.2, ADR 8); `storage/look
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from gateway.conversations.message_forms import (
@@ -145,7 +146,10 @@ def end_user_of(forward: Mapping[str, Any], caller: RequestCaller) -> str | None
     """The user whom a bill names: whom the caller's token names, else the first of these fields that is there."""
     if caller.user is not None:
         return caller.user
-    return next((name for key in USER_FIELDS if isinstance(name := forward.get(key), str) and name), None)
+    for key in USER_FIELDS:
+        if isinstance(name := forward.get(key), str) and name:
+            return name
+    return None
 
 
 def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
@@ -320,8 +324,6 @@ async def build_llm_messages(
             raise InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
-    if stored is not None and not history.unproven and request.options.economy != OFF:
-        history = replace(history, used_at=stored.updated_at, costs=_costs(stored))
     if history.segments and (request.options.memory == EXTRACTS or request.has_sections):
         history = replace(history, segments=())
     if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11.4)
@@ -329,10 +331,16 @@ async def build_llm_messages(
     return history
 
 
-def _costs(stored: StoredConversation) -> BranchCosts | None:
-    """What the branch that goes on has cost, as its latest answer says."""
+Meter = tuple[datetime | None, BranchCosts | None]
+"""When a conversation was used last, and what the branch that goes on has cost; None where that does not count."""
+
+
+def _meter(request: ChatRequest, stored: StoredConversation) -> Meter:
+    """The costs are those that the latest answer of the branch tells."""
+    if request.options.economy == OFF:
+        return None, None
     text = next((message.costs for message in reversed(stored.path) if message.role == "assistant"), None)
-    return BranchCosts.of_text(text) if text is not None else None
+    return stored.updated_at, BranchCosts.of_text(text) if text is not None else None
 
 
 def starts_conversation(request: ChatRequest, match: str) -> bool:
@@ -416,23 +424,24 @@ def _rebuilt(
 ) -> ConversationHistory:
     if stored is None:
         return _new_conversation(request, sent, options)
+    meter = _meter(request, stored)
     if request.conversation.branch is not None:
-        return replace(_delta(sent, stored, options), at_head=False)
+        return replace(_delta(sent, stored, options, meter), at_head=False)
     if request.conversation.is_point and not stored.resume_point.kept:
         replaces = _says_more(request, sent)
         kept = () if replaces else stored.instructions
-        made = _delta(sent, stored, options, replaces=replaces)
+        made = _delta(sent, stored, options, meter, replaces=replaces)
         return replace(made, at_head=False, instructions=(*sent.instructions, *kept))
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
         if sent.delivered and is_end_of(stored.path, sent.bodies):
             sent = replace(sent, bodies=(), digests=(), pinned=frozenset())
-        return _delta(sent, stored, options)
+        return _delta(sent, stored, options, meter)
     point = stored.resume_point
     if lookup.keys and not (point.branch_restores or has_evidence(lookup.bodies, point.kept, stored.path)):
-        return replace(_continued_unchanged(sent, stored, options), unproven=True)
+        return replace(_continued_unchanged(sent, stored, options, (None, None)), unproven=True)
     if not stored.read:
-        return _continued_unchanged(sent, stored, options)
-    return _resent(sent, stored, options, recognised=bool(lookup.keys))
+        return _continued_unchanged(sent, stored, options, meter)
+    return _resent(sent, stored, options, meter, recognised=bool(lookup.keys))
 
 
 def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOptions) -> ConversationHistory:
@@ -451,7 +460,9 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
     )
 
 
-def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: RebuildOptions) -> ConversationHistory:
+def _continued_unchanged(
+    sent: SentChain, stored: StoredConversation, options: RebuildOptions, meter: Meter
+) -> ConversationHistory:
     """The conversation goes on, and only what was sent is forwarded."""
     point = stored.resume_point
     frame: PromptFrame | None = None
@@ -481,11 +492,13 @@ def _continued_unchanged(sent: SentChain, stored: StoredConversation, options: R
         frame=frame,
         team_task=stored.team_task,
         profile=stored.profile,
+        used_at=meter[0],
+        costs=meter[1],
     )
 
 
 def _delta(
-    sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, replaces: bool | None = None
+    sent: SentChain, stored: StoredConversation, options: RebuildOptions, meter: Meter, *, replaces: bool | None = None
 ) -> ConversationHistory:
     """New messages, appended to the whole path (guarantee §3.1).
     `replaces`: the system messages that were sent replace the stored ones; None: wherever there are any."""
@@ -517,6 +530,8 @@ def _delta(
         notes=stored.notes,
         team_task=stored.team_task,
         profile=stored.profile,
+        used_at=meter[0],
+        costs=meter[1],
         segments=stored.segments,
         older_kept=older,
     )
@@ -528,7 +543,7 @@ def _says_more(request: ChatRequest, sent: SentChain) -> bool:
 
 
 def _resent(
-    sent: SentChain, stored: StoredConversation, options: RebuildOptions, *, recognised: bool
+    sent: SentChain, stored: StoredConversation, options: RebuildOptions, meter: Meter, *, recognised: bool
 ) -> ConversationHistory:
     """The stored messages of a resend, with those that its client left out, and the new ones."""
     point = stored.resume_point
@@ -579,6 +594,8 @@ def _resent(
         notes=stored.notes,
         team_task=stored.team_task,
         profile=stored.profile,
+        used_at=meter[0],
+        costs=meter[1],
         segments=stored.segments,
         older_kept=older,
     )

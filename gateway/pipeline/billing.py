@@ -20,7 +20,7 @@ from gateway.billing.economy.rates import LIFETIME
 from gateway.billing.metadata import add_bill, add_planning, begun, extended_usage, response_metadata
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import PromptReport
-from gateway.context.window.counting import MEDIA, REPLY_TOKENS
+from gateway.context.window.counting import MEDIA, REPLY_TOKENS, PromptBudget
 from gateway.conversations.rebuild import end_user_of
 from gateway.core import jsons
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
@@ -213,6 +213,7 @@ def _as_json(call: CallCost) -> dict[str, Any]:
 CALL_COST_FIELDS = ("prompt_cost", "completion_cost")
 CALL_FIELDS = tuple(field.name for field in fields(CallCost))
 _fields_of = attrgetter(*CALL_FIELDS)
+_fields_of_utilization = attrgetter(*(field.name for field in fields(ContextUtilizationMetadata)))
 
 
 def _call(found: dict[str, Any]) -> CallCost:
@@ -389,7 +390,8 @@ def metadata_of(attempted: AttemptedRequest, now: float) -> ResponseMetadata:
     if used is None or request.options.mode == "off":
         strategy = used.strategy if used is not None else "passthrough"
         used = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
-    used = replace(used, warnings=list(dict.fromkeys((*used.warnings, *warnings_of(attempted)))))
+    used = ContextUtilizationMetadata(*_fields_of_utilization(used))  # a bill may be made once more
+    used.warnings = list(dict.fromkeys((*used.warnings, *warnings_of(attempted))))
     if prepared.recall is not None:
         used.recall = prepared.recall.as_json(len(attempted.round_costs))
     return ResponseMetadata(
@@ -499,8 +501,7 @@ class UsageCount:
         if not context.fitted.exact:
             is_plain = not (has_tools or cached or prepared.refused_budget)
             if is_plain and self._counters.takes_small(prepared.facts, context.fitted.forwarded.messages):
-                report = PromptReport(0, reported, budget, prepared.budget.context_window, messages=len(messages))
-                self._tasks.start(self._learn_small(prepared.facts, report, messages))
+                self._tasks.start(self._learn_small(prepared.facts, reported, prepared.budget, messages))
             return
         if counting is None or any(map(_has_media, messages)):
             return
@@ -521,7 +522,7 @@ class UsageCount:
         )
         self._counters.learn(prepared.facts, report)
 
-    async def _learn_small(self, facts: ModelFacts, report: PromptReport, messages: list[Json]) -> None:
+    async def _learn_small(self, facts: ModelFacts, reported: int, budget: PromptBudget, messages: list[Json]) -> None:
         """Calibrates by a small prompt that surely fitted, so that nobody has counted it. Nothing waits for that: it
         shows what upstream adds to each message, for prompts that are to come."""
 
@@ -529,7 +530,8 @@ class UsageCount:
             counter = self._counters.counter(facts)
             return REPLY_TOKENS + sum(counter.plain(message) or 0 for message in messages)
 
-        report = replace(report, counted=await asyncio.to_thread(counted))
+        tokens, most = await asyncio.to_thread(counted), budget.tokens or 0
+        report = PromptReport(tokens, reported, most, budget.context_window, messages=len(messages))
         if not report.is_large:
             self._counters.learn(facts, report)
 

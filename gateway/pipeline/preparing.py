@@ -112,7 +112,7 @@ class RequestPreparer:
             if self._parts.frames is not None and not request.store:
                 history, kept = await self._parts.frames.put_over(request, history)
         context = as_sent if history is None or history.as_sent else None
-        prepared = replace(prepared, request=request, history=history, kept_frame=kept, context=context)
+        prepared = prepared.rebuilt(request, history, kept, context)
         for hook in prepared.features.on_history:
             prepared = await hook(prepared)
         return prepared
@@ -206,8 +206,9 @@ class RequestPreparer:
             built = report(built) if report is not None else built
         if profile is not None:
             built.utilization.profile = profile.as_json()
-        built = replace(built, recalls=prepared.recall is not None)
-        return replace(prepared, history=history, context=built), built
+        if prepared.recall is not None:
+            built = replace(built, recalls=True)
+        return prepared.rebuilt(prepared.request, history, prepared.kept_frame, built), built
 
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Makes sure that budgets and limits have room for what a request may cost at the most: the prompt as counted

@@ -62,12 +62,7 @@ def new_frame(
     `history`: the conversation as it was before frames were put over it; `new`: the request's messages under their ids,
     as they will be stored."""
     request = _FrameRequest(history, material, built.fitted, built.counting, new)
-    added = replace(
-        request.added(),
-        asked=request.begins_turn if built.plan is not None else None,
-        left_out_tokens=built.left_out.tokens if built.left_out else 0,
-        recalls=built.recalls,
-    )
+    added = request.added(built)
     before = history.frame
     if built.fitted.moved and before is not None:
         return NewFrame(model, full=True, frame=request.moved(before.followed_by(added)))
@@ -104,7 +99,7 @@ class _FrameRequest:
         """The id of the message that begins the current turn."""
         return self._names[self._material.current] if self._names else None
 
-    def added(self) -> PromptFrame:
+    def added(self, built: BuiltContext) -> PromptFrame:
         """What was forwarded otherwise than is stored, or, unless everything was decided anew, is frozen already."""
         forms: dict[str, Form] = {}
         shown_in_full: dict[str, tuple[str, ...]] = {}
@@ -128,6 +123,9 @@ class _FrameRequest:
             decisions=self._decisions(),
             unsent=frozenset(unsent),
             counts={name: self._count(form) for name, form in forms.items()},
+            asked=self.begins_turn if built.plan is not None else None,
+            left_out_tokens=built.left_out.tokens if built.left_out else 0,
+            recalls=built.recalls,
             refers=self._refers(),
         )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from random import Random
 from typing import Any, cast
@@ -113,6 +113,13 @@ def prepared_for(request: ChatRequest, target: Target) -> PreparedRequest:
     return PreparedRequest(
         request, request, target, TargetWire(target.chosen), ModelFacts(request.model), PromptBudget(None, None)
     )
+
+
+def test_a_request_is_rebuilt_with_all_that_it_had() -> None:
+    """Its fields are said one by one, since `replace` is dear: none is forgotten."""
+    prepared = PreparedRequest(*(cast(Any, f"its {field.name}") for field in fields(PreparedRequest)))
+    conversation = {name: cast(Any, f"new {name}") for name in ("request", "history", "kept_frame", "context")}
+    assert prepared.rebuilt(**conversation) == replace(prepared, **conversation)
 
 
 class Asking:
