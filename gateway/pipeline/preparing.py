@@ -112,7 +112,7 @@ class RequestPreparer:
             if self._parts.frames is not None and not request.store:
                 history, kept = await self._parts.frames.put_over(request, history)
         context = as_sent if history is None or history.as_sent else None
-        prepared = prepared.rebuilt(request, history, kept, context)
+        prepared = prepared.rebuilt(request, history, kept, context, prepared.conversation_id)
         for hook in prepared.features.on_history:
             prepared = await hook(prepared)
         return prepared
@@ -208,7 +208,8 @@ class RequestPreparer:
             built.utilization.profile = profile.as_json()
         if prepared.recall is not None:
             built = replace(built, recalls=True)
-        return prepared.rebuilt(prepared.request, history, prepared.kept_frame, built), built
+        frame, conversation_id = prepared.kept_frame, prepared.conversation_id
+        return prepared.rebuilt(prepared.request, history, frame, built, conversation_id), built
 
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Makes sure that budgets and limits have room for what a request may cost at the most: the prompt as counted

@@ -216,6 +216,7 @@ class PreparedRequest:
         history: ConversationHistory | None,
         kept_frame: KeptFrame | None,
         context: BuiltContext | None,
+        conversation_id: str | None,
     ) -> "PreparedRequest":
         """Returns the request with its conversation and context. Each request passes here, and `dataclasses.replace`
         takes ten times as long."""
@@ -234,7 +235,7 @@ class PreparedRequest:
             kept_frame,
             self.refused_budget,
             self.surplus,
-            self.conversation_id,
+            conversation_id,
         )
 
     @property

@@ -1,7 +1,6 @@
 """The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -100,15 +99,15 @@ def metered(
         if note.mode == OBSERVE:
             told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
     sums = before or BranchCosts(model, 0, 0, ZERO, ZERO)
-    return told_of, replace(
-        sums,
-        model=model,
-        prompt_tokens=prompt + tokens,
-        left_tokens=tokens,
-        direct=sums.direct + direct,
-        billed=sums.billed + billed,
-        clearable=note.clearable,
-        sent=None,
+    return told_of, BranchCosts(
+        model,
+        prompt + tokens,
+        tokens,
+        sums.direct + direct,
+        sums.billed + billed,
+        note.clearable,
+        cut=sums.cut,
+        bounced=sums.bounced,
     )
 
 

@@ -118,7 +118,8 @@ def prepared_for(request: ChatRequest, target: Target) -> PreparedRequest:
 def test_a_request_is_rebuilt_with_all_that_it_had() -> None:
     """Its fields are said one by one, since `replace` is dear: none is forgotten."""
     prepared = PreparedRequest(*(cast(Any, f"its {field.name}") for field in fields(PreparedRequest)))
-    conversation = {name: cast(Any, f"new {name}") for name in ("request", "history", "kept_frame", "context")}
+    names = ("request", "history", "kept_frame", "context", "conversation_id")
+    conversation = {name: cast(Any, f"new {name}") for name in names}
     assert prepared.rebuilt(**conversation) == replace(prepared, **conversation)
 
 
