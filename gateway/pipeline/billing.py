@@ -83,16 +83,15 @@ class OpenCalls:
         Raises StorageUnavailable: it does not, and the request cannot go on without it."""
         if internal is not None:
             run.asking.append(internal)
-        known = run.attempted(prepared=prepared)
-        failed, rounds = known.failed_costs, known.round_costs
-        asking, route = run.asking, prepared.wire.deployment.route
-        state = (len(failed), len(rounds), len(known.internal), len(asking), route)
+        failed, rounds, asked = run.booked(prepared)
+        internal_calls, asking, route = run.internal, run.asking, asked[-1]
+        state = (len(failed), len(rounds), len(internal_calls), len(asking), route)
         if run.noted_calls == state:
             return
         run.noted_calls = state  # it may be cancelled from here on, and is written all the same
-        calls = [*failed, *rounds, *map(price_internal, known.internal)]
+        calls = [*failed, *rounds, *map(price_internal, internal_calls)]
         if internal is not None:
-            calls += map(price_internal, asking[min(len(known.internal), len(asking) - 1) :])
+            calls += map(price_internal, asking[min(len(internal_calls), len(asking) - 1) :])
         else:
             context = prepared.context
             tokens = context.fitted.tokens if context is not None else prepared.request.size // BYTES_PER_TOKEN
@@ -110,7 +109,7 @@ class OpenCalls:
             "key_id": key.key_id,
             "project": key.project,
             "endpoint": request.api,
-            "route": known.route,
+            "route": asked,
             "goal": request.options.goal.value,
         }
         try:

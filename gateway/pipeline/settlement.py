@@ -209,8 +209,11 @@ class RunningTurns:
     def leave(self, run: RequestRun) -> None:
         """The turn is committed, or never will be. Does nothing if it is not under way."""
         request_id, tenant = run.asked.request_id, run.asked.caller.tenant
-        _, keys = self._running[tenant].pop(request_id, (run, []))
-        if not self._running[tenant]:
+        running = self._running.get(tenant)
+        if running is None or request_id not in running:
+            return
+        _, keys = running.pop(request_id)
+        if not running:
             del self._running[tenant]
         for key in keys:
             found = self._by_key[key]

@@ -501,16 +501,7 @@ class RequestRun:
     def attempted(self, outcome: UpstreamOutcome = SO_FAR, prepared: PreparedRequest | None = None) -> AttemptedRequest:
         """What it is by now. `prepared`: for another target, which is to be asked next."""
         prepared = prepared or self.prepared
-        number, route = prepared.target.number, prepared.wire.deployment.route
-        left: dict[int, str] = {}
-        failed_costs, round_costs = [], []
-        for each in self._attempts:
-            if each.target.number < number:
-                left[each.target.number] = each.route
-            if each.cost is not None and each.error is None and each.target.number == number:
-                round_costs.append(each.cost)
-            elif each.cost is not None:
-                failed_costs.append(replace(each.cost, purpose=FAILED_TRY))
+        failed_costs, round_costs, route = self.booked(prepared)
         name = outcome.completion.get("id") if outcome.completion is not None else None
         return AttemptedRequest(
             prepared,
@@ -519,12 +510,25 @@ class RequestRun:
             failed_costs=tuple(failed_costs),
             round_costs=tuple(round_costs),
             internal=tuple(self.internal),
-            route=[self.asked.model, *left.values(), route],
+            route=route,
             outcome=outcome,
             upstream_id=name if isinstance(name, str) else self.upstream_id,
             warnings=tuple(self.warnings),
             timings=self.timings,
         )
+
+    def booked(self, prepared: PreparedRequest) -> tuple[list[CallCost], list[CallCost], list[str]]:
+        """Returns `failed_costs`, `round_costs` and `route` of `AttemptedRequest`, so far."""
+        number, left = prepared.target.number, dict[int, str]()
+        failed_costs, round_costs = list[CallCost](), list[CallCost]()
+        for each in self._attempts:
+            if each.target.number < number:
+                left[each.target.number] = each.route
+            if each.cost is not None and each.error is None and each.target.number == number:
+                round_costs.append(each.cost)
+            elif each.cost is not None:
+                failed_costs.append(replace(each.cost, purpose=FAILED_TRY))
+        return failed_costs, round_costs, [self.asked.model, *left.values(), prepared.wire.deployment.route]
 
     def turn_to(self, prepared: PreparedRequest) -> None:
         """Goes on with the request as it is prepared now. What was paid for stays on the bill."""
