@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.documents.document import ReadOptions
+from gateway.documents.document import ReadOptions, read
 from gateway.documents.file_reader import stored_document
-from gateway.documents.kinds import read
 
 Json = dict[str, Any]
 MODES = ("attachments", "file_part", "text_part")

@@ -50,7 +50,7 @@ from gateway.documents.file_reader import FileReader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import FilesHere, open_files
 from gateway.documents.files.file_service import CallersFiles
-from gateway.documents.folders import SWEEP_SECONDS, clear_left_behind
+from gateway.documents.process import SWEEP_SECONDS, clear_left_behind
 from gateway.operations.otel.factory import open_telemetry
 from gateway.operations.purge import schedule_files, schedule_sweeps, sweep_seconds
 from gateway.operations.storage_upkeep import begin_preparing, schedule_older_bills

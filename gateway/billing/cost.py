@@ -2,7 +2,7 @@
 what leaving out saves at most, as a plan promises, and as a bill realises it (guarantee §5, ADR 16)."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
@@ -428,19 +428,26 @@ def figures_of(sums: CostSums) -> dict[str, Any]:
     return {name: told[name] if name in told else getattr(sums, name) for name in FIGURES}
 
 
-def as_csv(tables: Mapping[tuple[str, ...], Sequence[CostRow]]) -> Iterator[str]:
-    """Lines of CSV: `by` says which groups a line tells apart, its names stand in a column for each of them."""
+def as_csv(
+    tables: Mapping[tuple[str, ...], Sequence[CostRow]],
+    names: Sequence[str] = FIGURES,
+    figures: Callable[[CostSums], dict[str, Any]] = figures_of,
+) -> Iterator[str]:
+    """Lines of CSV: `by` says which groups a line tells apart, its names stand in a column for each of them.
+    `names`: of the `figures` of each group."""
     groups = list(dict.fromkeys(group for by in tables for group in by))
-    yield csv_line(("by", *groups, *FIGURES))
+    yield csv_line(("by", *groups, *names))
     for by, rows in tables.items():
         for row in rows:
-            names = dict(zip(by, row.names, strict=True))
-            yield csv_line(("+".join(by), *(names.get(group) for group in groups), *figures_of(row.sums).values()))
+            named = dict(zip(by, row.names, strict=True))
+            yield csv_line(("+".join(by), *(named.get(group) for group in groups), *figures(row.sums).values()))
 
 
-def as_json(by: Sequence[str], rows: Iterable[CostRow]) -> dict[str, Any]:
+def as_json(
+    by: Sequence[str], rows: Iterable[CostRow], figures: Callable[[CostSums], dict[str, Any]] = figures_of
+) -> dict[str, Any]:
     """A table: its groups, and for each row their names with its figures."""
-    listed = [{**dict(zip(by, row.names, strict=True)), **figures_of(row.sums)} for row in rows]
+    listed = [{**dict(zip(by, row.names, strict=True)), **figures(row.sums)} for row in rows]
     return {"by": list(by), "rows": listed}
 
 
@@ -511,7 +518,7 @@ def realised(left: LeftOutTokens, usage: Mapping[str, Any], prices: Mapping[str,
     fresh = max(0, min(left.fresh, left.tokens))
     again = _cached_price(rates, full) if _reads_cache(usage, left.unchanged) else full
     value = EXACT.add(EXACT.multiply(full, fresh), EXACT.multiply(again, left.tokens - fresh))
-    return value.quantize(PICO, context=EXACT)
+    return rounded(value)
 
 
 def as_realised(
@@ -548,4 +555,4 @@ def _cached_price(rates: TokenRates, full: Decimal) -> Decimal:
 
 
 def _rounded(value: Decimal) -> Decimal:
-    return max(ZERO, value).quantize(PICO, context=EXACT)
+    return rounded(max(ZERO, value))

@@ -39,13 +39,13 @@ MAX_LISTED_CALLS = 50
 twice (guarantee §6.2)."""
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
+NONE_WHERE_UNTOLD = ("economics", "profile", "recall", "memory", "workflow_spec_tokens")
+EMPTY_WHERE_UNTOLD = ("things", "pages", "left_by", "compacted", "cleared")
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
-    {
-        *OPTIONAL_IN_RECORDS,
-        *("economics", "embedder", "embedder_cost", "guard", "guard_cost"),
-        *("agent", "profile", "memory", "recall", "things", "pages", "left_by", "compacted", "cleared"),
-        "workflow_spec_tokens",
-    }
+    (
+        *(*OPTIONAL_IN_RECORDS, *NONE_WHERE_UNTOLD, *EMPTY_WHERE_UNTOLD),
+        *("embedder", "embedder_cost", "guard", "guard_cost", "agent"),
+    )
 )
 """Of a bill: they are left out elsewhere."""
 
@@ -83,26 +83,12 @@ def response_metadata(known: ResponseMetadata, unlisted: OmittedRecords | None =
             counted["count"] += len(unlisted.gone)
             counted["chars"] += unlisted.chars
             utilization[UNLISTED] = unlisted.as_json()
-        if used.economics is None:
-            del utilization["economics"]
-        if used.profile is None:
-            del utilization["profile"]
-        if used.recall is None:
-            del utilization["recall"]
-        if used.memory is None:
-            del utilization["memory"]
-        if not used.things:
-            del utilization["things"]
-        if not used.pages:
-            del utilization["pages"]
-        if not used.left_by:
-            del utilization["left_by"]
-        if not used.compacted:
-            del utilization["compacted"]
-        if not used.cleared:
-            del utilization["cleared"]
-        if used.workflow_spec_tokens is None:
-            del utilization["workflow_spec_tokens"]
+        for name in NONE_WHERE_UNTOLD:
+            if utilization[name] is None:
+                del utilization[name]
+        for name in EMPTY_WHERE_UNTOLD:
+            if not utilization[name]:
+                del utilization[name]
         _without_unpaid(utilization)
     data["timings_ms"] = known.timings_ms
     return data

@@ -5,18 +5,17 @@ import gzip
 import io
 import lzma
 import tarfile
-import zlib
 from collections.abc import Callable
 from typing import IO, cast
 
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, listing, reading_of, why_not
+from gateway.documents.packages import BROKEN, reading
 from gateway.documents.sandbox_worker import tell_progress
 
 MAX_ENTRIES = 100_000
 PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 MAGIC_BYTES = 8
-BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, ValueError, UnicodeError)
 
 
 class _BoundedArchive(io.RawIOBase):
@@ -54,7 +53,7 @@ def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
     most, source = nesting.budget.unpacked, io.BytesIO(raw)
     unpacked = _BoundedArchive(_opened(source), most)
-    try:
+    with reading("TAR archive", tarfile.TarError):
         try:
             with tarfile.open(fileobj=cast(IO[bytes], unpacked), mode="r:") as archive:
                 return _archive(archive, nesting, lambda: tell_progress(source.tell(), len(raw)))
@@ -64,8 +63,6 @@ def read_nested(raw: bytes, nesting: NestedPlace) -> str:
             raise
         finally:
             nesting.budget.unpacked = most - unpacked.tell()
-    except BROKEN as error:
-        raise UnreadableDocument("it is no readable TAR archive") from error
 
 
 def _opened(source: io.BytesIO) -> IO[bytes]:
@@ -101,14 +98,12 @@ def _archive(archive: tarfile.TarFile, nesting: NestedPlace, tell: Callable[[], 
                 break
             if text := _member(archive, member, nesting):
                 texts.append((member.name, text))
-    except (*BROKEN, UnreadableDocument):
+    except (*BROKEN, tarfile.TarError, UnreadableDocument):
         if not texts:
             raise
         missing = "The archive is damaged or too large: what stands behind its last file is missing."
         nesting.budget.notes.append(LeftOut(missing))
-    size = sum(size for _, size in names)
-    head = f"Archive of {len(names):,} {'file' if len(names) == 1 else 'files'}, {size:,} bytes unpacked:"
-    return "\n\n".join([listing(head, sorted(names)), *(text for _, text in sorted(texts))])
+    return "\n\n".join([listing(sorted(names)), *(text for _, text in sorted(texts))])
 
 
 def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, nesting: NestedPlace) -> str:

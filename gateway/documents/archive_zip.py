@@ -8,6 +8,7 @@ from lzma import LZMAError
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, listing, reading_of, why_not
+from gateway.documents.packages import reading
 from gateway.documents.sandbox_worker import tell_progress
 
 MAX_ENTRIES = 200_000
@@ -27,17 +28,12 @@ def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
     if raw.count(DIRECTORY_ENTRY) > MAX_ENTRIES:
         raise UnreadableDocument(f"it holds more than {MAX_ENTRIES:,} files")
-    try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            files = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
-            size = sum(each.file_size for each in files)
-            head = f"Archive of {len(files):,} {'file' if len(files) == 1 else 'files'}, {size:,} bytes unpacked:"
-            parts = [listing(head, [(each.filename, each.file_size) for each in files])]
-            for number, each in enumerate(files):
-                tell_progress(number, len(files))
-                parts.append(_member(archive, each, nesting))
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError, UnicodeError, IndexError) as error:
-        raise UnreadableDocument("it is no readable ZIP archive") from error
+    with reading("ZIP archive"), zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        files = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
+        parts = [listing([(each.filename, each.file_size) for each in files])]
+        for number, each in enumerate(files):
+            tell_progress(number, len(files))
+            parts.append(_member(archive, each, nesting))
     return "\n\n".join(filter(None, parts))
 
 

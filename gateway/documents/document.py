@@ -1,11 +1,12 @@
-"""A document before and after it is read."""
+"""A document before and after it is read, and the reading: `core.types.files.DOCUMENT_KINDS` says which module reads what."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from gateway.core.types.files import document_digest
+from gateway.core.types.files import DOCUMENT_KINDS, document_digest
 from gateway.core.types.places import LEFT_OUT_START, NOTE_END, NOTE_START, TextPlaces
 
 
@@ -23,6 +24,8 @@ MAX_RATIO = 200
 """What a file may unpack to, for each of its bytes: office files and texts take about 30."""
 MIN_UNPACKED = 32 * 2**20
 """What the smallest may unpack to."""
+INLINE_BYTES = 2**18
+"""A longer document is read apart, whatever it is; plain text needs no reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class DocumentOwner:
 
 @dataclass(frozen=True, slots=True)
 class DocumentFile:
-    """A document's bytes, the kind of document that they claim to be (a key of `kinds.KINDS`), and its name."""
+    """A document's bytes, the kind of document that they claim to be (a key of `DOCUMENT_KINDS`), and its name."""
 
     raw: bytes
     kind: str
@@ -121,3 +124,15 @@ class DocumentFile:
     def digest(self) -> str:
         """The same for the same bytes read in the same way."""
         return document_digest(self.kind, hashlib.sha256(self.raw).hexdigest())
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is read in a process apart, and its text kept."""
+        return DOCUMENT_KINDS[self.kind].apart or (self.kind != "text" and len(self.raw) > INLINE_BYTES)
+
+
+def read(file: DocumentFile, options: ReadOptions = ReadOptions()) -> Reading:
+    """What the document says. Raises UnreadableDocument: the bytes are no document of that kind."""
+    reader = import_module(f"gateway.documents.{DOCUMENT_KINDS[file.kind].reader}")
+    reading: Reading = reader.read(file.raw, options)
+    return reading

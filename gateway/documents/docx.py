@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import Reading, ReadOptions
-from gateway.documents.packages import PackageRelation, ZipPackage, attribute, child, children, local, reading
+from gateway.documents.packages import PackageRelation, ZipPackage, attribute, below, child, children, local, reading
 from gateway.documents.pptx import chart_lines, shape_texts
 
 # What DOCX files keep beside their text: the headings that styles stand for, and the numbers of lists.
@@ -150,6 +150,7 @@ class _DocxDocument:
         self._notes = {kind: {attribute(n, "id"): n for n in self._part(kind)} for kind in DOCX_NOTES.values()}
         rendered = any(local(node.tag) == "lastRenderedPageBreak" for node in self._root.iter())
         self._breaks = "lastRenderedPageBreak" if rendered else "br"
+        self._told = {"t", "br", self._breaks, "txbxContent", *DOCX_WHITESPACE, *DOCX_NOTES, *DRAWN}
 
     def text(self) -> str:
         body = child(self._root, "body")
@@ -160,16 +161,11 @@ class _DocxDocument:
 
     def blocks(self, body: ElementTree.Element) -> Iterator[str]:
         """Paragraphs and tables in their order, also inside of other elements."""
-        waiting = list(reversed(body))
-        while waiting:
-            node = waiting.pop()
-            name = local(node.tag)
-            if name == "p":
+        for node in below(body, ("p", "tbl"), LEFT_OUT):
+            if local(node.tag) == "p":
                 yield from self._paragraph(node)
-            elif name == "tbl":
-                yield "\n".join(self._row(row) for row in _rows(node))
-            elif name not in LEFT_OUT:
-                waiting.extend(reversed(node))
+            else:  # rows of a table in a cell are part of that cell
+                yield "\n".join(self._row(row) for row in below(node, ("tr",)))
 
     def _paragraph(self, node: ElementTree.Element) -> Iterator[str]:
         text, others = self._said(node)
@@ -200,9 +196,7 @@ class _DocxDocument:
         """A paragraph's own text, and what stands in it apart: boxes, notes, charts, diagrams."""
         out: list[str] = []
         others = []
-        waiting = list(reversed(paragraph))
-        while waiting:
-            node = waiting.pop()
+        for node in below(paragraph, self._told, LEFT_OUT):
             name = local(node.tag)
             if name == "t":
                 out.append(node.text or "")
@@ -212,10 +206,8 @@ class _DocxDocument:
                 out.append(DOCX_WHITESPACE[name])
             elif name == "br":
                 out.append("\n" if attribute(node, "type") != "page" else "")
-            elif name == "txbxContent" or name in DOCX_NOTES or name in DRAWN:
+            else:
                 others.append(node)
-            elif name not in LEFT_OUT:
-                waiting.extend(reversed(node))
         return "".join(out), others
 
     def _other(self, reference: ElementTree.Element) -> str:
@@ -264,17 +256,6 @@ def _paragraphs(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
         if local(node.tag) == "p":
             yield node
         if local(node.tag) not in LEFT_OUT:
-            waiting.extend(reversed(node))
-
-
-def _rows(table: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """Its own rows; those of a table in a cell are part of that cell."""
-    waiting = list(reversed(table))
-    while waiting:
-        node = waiting.pop()
-        if local(node.tag) == "tr":
-            yield node
-        else:
             waiting.extend(reversed(node))
 
 

@@ -27,10 +27,8 @@ from gateway.core.types.files import DOCUMENT_KINDS, document_digest
 from gateway.core.types.items import named_picture
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, ReadOptions, UnreadableDocument
-from gateway.documents.encodings import decodes
-from gateway.documents.kinds import is_slow
-from gateway.documents.kinds import read as read_document
-from gateway.documents.plain import text_of
+from gateway.documents.document import read as read_document
+from gateway.documents.plain import decodes, text_of
 from gateway.documents.process import DocumentReader, Progress
 from gateway.documents.sniff import OTHER_ZIP, is_picture, may_be_known, sniffed
 
@@ -271,7 +269,7 @@ class FileReader:
             for place, file in parts.items():
                 with reported(place):
                     document = inline_file(file, decode_pdf=decode_pdf and place not in natively)
-                    if document is not None and is_slow(document):
+                    if document is not None and document.is_slow:
                         slow[place] = document
                     elif document is not None:
                         texts[place] = read_document(document).told

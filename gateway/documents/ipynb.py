@@ -7,6 +7,7 @@ from typing import Any
 from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
+from gateway.documents.packages import reading
 from gateway.documents.plain import decoded
 
 MAX_OUTPUT = 20_000
@@ -18,15 +19,13 @@ IPYNB_PICTURE = "(A picture.)"
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Each cell with its number, programs fenced, and its outputs as text; pictures are only named.
     Raises UnreadableDocument: it is no notebook."""
-    try:
+    with reading("notebook"):
         notebook = json.loads(decoded(raw))
         cells = notebook.get("cells")
         if cells is None:  # the form before version 4
             cells = [cell for sheet in notebook["worksheets"] for cell in sheet["cells"]]
         language = str(((notebook.get("metadata") or {}).get("language_info") or {}).get("name") or "python")
         parts = [_cell(number, cell, language) for number, cell in enumerate(cells, 1)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableDocument("it is no readable notebook") from error
     if not parts:
         raise UnreadableDocument("it is a notebook without cells")
     return Reading("\n\n".join(parts))

@@ -1,7 +1,7 @@
 """Files of Microsoft's older programs, and protected ones: not read, but told what to do; wrongly named ones are."""
 
+from gateway.documents import document
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
-from gateway.documents.kinds import read as read_as
 from gateway.documents.packages import PROTECTED
 from gateway.documents.sniff import sniffed
 
@@ -19,4 +19,4 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
         raise UnreadableDocument(f"it is a file of the old format {kind.upper()}; save it as {name} and send it again")
     if kind is None:
         raise UnreadableDocument("it is no readable document of an office program")
-    return read_as(DocumentFile(raw, kind), options)
+    return document.read(DocumentFile(raw, kind), options)

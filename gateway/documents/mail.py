@@ -17,6 +17,8 @@ SHOWN = ("From", "To", "Cc", "Date", "Subject")
 MAX_HEADER = 4000
 """Characters of one header that are read: what parses them takes quadratic time."""
 MAX_MAIL_PARTS = 10_000
+MAX_NAMED = 50
+"""Attachments whose names stand among the headers."""
 
 
 class _HeaderPolicy(Compat32):
@@ -49,9 +51,12 @@ def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     return _mail(message, nesting)
 
 
-def assembled(headers: list[tuple[str, str]], body: str, attachments: list[str]) -> str:
-    """A mail's text: headers, body, attachments with their marks, with empty lines between."""
-    head = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in headers if value.strip())
+def assembled(headers: list[tuple[str, str]], body: str, names: list[str], attachments: list[str]) -> str:
+    """A mail's text: headers, the names of its attachments, body, attachments with their marks, with empty lines
+    between."""
+    named = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
+    told = [*headers, ("Attachments", named)]
+    head = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in told if value.strip())
     return "\n\n".join(each for each in (head, plain_lines(body.strip()), *attachments) if each)
 
 
@@ -65,10 +70,8 @@ def _mail(message: Message, nesting: NestedPlace) -> str:
         else:
             attached.append(part)
     texts = [_attachment(part, number, nesting) for number, part in enumerate(attached, 1)]
-    names = ", ".join(_name(part, number) for number, part in enumerate(attached[:50], 1))
-    if names:
-        headers.append(("Attachments", names + (", …" if len(attached) > 50 else "")))
-    return assembled(headers, "\n\n".join(filter(None, bodies)), [each for each in texts if each])
+    names = [_name(part, number) for number, part in enumerate(attached, 1)]
+    return assembled(headers, "\n\n".join(filter(None, bodies)), names, texts)
 
 
 def header_text(value: object) -> str:

@@ -1,18 +1,16 @@
 """Outlook's mails (MSG), by python-oxmsg (guarantee §14.9)."""
 
 import io
-import struct
 from typing import Any
 
 from oxmsg import Message
 
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.html import html_text
 from gateway.documents.mail import assembled, header_text
 from gateway.documents.nested_documents import NestedPlace, reading_of
+from gateway.documents.packages import reading
 
-BROKEN = (OSError, ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError, struct.error)
-"""What the library lets through for broken files."""
 MAX_ATTACHMENTS = 10_000
 
 
@@ -23,23 +21,17 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
-    try:
+    with reading("mail of Outlook's", AssertionError):
         message = Message.load(io.BytesIO(raw))
         headers, body = _headers(message), _body(message)
         attached = [(_name(each), each.file_bytes, each.mime_type) for each in message.attachments[:MAX_ATTACHMENTS]]
-    except (*BROKEN, RecursionError) as error:
-        raise UnreadableDocument("it is no readable mail of Outlook's") from error
-    texts = []
-    for number, (given, content, media_type) in enumerate(attached, 1):
-        name = given or f"attachment {number}"
+    texts, names = [], [given or f"attachment {number}" for number, (given, _, _) in enumerate(attached, 1)]
+    for name, (_, content, media_type) in zip(names, attached, strict=True):
         if content is None:
             nesting.leave_out("attached by reference or as an item of Outlook's", name)
         elif nesting.can_take(name):
             texts.append(nesting.member(name, content, media_type or ""))
-    names = ", ".join(name or f"attachment {number}" for number, (name, _, _) in enumerate(attached[:50], 1))
-    if names:
-        headers.append(("Attachments", names))
-    return assembled(headers, body, [each for each in texts if each])
+    return assembled(headers, body, names, texts)
 
 
 def _headers(message: Any) -> list[tuple[str, str]]:

@@ -64,8 +64,10 @@ def why_not(path: str) -> str | None:
     return None
 
 
-def listing(head: str, names: list[tuple[str, int]], most: int = 1000) -> str:
-    """Paths and sizes, one to a line, of at most so many files."""
+def listing(names: list[tuple[str, int]], most: int = 1000) -> str:
+    """Says how much an archive holds, and paths and sizes, one to a line, of at most so many files."""
+    size = sum(size for _, size in names)
+    head = f"Archive of {len(names):,} {'file' if len(names) == 1 else 'files'}, {size:,} bytes unpacked:"
     lines = [f"{' '.join(name.split())[:300]} ({size:,} bytes)" for name, size in names[:most]]
     more = len(names) - most
     return "\n".join([head, *lines, *([f"and {more:,} more"] if more > 0 else [])])

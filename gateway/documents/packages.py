@@ -6,7 +6,7 @@ import posixpath
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -43,13 +43,15 @@ class PackageRelation(NamedTuple):
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Tells what a broken file makes a reader raise as a document that cannot be read."""
+def reading(what: str, *others: type[Exception]) -> Iterator[None]:
+    """Tells what a broken file makes a reader raise as a document that cannot be read.
+    `others`: what its library raises beside `BROKEN`."""
+    faults: tuple[type[Exception], ...] = (*BROKEN, *others)
     try:
         yield
     except UnreadableDocument:
         raise
-    except BROKEN as error:
+    except faults as error:
         raise UnreadableDocument(f"it is no readable {what}") from error
 
 
@@ -159,6 +161,21 @@ def attribute(node: ElementTree.Element, name: str, default: str = "") -> str:
 def children(node: ElementTree.Element, name: str) -> list[ElementTree.Element]:
     """Its children of that local name."""
     return [child for child in node if local(child.tag) == name]
+
+
+def below(
+    nodes: Iterable[ElementTree.Element], names: Container[str], left_out: Container[str] = ()
+) -> Iterator[ElementTree.Element]:
+    """The elements of these local names, in their order, however deep they stand; none inside of another one, and none
+    inside of what is left out."""
+    waiting = list(reversed(list(nodes)))
+    while waiting:
+        node = waiting.pop()
+        name = local(node.tag)
+        if name in names:
+            yield node
+        elif name not in left_out:
+            waiting.extend(reversed(node))
 
 
 def child(node: ElementTree.Element | None, *path: str) -> ElementTree.Element | None:

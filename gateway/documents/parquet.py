@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
+from gateway.documents.packages import reading
 
 FIRST_ROWS, LAST_ROWS = 200, 20
 MAX_PARQUET_COLUMNS = 500
@@ -27,11 +28,9 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     arrow.set_cpu_count(1)
     arrow.set_memory_pool(arrow.system_memory_pool())
     notes: list[str] = []
-    try:
+    with reading("Parquet file", arrow.ArrowException):
         file = parquet.ParquetFile(arrow.BufferReader(raw), page_checksum_verification=False)
         text = _text(file, notes, unpackable(len(raw), MAX_GROUP_BYTES))
-    except (arrow.ArrowException, OSError, ValueError, KeyError, NotImplementedError, UnicodeError) as error:
-        raise UnreadableDocument("it is no readable Parquet file") from error
     return Reading(text, tuple(notes))
 
 

@@ -5,13 +5,15 @@ from xml.etree import ElementTree
 
 from gateway.core.types.places import marker, page_list, plain_lines
 from gateway.documents.document import Reading, ReadOptions
-from gateway.documents.packages import ZipPackage, attribute, child, children, local, reading
+from gateway.documents.packages import ZipPackage, attribute, below, child, children, local, reading
 
 MAIN = "ppt/presentation.xml"
 TITLES = frozenset({"title", "ctrTitle"})
 REPEATED = frozenset({"sldNum", "dt", "ftr", "hdr", "sldImg"})
 """Placeholders that say the same on each slide."""
 SHAPES = frozenset({"sp", "pic", "graphicFrame", "cxnSp"})
+HIDDEN = ("Fallback",)
+"""A second form of the same."""
 MAX_POINTS = 500
 """Values of one chart that are shown."""
 
@@ -51,7 +53,7 @@ def _order(package: ZipPackage) -> list[str]:
 
 def shape_texts(root: ElementTree.Element) -> Iterator[str]:
     """What stands in each of the shapes below, and what pictures show; what has no shapes, as a diagram, as a whole."""
-    shapes = list(_shapes(root))
+    shapes = list(below([root], SHAPES, HIDDEN))
     for said in (said for shape in shapes for said in _shape(shape)) if shapes else (_paragraphs(root),):
         if said.strip():
             yield said.strip()
@@ -59,7 +61,7 @@ def shape_texts(root: ElementTree.Element) -> Iterator[str]:
 
 def _slide(package: ZipPackage, name: str, root: ElementTree.Element) -> Iterator[str]:
     related = package.relations(name)
-    shapes = list(_shapes(root))
+    shapes = list(below([root], SHAPES, HIDDEN))
     yield from (f"# {' '.join(_paragraphs(shape).split())}" for shape in shapes if _placeholder(shape) in TITLES)
     for shape in shapes:
         if _placeholder(shape) not in TITLES | REPEATED:
@@ -72,22 +74,12 @@ def _slide(package: ZipPackage, name: str, root: ElementTree.Element) -> Iterato
         elif relation.kind == "chart":
             yield "\n".join(chart_lines(package.xml(relation.target)))
         elif relation.kind == "notesSlide":
-            said = [_paragraphs(shape) for shape in _shapes(package.xml(relation.target)) if _says(shape)]
+            shapes = list(below([package.xml(relation.target)], SHAPES, HIDDEN))
+            said = [_paragraphs(shape) for shape in shapes if _placeholder(shape) not in REPEATED]
             yield "Notes: " + "\n".join(said).strip() if any(map(str.strip, said)) else ""
         elif relation.kind == "comments":
             texts = (node for node in package.xml(relation.target).iter() if local(node.tag) in ("text", "txBody"))
             yield "\n".join(f"Comment: {node.text or _paragraphs(node)}".rstrip() for node in texts)
-
-
-def _shapes(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """Shapes in their order, also those of groups."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if local(node.tag) in SHAPES:
-            yield node
-        elif local(node.tag) != "Fallback":
-            waiting.extend(reversed(node))
 
 
 def _shape(shape: ElementTree.Element) -> Iterator[str]:
@@ -110,10 +102,6 @@ def _placeholder(shape: ElementTree.Element) -> str:
         if found is not None:
             return attribute(found, "type", "body")
     return ""
-
-
-def _says(shape: ElementTree.Element) -> bool:
-    return _placeholder(shape) not in REPEATED
 
 
 def _paragraphs(node: ElementTree.Element) -> str:

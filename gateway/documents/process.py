@@ -1,18 +1,21 @@
 """Reads documents that are no plain text, each in its own process with limited memory and time, apart from all else.
 
 A valid file can be made to take all of both; then its process is ended, and no other request waits (guarantee §7). What
-the process may is in `sandbox`, what runs in it in `sandbox_worker` (guarantee §14.4).
+the process may, and what runs in it, is in `sandbox_worker` (guarantee §14.4).
 """
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,25 +25,18 @@ import gateway
 from gateway.core.errors import Overloaded
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.instrumentation.logs import get_logger
-from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
-from gateway.documents.folders import own_folder
-from gateway.documents.kinds import is_slow, read
+from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument, read
+from gateway.documents.sandbox_worker import NOBODY, TEXT_BYTES, TOO_MUCH, UNREADABLE
 
 log = get_logger("gateway.documents")
 SECONDS = 60.0
 """Wall clock for one document, without the time for which it waits."""
 MEMORY_BYTES = 2**30
 """Address space of the process: enough for documents of any usual size, little beside a server's memory."""
-TEXT_BYTES = 64 * 2**20
-"""The longest text of a document: as much as a request body has at most by default."""
 OUTPUT_BYTES = 3 * TEXT_BYTES
 """As JSON, a text of words and lines is hardly longer."""
 WAITING_BYTES = 2**30
 """Of documents that are read or wait for it."""
-UNREADABLE_EXIT_CODE = 3
-"""Exit code: the file is no document of its kind. The reason is on standard output."""
-TOO_MUCH = 4
-"""Exit code: reading takes too much memory, or the text is too long."""
 TOO_MUCH_TEXT = "reading it takes too much time or memory"
 PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.sandbox_worker import main; sys.exit(main())"
@@ -63,6 +59,10 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 Progress = Callable[[float], None]
 """Is told how much of a document is read, as a fraction of 1."""
+PREFIX = "gateway-document-"
+YOUNG_SECONDS = 60.0
+"""A folder may have been made and not be locked yet."""
+SWEEP_SECONDS = 300.0
 
 
 def processors(quota: Path = QUOTA) -> int:
@@ -123,7 +123,7 @@ class DocumentReader:
         Raises UnreadableDocument: it is no document of its kind, or takes too much time or memory; Overloaded: too many
         bytes of documents wait to be read."""
         options = options or self.options
-        if not is_slow(file):
+        if not file.is_slow:
             return await asyncio.to_thread(read, file, options)
         with self._waiting.of(tenant, len(file.raw), WAITING_BYTES):
             async with self._slots.turn(tenant):
@@ -143,7 +143,7 @@ class DocumentReader:
             if code in CRASHES and file.kind in MAY_HOLD_PDF:
                 log.warning("document_crashed_reader", kind=file.kind, signal=-code)
                 code, output = await self._run(file, replace(options, careful=True), folder, progress, left)
-        if code == UNREADABLE_EXIT_CODE:
+        if code == UNREADABLE:
             raise UnreadableDocument(output[:MAX_PROCESS_NOTE_BYTES].decode("utf-8", "replace"))
         if code:
             ended = code == TOO_MUCH or code < 0
@@ -270,3 +270,63 @@ async def _end(process: Process) -> None:
             while process.stdout is not None and await process.stdout.read(PIECE):
                 pass
             await process.wait()
+
+
+# The folders of these processes. One that a killed gateway left behind goes, as it may hold what was read: whoever made
+# a folder holds a lock on it, and the kernel lets go of that when it is gone (guarantee §14.4).
+
+
+@contextlib.asynccontextmanager
+async def own_folder() -> AsyncIterator[str]:
+    """A new folder, which is deleted with all that is in it."""
+    folder = tempfile.mkdtemp(prefix=PREFIX)  # in no thread: whoever is cancelled meanwhile would leave it
+    held = _locked(folder)
+    try:
+        yield folder
+    finally:
+        await asyncio.shield(asyncio.to_thread(_delete, folder, held))
+
+
+async def clear_left_behind() -> None:
+    """Does `clear_left` and logs it; called at the start and each `SWEEP_SECONDS`."""
+    if deleted := await asyncio.to_thread(clear_left):
+        log.info("document_folders_cleared", deleted=deleted)
+
+
+def clear_left() -> int:
+    """Deletes folders that nobody holds. Returns how many."""
+    found = Path(tempfile.gettempdir()).glob(f"{PREFIX}*")
+    return sum(_clear(folder) for folder in found)
+
+
+def _clear(folder: Path) -> bool:
+    owners = {os.geteuid()} if os.geteuid() else {0, NOBODY}
+    with contextlib.suppress(OSError):  # a link, somebody else's, held, or gone meanwhile
+        state = folder.lstat()
+        if state.st_uid not in owners or time.time() - state.st_mtime < YOUNG_SECONDS:
+            return False
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+            return True
+        finally:
+            os.close(held)
+    return False
+
+
+def _locked(folder: str) -> int | None:
+    """None where a folder cannot be locked: then it is too young for a sweep for as long as reading usually takes."""
+    with contextlib.suppress(OSError):
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        with contextlib.suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX)
+            return held
+        os.close(held)
+    return None
+
+
+def _delete(folder: str, held: int | None) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if held is not None:
+        os.close(held)

@@ -5,9 +5,11 @@ import io
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
+from gateway.documents.packages import reading
 
 MAGIC = b"SQLite format 3\x00"
 JOURNALS = slice(18, 20)
@@ -40,15 +42,9 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     if not raw.startswith(MAGIC):
         raise UnreadableDocument("it is no database of SQLite's")
     notes: list[str] = []
-    try:
-        connection = sqlite3.connect(":memory:")
-        try:
-            connection.deserialize(raw[: JOURNALS.start] + b"\x01\x01" + raw[JOURNALS.stop :])
-            parts = list(_parts(connection, notes, unpackable(len(raw), MAX_TEXT)))
-        finally:
-            connection.close()
-    except (sqlite3.Error, OverflowError, ValueError) as error:
-        raise UnreadableDocument("it is no readable database of SQLite's") from error
+    with reading("database of SQLite's", sqlite3.Error), closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(raw[: JOURNALS.start] + b"\x01\x01" + raw[JOURNALS.stop :])
+        parts = list(_parts(connection, notes, unpackable(len(raw), MAX_TEXT)))
     return Reading("\n\n".join(parts), tuple(notes))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.inspection.explained_artifacts import ExplainedArtifact
 from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
-from gateway.inspection.explained_request import ExplainedBill, ExplainedCall, ExplainedRequest
+from gateway.inspection.explained_request import ExplainedBill, ExplainedRequest
 from gateway.inspection.message_changes import MessageChange, counted, text_of_message
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.window_bar import WindowBar
@@ -13,14 +13,8 @@ from gateway.inspection.window_bar import WindowBar
 MAX_CHARS = 20_000
 """Of one text."""
 WHY = (
-    "strategy",
-    "goal",
-    "planning_reason",
-    "fallback_reason",
-    "llm_planning_used",
-    "economics",
-    "profile",
-    "warnings",
+    *("strategy", "goal", "planning_reason", "fallback_reason", "llm_planning_used"),
+    *("economics", "profile", "warnings"),
 )
 """Fields of a bill that say how a context came to be."""
 Json = dict[str, Any]
@@ -50,17 +44,11 @@ def conversation_json(found: ExplainedConversation) -> Json:
 
 def turn_json(turn: ExplainedTurn) -> Json:
     return {
-        "number": turn.number,
         "id": turn.message_id,
-        "question": turn.question,
-        "status": turn.status,
+        **_named(turn, "number", "question", "status", "request_ids", "agents", "models", "pinned"),
         "created_at": int(turn.created_at.timestamp()) if turn.created_at else None,
-        "request_ids": list(turn.request_ids),
-        "agents": list(turn.agents),
-        "models": list(turn.models),
         "window": bar_json(turn.bar),
         **{("planning_cost" if name == "planning" else name): value for name, value in asdict(turn.sums).items()},
-        "pinned": turn.pinned,
     }
 
 
@@ -68,22 +56,14 @@ def bar_json(bar: WindowBar | None) -> Json | None:
     """A window in tokens; None where none was counted."""
     if bar is None:
         return None
+    left = {"artifacts_reduced": len(bar.left.reduced), "artifacts_excluded": len(bar.left.excluded)}
     return {
         "context_window": bar.window,
         "budget_tokens": bar.budget,
-        "tokens": bar.tokens,
-        "estimated": bar.estimated,
-        "parts": dict(bar.parts),
+        **_named(bar, "tokens", "estimated", "parts"),
         "cached_tokens": bar.reported_cached,
         "cache_write_tokens": bar.written,
-        "left": {
-            "messages": bar.left.messages,
-            "artifacts_reduced": len(bar.left.reduced),
-            "artifacts_excluded": len(bar.left.excluded),
-            "chars": bar.left.chars,
-            "tokens": bar.left.tokens,
-            "by": bar.left.by,
-        },
+        "left": {**_named(bar.left, "messages", "chars", "tokens", "by"), **left},
     }
 
 
@@ -95,15 +75,10 @@ def request_json(found: ExplainedRequest) -> Json:
     entry = found.entry
     return {
         "object": "request.explanation",
-        "request_id": entry.request_id,
-        "completion_id": entry.completion_id,
+        **_named(entry, "request_id", "completion_id", "tenant", "model", "status", "error_code"),
         "conversation": {"id": entry.conversation_id} if entry.conversation_id else None,
-        "tenant": entry.tenant,
         "turn": found.number,
-        "model": entry.model,
         "agent": entry.metadata.get("agent"),
-        "status": entry.status,
-        "error_code": entry.error_code,
         "failure": asdict(entry.failure) if entry.failure is not None else None,
         "created_at": int(entry.created_at.timestamp()),
         "routing_path": entry.metadata.get("routing_path"),
@@ -115,8 +90,7 @@ def request_json(found: ExplainedRequest) -> Json:
         "messages": [_change(each) for each in found.changes] if found.changes is not None else None,
         "messages_by_change": dict(counted(found.changes or ())),
         "artifacts": [_artifact(each) for each in found.artifacts],
-        "plan": found.plan,
-        "planner_prompt": found.planner_prompt,
+        **_named(found, "plan", "planner_prompt"),
         "prefix": _divergence(found.divergence),
         "prefix_is_comparable": found.is_comparable,
         "previous_request_id": found.previous_request_id,
@@ -130,11 +104,8 @@ def _change(each: MessageChange) -> Json:
     return {
         "change": each.change,
         "from": each.origin,
-        "role": each.role,
         "id": each.message_id,
-        "agent": each.agent,
-        "before_chars": each.before_chars,
-        "after_chars": each.after_chars,
+        **_named(each, "role", "agent", "before_chars", "after_chars"),
         "text": cut(text_of_message(each.before or each.after or {})),
         "diff": [[line.kind, cut(line.text), line.count] for line in lines.lines] if lines is not None else None,
         "diff_is_whole": lines.is_whole if lines is not None else None,
@@ -144,10 +115,7 @@ def _change(each: MessageChange) -> Json:
 def _artifact(each: ExplainedArtifact) -> Json:
     return {
         **each.record,
-        "planned": each.planned,
-        "rank": each.rank,
-        "title": each.title,
-        "message_id": each.message_id,
+        **_named(each, "planned", "rank", "title", "message_id"),
         "passages": [list(span) for span in each.passages.spans],
         "passages_are_of": None if each.original is None else "compacted" if each.is_compacted else "original",
         "original_is_gone": each.reason,
@@ -158,49 +126,26 @@ def _artifact(each: ExplainedArtifact) -> Json:
 def _divergence(found: PrefixDivergence | None) -> Json | None:
     if found is None:
         return None
-    return {
-        "previous_request_id": found.previous_request_id,
-        "index": found.index,
-        "message_id": found.message_id,
-        "why": found.why,
-        "before": cut(text_of_message(found.before or {})),
-        "after": cut(text_of_message(found.after)) if found.after is not None else None,
-        "lost_tokens": found.lost_tokens,
-        "kept_tokens": found.kept_tokens,
-        "cached_tokens": found.cached_tokens,
-        "cost": found.cost,
-        "input_rate": found.input_rate,
-        "cached_rate": found.cached_rate,
-        "cached_rate_is_todays": found.is_todays_rate,
-        "estimated": True,
-    }
+    told = asdict(found)
+    told["cached_rate_is_todays"] = told.pop("is_todays_rate")
+    told["before"] = cut(text_of_message(found.before or {}))
+    told["after"] = cut(text_of_message(found.after)) if found.after is not None else None
+    return {**told, "estimated": True}
 
 
 def bill_json(bill: ExplainedBill) -> Json:
     """The arithmetic of a bill; all figures are exact."""
     return {
-        "calls": [_call(call) for call in bill.calls],
+        "calls": [asdict(call) for call in bill.calls],
         "cost": asdict(bill.cost),
         "balances": bill.balances,
         "differences": [[each.figure, each.stored, each.found] for each in bill.differences],
-        "direct_cost": bill.direct_cost,
-        "net_saving": bill.net_saving,
-        "realised_saving": bill.realised_saving,
+        **_named(bill, "direct_cost", "net_saving", "realised_saving"),
     }
 
 
-def _call(call: ExplainedCall) -> Json:
-    return {
-        "purpose": call.purpose,
-        "model": call.model,
-        "usage": dict(call.usage),
-        "prompt": [asdict(line) for line in call.prompt],
-        "prompt_cost": call.prompt_cost,
-        "completion": [asdict(line) for line in call.completion],
-        "completion_cost": call.completion_cost,
-        "total": call.total,
-        "estimated": call.estimated,
-    }
+def _named(value: object, *names: str) -> Json:
+    return {name: getattr(value, name) for name in names}
 
 
 def cut(text: str, most: int = MAX_CHARS) -> str:

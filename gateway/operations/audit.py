@@ -1,27 +1,23 @@
 """`gateway audit`: reads the ledger, adds every row up again and says whether all balances (guarantee §6); without a
 filter also whether the sums that are kept are those of the ledger (guarantee §13.1)."""
 
-import argparse
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC
 from decimal import Decimal
-from typing import Any, TextIO
+from typing import Any
 
 from gateway.billing.ledger_verification import GROUPS, AuditTotals, LedgerAudit, figures
 from gateway.core.clock import parse_period
-from gateway.core.config.settings import Settings
-from gateway.core.errors import StorageUnavailable
-from gateway.core.ports import Clock
 from gateway.core.printing import aligned, cost_text, csv_line, printable, usd_text
 from gateway.core.types.bill import MAX_UNCOUNTED_BILLS
 from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.core.types.turn import LedgerQuery, LedgerRow
 from gateway.operations.progress import CommandProgress
-from gateway.storage.database.migrate import shown
+from gateway.operations.screen import CommandCall
+from gateway.operations.storage_reader import run_reading
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.ledger import ledger_pages, open_ledger
+from gateway.storage.ledger import ledger_pages
 from gateway.storage.reports.costs import SumDifference, compare_sums
 from gateway.storage.rows import usd
 from gateway.storage.turns.bills import count_older
@@ -119,21 +115,31 @@ SAVINGS = ("net saving USD", "saved USD")
 MAX_NAME_WIDTH = 60
 
 
-def audit(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
-    """Writes the report to `out`; returns 0 if all balances, 1 if not or if the storage cannot be read.
+def audit(call: CommandCall) -> int:
+    """Writes the report; returns 0 if all balances, 1 if not or if the storage cannot be read.
     Raises ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`; `--by` names no
     group."""
-    now = clock.now()
-    since, until = parse_period(options.since, options.until, now)
+    options, out, err = call.options, call.out, call.err
+    since, until = parse_period(options.since, options.until, call.clock.now())
     query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user, options.agent)
     found = LedgerAudit(by={group: {} for group in groups(options.by)})
-    try:
-        return asyncio.run(_audit(settings, query, found, csv=options.csv, out=out, err=err))
-    except StorageUnavailable as error:
-        where = shown(settings.storage.url)
-        cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
-        err.write(f"{where}: {error.message}{cause}\n")
-        return 1
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        if options.csv:
+            out.write(csv_line(COLUMNS))
+        with CommandProgress(err, "reading the ledger", "rows", quiet=options.csv and out.isatty()) as told:
+            async for page in ledger_pages(transactions, query):
+                for row in page:
+                    differences = found.add(row)
+                    if options.csv:
+                        out.write(csv_row(row, balanced=not differences))
+                told(len(page))
+            kept = await checked_sums(transactions) if query == LedgerQuery() else CheckedSums()
+        lines = [*(verdict(found) if options.csv else summary(found)), *kept.lines()]
+        (err if options.csv else out).write("".join(f"{line}\n" for line in lines))
+        return 1 if found.unbalanced or kept.differ else 0
+
+    return run_reading(call, work)
 
 
 def groups(text: str) -> list[str]:
@@ -143,28 +149,6 @@ def groups(text: str) -> list[str]:
         if name not in GROUPS:
             raise ValueError(f"--by: {name!r} is no group; say {', '.join(GROUPS)}")
     return list(dict.fromkeys(found))
-
-
-async def _audit(
-    settings: Settings, query: LedgerQuery, found: LedgerAudit, *, csv: bool, out: TextIO, err: TextIO
-) -> int:
-    transactions = open_ledger(settings.storage)
-    if csv:
-        out.write(csv_line(COLUMNS))
-    try:
-        with CommandProgress(err, "reading the ledger", "rows", quiet=csv and out.isatty()) as told:
-            async for page in ledger_pages(transactions, query):
-                for row in page:
-                    differences = found.add(row)
-                    if csv:
-                        out.write(csv_row(row, balanced=not differences))
-                told(len(page))
-            kept = await checked_sums(transactions) if query == LedgerQuery() else CheckedSums()
-    finally:
-        await transactions.close()
-    lines = [*(verdict(found) if csv else summary(found)), *kept.lines()]
-    (err if csv else out).write("".join(f"{line}\n" for line in lines))
-    return 1 if found.unbalanced or kept.differ else 0
 
 
 def csv_row(row: LedgerRow, *, balanced: bool) -> str:

@@ -1,23 +1,23 @@
 """`gateway trail`: what administrators did, listed, exported and checked (guarantee §12.12)."""
 
 import argparse
-import asyncio
-from collections.abc import Mapping
-from pathlib import Path
-from typing import BinaryIO, TextIO
 
 from gateway.core.clock import parse_when
-from gateway.core.config.settings import Settings
-from gateway.core.errors import StorageUnavailable
-from gateway.core.ports import Clock
 from gateway.core.types.audit_log import ChainAnchor, TrailEvent, TrailQuery
 from gateway.operations.actor import tell_trail
-from gateway.operations.listed import ID_STYLE, WHO_STYLE, when_text
 from gateway.operations.progress import CommandProgress
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
-from gateway.operations.storage_reader import run_reading, why_not
+from gateway.operations.screen import (
+    ID_STYLE,
+    STANDARD,
+    WHO_STYLE,
+    CommandCall,
+    Piece,
+    TableColumn,
+    byte_output,
+    when_text,
+)
+from gateway.operations.storage_reader import run_changing, run_reading
 from gateway.storage.audit_events import all_events, event_json, event_lines, read_events, verify
-from gateway.storage.database.migrate import open_current
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 COLUMNS = (
@@ -30,76 +30,55 @@ COLUMNS = (
     TableColumn("details", drop=2, is_flexible=True),
 )
 CSV = ("number", "at", "actor", "actor_name", "tenant", "action", "object_id", "ok", "details")
-STANDARD = "-"
 DIGEST_BYTES = 32
 
 
-def list_trail(
-    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def list_trail(call: CommandCall) -> int:
     """Writes the latest events, the oldest of these first; returns 1 if the storage cannot be read.
     Raises ValueError: `--since` or `--until` is no time."""
-    query = _query(options, clock, limit=options.limit, newest_first=True)
-    screen = CommandScreen(out, environ)
+    query = _query(call, limit=call.options.limit, newest_first=True)
 
     async def work(transactions: DatabaseTransactions) -> int:
         found, has_more = await transactions.run(lambda connection: read_events(connection, query))
         found.reverse()
-        if options.csv:
-            screen.csv(CSV, map(event_json, found))
-        elif options.json:
-            screen.json({"object": "list", "data": [event_json(each) for each in found], "has_more": has_more})
-        elif found:
-            screen.table(COLUMNS, [_row(each) for each in found])
-        else:
-            err.write("no events\n")
+        records = list(map(event_json, found))
+        return call.write_list(CSV, records, COLUMNS, map(_row, found), empty="no events", has_more=has_more)
+
+    return run_reading(call, work)
+
+
+def export_trail(call: CommandCall) -> int:
+    """Writes lines of JSON to `--output`, else to standard output, and records that it does; returns 1 if it cannot.
+    Raises ValueError: `--since` or `--until` is no time."""
+    after, output = call.options.after, call.options.output
+    query = _query(call, after=after)
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        await tell_trail(transactions, "trail.exported", **({"after": after} if after is not None else {}))
+        quiet = output == STANDARD and call.out.isatty()
+        with CommandProgress(call.err, "exporting the trail", "events", quiet=quiet) as told:
+            async for page in all_events(transactions, query):
+                target.write(event_lines(page))
+                told(len(page))
         return 0
 
-    return run_reading(settings, work, err)
-
-
-def export_trail(settings: Settings, options: argparse.Namespace, clock: Clock, out: BinaryIO, err: TextIO) -> int:
-    """Writes lines of JSON to `--output`, else to `out`, and records that it does; returns 1 if it cannot.
-    Raises ValueError: `--since` or `--until` is no time."""
-    query = _query(options, clock, after=options.after)
-
-    async def work(target: BinaryIO) -> None:
-        transactions = await open_current(settings.storage)
-        try:
-            details = {"after": options.after} if options.after is not None else {}
-            await tell_trail(transactions, "trail.exported", **details)
-            quiet = target is out and out.isatty()
-            with CommandProgress(err, "exporting the trail", "events", quiet=quiet) as told:
-                async for page in all_events(transactions, query):
-                    target.write(event_lines(page))
-                    told(len(page))
-        finally:
-            await transactions.close()
-
     try:
-        if options.output == STANDARD:
-            asyncio.run(work(out))
-        else:
-            with Path(options.output).open("wb") as file:
-                asyncio.run(work(file))
-    except StorageUnavailable as error:
-        err.write(f"{why_not(settings, error)}\n")
-        return 1
+        with byte_output(call) as target:
+            return run_changing(call, work)
     except BrokenPipeError:
         raise
     except OSError as error:
-        err.write(f"{options.output}: {error.strerror}\n")
+        call.err.write(f"{output}: {error.strerror}\n")
         return 1
-    return 0
 
 
-def verify_trail(settings: Settings, options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
+def verify_trail(call: CommandCall) -> int:
     """Says whether all events hold, and names the last; returns 1 if one does not, or the storage cannot be read.
     Raises ValueError: `--from` stands without `--digest` or the other way round, or the digest is none."""
-    begin = _anchor(options)
+    begin, out = _anchor(call.options), call.out
 
     async def work(transactions: DatabaseTransactions) -> int:
-        with CommandProgress(err, "checking the trail"):
+        with CommandProgress(call.err, "checking the trail"):
             found = await verify(transactions, begin)
         if found.broken is not None:
             out.write(f"event {found.broken}: {found.reason}; {found.events} before it hold\n")
@@ -111,7 +90,7 @@ def verify_trail(settings: Settings, options: argparse.Namespace, out: TextIO, e
             out.write(f"{hold}; the last is {found.last.number} {found.last.digest.hex()}\n")
         return 0
 
-    return run_reading(settings, work, err)
+    return run_reading(call, work)
 
 
 def _anchor(options: argparse.Namespace) -> ChainAnchor | None:
@@ -128,15 +107,8 @@ def _anchor(options: argparse.Namespace) -> ChainAnchor | None:
     return ChainAnchor(options.number, digest)
 
 
-def _query(
-    options: argparse.Namespace,
-    clock: Clock,
-    *,
-    limit: int = 1,
-    after: int | None = None,
-    newest_first: bool = False,
-) -> TrailQuery:
-    now = clock.now()
+def _query(call: CommandCall, *, limit: int = 1, after: int | None = None, newest_first: bool = False) -> TrailQuery:
+    options, now = call.options, call.clock.now()
     return TrailQuery(
         after=after,
         limit=limit,

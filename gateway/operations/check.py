@@ -7,7 +7,7 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,6 +34,7 @@ from gateway.operations.actor import tell_trail
 from gateway.operations.encrypting import check_content
 from gateway.operations.otel.factory import reach_collector
 from gateway.operations.progress import CommandProgress
+from gateway.operations.screen import CommandCall
 from gateway.pipeline.guards.factory import guards_are_on
 from gateway.pipeline.guards.wiring import what_guards
 from gateway.storage.database.finish import finish
@@ -50,6 +51,8 @@ from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.upstream.s3 import reach_bucket
 
 CALLER = RequestCaller("check")
+Address = tuple[str, str | None]
+"""Where an upstream is, and the key that it is asked with."""
 SET = "set model_info.max_input_tokens"
 SET_PRICES = "set its prices in model_info"
 WAYS = {"responses": "by Responses", "anthropic": "by Anthropic's Messages", "litellm": "through litellm"}
@@ -72,31 +75,23 @@ class CheckResult:
 
 
 class UpstreamProbes:
-    """Probes upstreams, each address with each key once."""
+    """Probes upstreams, each address with each key once. `told`: those of which the report has a line."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._known: dict[tuple[str, str | None], ProbeResult] = {}
-        self._told: set[tuple[str, str | None]] = set()
-
-    def knows(self, deployment: ModelDeployment) -> bool:
-        """Whether it has been probed."""
-        return (deployment.api_base, deployment.api_key) in self._known
-
-    def told(self, deployment: ModelDeployment) -> bool:
-        """Whether the report has a line for it."""
-        return (deployment.api_base, deployment.api_key) in self._told
-
-    def tell(self, deployment: ModelDeployment) -> None:
-        """Notes that the report has one."""
-        self._told.add((deployment.api_base, deployment.api_key))
+        self._known: dict[Address, ProbeResult] = {}
+        self.told: set[Address] = set()
 
     async def reached(self, deployment: ModelDeployment) -> ProbeResult:
         """The result of the probe."""
-        key = deployment.api_base, deployment.api_key
+        key = _address(deployment)
         if key not in self._known:
             self._known[key] = await reach(self._client, deployment)
         return self._known[key]
+
+
+def _address(deployment: ModelDeployment) -> Address:
+    return deployment.api_base, deployment.api_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +161,9 @@ async def _served(
         if found.problem:
             # The upstream's own line fails the check already where a model that clients ask for is served there.
             text = f"{where}, which is not reached: {internal.without}"
-            yield CheckResult(internal.title, False, text, optional=not internal.chosen or reaching.told(asked))
+            yield CheckResult(
+                internal.title, False, text, optional=not internal.chosen or _address(asked) in reaching.told
+            )
             return
         if found.lacks(place.provider_model):
             text = f"{where}, whose list of models does not have {place.provider_model}"
@@ -262,10 +259,10 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
                     text = f"not asked: {deployment.route} is called {WAYS[deployment.protocol]}"
                     yield CheckResult(f"model {name}", True, text)
                     continue
-                if reaching.knows(asked):
+                if _address(asked) in reaching.told:
                     continue
                 problem = _clause((await reaching.reached(asked)).problem)
-                reaching.tell(asked)
+                reaching.told.add(_address(asked))
                 text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
                 yield CheckResult(f"upstream {address(asked.api_base)}", not problem, text, optional=name is None)
         async for result in _facts(settings, router, reaching):
@@ -288,7 +285,7 @@ async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Upstrea
             if not lacks(router.facts(name, deployment)) or settings.context.embedding_model == name:
                 continue
             asked = probed(deployment)
-            if asked is None or (reaching.knows(asked) and (await reaching.reached(asked)).problem):
+            if asked is None or (_address(asked) in reaching.told and (await reaching.reached(asked)).problem):
                 continue
             await router.learn(name, deployment)
             facts = router.facts(name, deployment)
@@ -312,6 +309,25 @@ def _guards(settings: Settings) -> CheckResult:
         return CheckResult("guards", True, what_guards(settings))
     except ConfigurationError as error:
         return CheckResult("guards", False, str(error))
+
+
+def check_command(call: CommandCall) -> int:
+    """Writes what `check` finds; returns 1 if something failed that is not optional."""
+    if call.options.output:
+        raise ValueError("--output is for --from-litellm")
+    return _report(call, check(call.settings))
+
+
+def migrate_command(call: CommandCall) -> int:
+    """Upgrades the schema; returns 1 if that failed."""
+    return _report(call, migrate_now(call.settings, finishing=call.options.finish))
+
+
+def _report(call: CommandCall, results: Sequence[CheckResult]) -> int:
+    for result in results:
+        mark = "ok  " if result.ok else ("warn" if result.optional else "FAIL")
+        call.out.write(f"{mark}  {result.name}: {result.text}\n")
+    return 1 if any(not (result.ok or result.optional) for result in results) else 0
 
 
 def check(settings: Settings) -> list[CheckResult]:

@@ -1,15 +1,12 @@
 """`gateway config`: each setting in force, and where it comes from, as the page shows it (guarantee §13.16)."""
 
-import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TextIO
 
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.core.names import did_you_mean
 from gateway.inspection.settings_in_force import DEFAULT, SettingInForce, address, prompt_texts, settings_in_force
-from gateway.operations.listed import FAINT, ID_STYLE
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, TableColumn
 
 COLUMNS = (
     TableColumn("setting", ID_STYLE),
@@ -19,14 +16,10 @@ COLUMNS = (
 CSV = ("name", "value", "origin", "description")
 
 
-def config(
-    settings: Settings, options: argparse.Namespace, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def config(call: CommandCall) -> int:
     """Writes the settings; returns 1 if there is none of that name.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
+    Raises ConfigurationError: it cannot be used."""
+    settings, options, err = call.settings, call.options, call.err
     every = list(_all(settings))
     wanted = options.name or ""
     found = [each for each in every if not wanted or each.name == wanted or each.name.startswith(f"{wanted}.")]
@@ -35,14 +28,9 @@ def config(
         err.write(f"{wanted}: there is no such setting.{did_you_mean(wanted, known)}\n")
         return 1
     shown = found if options.all or wanted else [each for each in found if not each.is_default]
-    screen, records = CommandScreen(out, environ), [asdict(each) for each in shown]
-    if options.csv:
-        screen.csv(CSV, records)
-    elif options.json:
-        screen.json({"object": "list", "data": records, "warnings": list(settings.warnings)})
-    else:
-        if shown:
-            screen.table(COLUMNS, list(map(_row, shown)))
+    rows = ([each.name, each.origin, each.value] for each in shown)
+    call.write_list(CSV, [asdict(each) for each in shown], COLUMNS, rows, warnings=list(settings.warnings))
+    if not (options.csv or options.json):
         for warning in settings.warnings:
             err.write(f"warning: {warning}\n")
         if left := len(found) - len(shown):
@@ -62,7 +50,3 @@ def _all(settings: Settings) -> Iterator[SettingInForce]:
         base = address(entry.litellm_params.api_base or "")
         told = f"{entry.model_name}: {entry.litellm_params.model}{f' at {base}' if base else ''}"
         yield SettingInForce(path, told, settings.origins.get(path, DEFAULT), "A model that is served.")
-
-
-def _row(each: SettingInForce) -> list[Piece]:
-    return [each.name, each.origin, each.value]

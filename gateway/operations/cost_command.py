@@ -4,19 +4,24 @@ The sums are those of `gateway audit` over the same requests, out of the roll-up
 """
 
 import argparse
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TextIO
 
 from gateway.billing.cost import as_csv, as_json, figures_of
 from gateway.core.clock import parse_period
-from gateway.core.config.settings import Settings
-from gateway.core.ports import Clock
 from gateway.core.printing import cost_text, usd_text
 from gateway.core.types.bill import COST_GROUPS, CostQuery, CostReport, CostSums
 from gateway.core.types.report_lists import CHAT_ENDPOINT
-from gateway.operations.listed import COST_STYLE, FAINT, PLANNING_STYLE, WHO_STYLE
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.screen import (
+    COST_STYLE,
+    FAINT,
+    PLANNING_STYLE,
+    WHO_STYLE,
+    CommandCall,
+    CommandScreen,
+    Piece,
+    TableColumn,
+)
 from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
@@ -43,31 +48,27 @@ FIGURES = (
 Tables = dict[tuple[str, ...], CostReport]
 
 
-def costs(
-    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def costs(call: CommandCall) -> int:
     """Writes the tables; returns 1 if the storage cannot be read.
     Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
-    now = clock.now()
-    since, until = parse_period(options.since, options.until, now)
-    groups = groups_of(options.by)
-    queries = [_query(options, by, since, until) for by in groups]
-    screen = CommandScreen(out, environ)
+    options = call.options
+    since, until = parse_period(options.since, options.until, call.clock.now())
+    queries = [_query(options, by, since, until) for by in groups_of(options.by)]
 
     async def work(transactions: DatabaseTransactions) -> int:
         reports = CostReports(transactions)
         tables = {query.by: await reports.report(query) for query in queries}
-        missing = await tell_missing(transactions, err)
+        missing = await tell_missing(transactions, call.err)
         if options.json:
-            screen.json(_as_json(tables, options.limit, (since, until), missing))
+            call.screen.json(_as_json(tables, options.limit, (since, until), missing))
         elif options.csv:
             shown = {by: report.at_most(options.limit or len(report.rows))[0] for by, report in tables.items()}
-            out.write("".join(as_csv(shown)))
+            call.out.write("".join(as_csv(shown)))
         else:
-            _show(screen, tables, options.limit or ROWS, err)
+            _show(call.screen, tables, options.limit or ROWS, call.err)
         return 0
 
-    return run_reading(settings, work, err)
+    return run_reading(call, work)
 
 
 def groups_of(text: str) -> list[tuple[str, ...]]:

@@ -1,65 +1,68 @@
 """`gateway encrypt`: puts what is stored already under the current key; and what `gateway check` says of keys."""
 
-import asyncio
+import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import TextIO
 
 from gateway.core.config.settings import Settings
-from gateway.core.errors import StorageUnavailable
+from gateway.core.errors import ContentUnreadable, StorageUnavailable
+from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import ContentStore
+from gateway.core.types.files import SEALED
 from gateway.documents.files.factory import open_stores
-from gateway.documents.files.resealing import seal_contents
+from gateway.documents.files.sealed import object_name, opened, sealed
 from gateway.operations.actor import tell_trail
 from gateway.operations.progress import CommandProgress
-from gateway.storage.database.migrate import open_current, shown
+from gateway.operations.screen import CommandCall
+from gateway.operations.storage_reader import run_changing
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.encryption.columns import open_vault
+from gateway.storage.encryption.columns import KeyVault, open_vault
 from gateway.storage.encryption.rewrite import find_others, forget_before, note_key, require_keys, seal_all
+from gateway.storage.stored_files import PlacedContent, contents_elsewhere, move_content
 from gateway.upstream.http_client import ConnectionPool, new_client
 
 STREAMS = 4
 FILES = "contents of files"
+log = get_logger("gateway.documents.files.resealing")
 
 
-def encrypt(settings: Settings, out: TextIO, err: TextIO) -> int:
+def encrypt(call: CommandCall) -> int:
     """Seals all, and says of each table how many rows were not under the current key. Returns 1 if the storage cannot
-    be used; run again it goes on from there.
+    be used, or contents of files could not be read; run again it goes on from there.
     Raises ValueError: no key is set, or the package for it is not installed."""
-    if settings.storage.encryption_key is None:
+    if call.settings.storage.encryption_key is None:
         raise ValueError("storage.encryption_key is not set: there is no key to encrypt under")
-    try:
-        with CommandProgress(err, "encrypting", "rows and contents") as told:
-            return 1 if asyncio.run(_encrypt(settings, out, told)) else 0
-    except StorageUnavailable as error:
-        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
-        return 1
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        with CommandProgress(call.err, "encrypting", "rows and contents") as told:
+            return 1 if await _encrypt(call, transactions, told) else 0
+
+    return run_changing(call, work)
 
 
-async def _encrypt(settings: Settings, out: TextIO, progress: CommandProgress) -> int:
+async def _encrypt(call: CommandCall, transactions: DatabaseTransactions, progress: CommandProgress) -> int:
     """Returns how many contents of files could not be read."""
-    transactions = await open_current(settings.storage)
-    try:
-        await note_key(transactions)
-        sealed = 0
-        async for found in seal_all(transactions, progress):
-            sealed += found.rows.total()
-            told = _told(found.rows)
-            progress.wipe()
-            out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
-            out.flush()
-        files, unread = await _seal_files(settings, transactions, out, progress)
-        sealed += files
-        gone = await forget_before(transactions)
+    await note_key(transactions)
+    sealed, out = 0, call.out
+    async for found in seal_all(transactions, progress):
+        sealed += found.rows.total()
+        told = _told(found.rows)
         progress.wipe()
-        if gone:
-            out.write(f"nothing is under these keys any more: {', '.join(sorted(gone))}\n")
-        if sealed or gone:
-            await tell_trail(transactions, "storage.encrypted", None, rows=sealed, keys_gone=sorted(gone))
-        await transactions.wipe()
-        await transactions.wipe_owed()
-        return unread
-    finally:
-        await transactions.close()
+        out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
+        out.flush()
+    files, unread = await _seal_files(call.settings, transactions, out, progress)
+    sealed += files
+    gone = await forget_before(transactions)
+    progress.wipe()
+    if gone:
+        out.write(f"nothing is under these keys any more: {', '.join(sorted(gone))}\n")
+    if sealed or gone:
+        await tell_trail(transactions, "storage.encrypted", None, rows=sealed, keys_gone=sorted(gone))
+    await transactions.wipe()
+    await transactions.wipe_owed()
+    return unread
 
 
 async def _seal_files(
@@ -113,3 +116,51 @@ def _told(rows: Counter[str]) -> str:
         for kind, count in sorted(rows.items())
         if count
     )
+
+
+# Contents of files, each put under the current key in a stream. The new content stands whole under a name of its own
+# before the row names it, and the old one goes after that: whoever is killed in between leaves a content that no file
+# has, and goes on where it was.
+
+
+async def seal_contents(
+    transactions: DatabaseTransactions, stores: Mapping[str, ContentStore], vault: KeyVault
+) -> AsyncIterator[tuple[PlacedContent, str | None]]:
+    """Puts the contents that are not under the current key under it. Says of each what it was, and why it could not be
+    read; None: it is sealed now.
+    Raises StorageUnavailable: the database cannot be reached."""
+    last: PlacedContent | None = None
+    while found := await contents_elsewhere(transactions, vault.current, last):
+        for last in found:
+            try:
+                await _seal(transactions, stores, vault, last)
+                yield last, None
+            except StorageUnavailable as error:
+                yield last, error.message
+
+
+async def _seal(
+    transactions: DatabaseTransactions, stores: Mapping[str, ContentStore], vault: KeyVault, content: PlacedContent
+) -> None:
+    store = stores.get(content.place.store)
+    if store is None:
+        raise StorageUnavailable(f"A file's content is in a store that is not configured: {content.place.store}.")
+    old, new = content.place.object, object_name(content.tenant, vault)
+    async with aclosing(_checked(store, old, content.digest, vault)) as pieces:
+        await store.put(new, sealed(pieces, new, vault))
+    # Where nobody can say whether the row names it, it stays: the upkeep deletes what no file has.
+    moved = await move_content(transactions, content, new)
+    try:
+        await store.delete(old if moved else new)
+    except StorageUnavailable:
+        log.warning("file_content_left", store=content.place.store)
+
+
+async def _checked(store: ContentStore, name: str, digest: bytes, vault: KeyVault) -> AsyncGenerator[bytes, None]:
+    """A content; one that is not what was uploaded never takes its place."""
+    hashed, pieces = hashlib.sha256(), store.open(name)
+    async for piece in opened(pieces, name, vault) if name.endswith(SEALED) else pieces:
+        hashed.update(piece)
+        yield piece
+    if hashed.digest() != digest:
+        raise ContentUnreadable("A file's content is not what was uploaded.")

@@ -1,25 +1,22 @@
 """`gateway ls`: conversations, most recently active first (guarantee §13.9)."""
 
-import argparse
-from collections.abc import Mapping
-from typing import TextIO
+from dataclasses import asdict
+from typing import Any
 
 from gateway.core.clock import parse_when
-from gateway.core.config.settings import Settings
-from gateway.core.ports import Clock
-from gateway.core.printing import usd_text
+from gateway.core.printing import cost_text, usd_text
 from gateway.core.types.report_lists import ConversationChoice, ConversationLine, ListPart
-from gateway.operations.listed import (
+from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
     ID_STYLE,
     PLANNING_STYLE,
     WHO_STYLE,
-    conversation_json,
-    sums_text,
+    CommandCall,
+    Piece,
+    TableColumn,
     when_text,
 )
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.request_list import list_conversations
@@ -47,11 +44,9 @@ FORGOTTEN = "(deleted)"
 """In the place of a question of which an item was deleted."""
 
 
-def ls(
-    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def ls(call: CommandCall) -> int:
     """Writes the list; returns 1 if the storage cannot be read. Raises ValueError: `--since` is no time."""
-    text = options.text or ""
+    options, text = call.options, call.options.text or ""
     part = ListPart(
         ConversationChoice(
             tenant=options.tenant,
@@ -61,37 +56,47 @@ def ls(
             model=options.model,
             text=None if text.startswith(ID) else text,
         ),
-        since=parse_when("--since", options.since, clock.now()),
+        since=parse_when("--since", options.since, call.clock.now()),
         limit=options.limit,
     )
-    screen = CommandScreen(out, environ)
 
     async def work(transactions: DatabaseTransactions) -> int:
         found = await transactions.run(lambda connection: list_conversations(connection, part))
-        missing = await tell_missing(transactions, err)
-        listed = [conversation_json(line) for line in found.found]
-        if options.csv:
-            screen.csv(CSV, listed)
-            return 0
-        if options.json:
-            has_more = found.older is not None
-            screen.json({"object": "list", "data": listed, "has_more": has_more, "bills_not_counted": missing})
-            return 0
-        if not found.found:
-            err.write("no conversations\n")
-            return 0
-        screen.table(COLUMNS, [_row(line) for line in found.found])
-        if found.older is not None and screen.is_terminal:
-            screen.line((f"and older ones: raise --limit, now {part.limit}", FAINT))
-        return 0
+        has_more, missing = found.older is not None, await tell_missing(transactions, call.err)
+        return call.write_list(
+            CSV,
+            [conversation_json(line) for line in found.found],
+            COLUMNS,
+            map(_row, found.found),
+            empty="no conversations",
+            more=f"and older ones: raise --limit, now {part.limit}" if has_more else "",
+            has_more=has_more,
+            bills_not_counted=missing,
+        )
 
-    return run_reading(settings, work, err)
+    return run_reading(call, work)
+
+
+def conversation_json(line: ConversationLine) -> dict[str, Any]:
+    """A conversation; `cost` is of the calls that have a price, `unpriced` counts requests that had others."""
+    return {
+        "id": line.id,
+        "object": "conversation",
+        "tenant": line.tenant,
+        "sessions": list(line.sessions),
+        "question": line.question,
+        "user": line.user,
+        "model": line.model,
+        "created_at": int(line.created_at.timestamp()),
+        "updated_at": int(line.updated_at.timestamp()),
+        **asdict(line.sums),
+    }
 
 
 def _row(line: ConversationLine) -> list[Piece]:
     sums = line.sums
     question: Piece = line.question if line.question else (FORGOTTEN if line.question == "" else "", FAINT)
     figures = (str(sums.requests), str(sums.prompt_tokens), str(sums.completion_tokens))
-    costs = (sums_text(sums), usd_text(sums.planning_cost))
+    costs = (cost_text(sums.cost, sums.unpriced, is_known=sums.is_known), usd_text(sums.planning_cost))
     who = (line.tenant, line.user or "", line.model or "", ", ".join(line.sessions))
     return [line.id, when_text(line.updated_at), *figures, *costs, *who, question]

@@ -1,26 +1,24 @@
 """`gateway purge`: deletes, for good, conversations that nothing was added to for long, or what a user said."""
 
 import argparse
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TextIO, TypeVar
 
 from gateway.core.clock import days_before, parse_when
-from gateway.core.config.settings import Settings
-from gateway.core.errors import StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import CacheBackend, Clock
 from gateway.core.scheduler import NextRun, Scheduler
 from gateway.documents.files.file_service import FileService
 from gateway.operations.actor import command_actor
 from gateway.operations.progress import CommandProgress
+from gateway.operations.screen import CommandCall
+from gateway.operations.storage_reader import run_changing
 from gateway.storage.cache.memory_cache import open_cache
-from gateway.storage.conversations.purge_user import PurgedUser, UserPurge
-from gateway.storage.database.migrate import open_current, shown
+from gateway.storage.conversations.purge_user import UserPurge
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.retention import Retention
 
-T = TypeVar("T")
+Purging = Callable[[CommandCall, DatabaseTransactions, CacheBackend, CommandProgress], Awaitable[str]]
+"""Deletes; returns what was deleted, in words."""
 MAX_SECONDS = 300.0
 MIN_SECONDS = 1.0
 log = get_logger("gateway.operations.purge")
@@ -74,19 +72,23 @@ def schedule_files(jobs: Scheduler, files: FileService, look: Callable[[], None]
     jobs.every(MAX_SECONDS, job, name="files", postponed="files_upkeep_postponed", failed="files_upkeep_failed")
 
 
-def purge(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
+def purge(call: CommandCall) -> int:
     """Says what was deleted, or with `--dry-run` would be; returns 1 if the storage cannot be used.
     Raises ValueError: `--older-than` is no time, or missing where no `conversation.retention_days` is set; `--user` is
     empty, or stands beside `--older-than`; `--whole` stands without it."""
-    try:
-        work = _purge_user if _names_user(options) else _purge_old
-        with CommandProgress(err, "purging", "conversations") as told:
-            text = work(settings, options, clock, told)
-    except StorageUnavailable as error:
-        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
-        return 1
-    out.write(text)
-    return 0
+    work = _purge_user if _names_user(call.options) else _purge_old(call)
+
+    async def told(transactions: DatabaseTransactions) -> int:
+        cache = open_cache(call.settings.cache, call.clock)
+        try:
+            with CommandProgress(call.err, "purging", "conversations") as progress:
+                text = await work(call, transactions, cache, progress)
+        finally:
+            await cache.close()
+        call.out.write(text)
+        return 0
+
+    return run_changing(call, told)
 
 
 def _names_user(options: argparse.Namespace) -> bool:
@@ -101,32 +103,34 @@ def _names_user(options: argparse.Namespace) -> bool:
     return True
 
 
-def _purge_old(settings: Settings, options: argparse.Namespace, clock: Clock, told: CommandProgress) -> str:
-    now = clock.now()
+def _purge_old(call: CommandCall) -> Purging:
+    options, days, now = call.options, call.settings.conversation.retention_days, call.clock.now()
     before = parse_when("--older-than", options.older_than, now)
     if before is None:
-        if settings.conversation.retention_days is None:
+        if days is None:
             raise ValueError("--older-than is needed, as conversation.retention_days is not set")
-        before = days_before(now, settings.conversation.retention_days)
+        before = days_before(now, days)
 
-    async def work(transactions: DatabaseTransactions, cache: CacheBackend) -> int:
-        retention = Retention(transactions, clock, cache)
+    async def work(
+        call: CommandCall, transactions: DatabaseTransactions, cache: CacheBackend, told: CommandProgress
+    ) -> str:
+        retention = Retention(transactions, call.clock, cache)
         if options.dry_run:
-            return await retention.count_expired(before, options.tenant)
-        return await retention.expire_conversations(before, options.tenant, command_actor(), told)
+            count = await retention.count_expired(before, options.tenant)
+        else:
+            count = await retention.expire_conversations(before, options.tenant, command_actor(), told)
+        done, since = "would be deleted" if options.dry_run else "deleted", before.isoformat(timespec="seconds")
+        return f"{_count(count, 'conversation')} without additions since {since}: {done}\n"
 
-    count = asyncio.run(_with_storage(settings, clock, work))
-    done = "would be deleted" if options.dry_run else "deleted"
-    since = before.isoformat(timespec="seconds")
-    return f"{_count(count, 'conversation')} without additions since {since}: {done}\n"
+    return work
 
 
-def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock, told: CommandProgress) -> str:
-    async def work(transactions: DatabaseTransactions, cache: CacheBackend) -> PurgedUser:
-        purging = UserPurge(transactions, clock, cache, command_actor())
-        return await purging.run(options.user, options.tenant, whole=options.whole, dry_run=options.dry_run, told=told)
-
-    found = asyncio.run(_with_storage(settings, clock, work))
+async def _purge_user(
+    call: CommandCall, transactions: DatabaseTransactions, cache: CacheBackend, told: CommandProgress
+) -> str:
+    options = call.options
+    purging = UserPurge(transactions, call.clock, cache, command_actor())
+    found = await purging.run(options.user, options.tenant, whole=options.whole, dry_run=options.dry_run, told=told)
     done = "would be deleted" if options.dry_run else "deleted"
     lines = [f"{_count(found.conversations, 'conversation')}: {done}"]
     if found.shared:
@@ -140,15 +144,3 @@ def _purge_user(settings: Settings, options: argparse.Namespace, clock: Clock, t
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what if number == 1 else f'{what}s'}"
-
-
-async def _with_storage(
-    settings: Settings, clock: Clock, work: Callable[[DatabaseTransactions, CacheBackend], Awaitable[T]]
-) -> T:
-    cache = open_cache(settings.cache, clock)
-    transactions = await open_current(settings.storage)
-    try:
-        return await work(transactions, cache)
-    finally:
-        await transactions.close()
-        await cache.close()

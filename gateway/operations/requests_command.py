@@ -1,12 +1,7 @@
 """`gateway requests`: every request that asked a model, by the filters and with the columns of the page (§13.18)."""
 
-import argparse
 import asyncio
-from collections.abc import Mapping
-from typing import TextIO
 
-from gateway.core.config.settings import Settings
-from gateway.core.ports import Clock
 from gateway.core.printing import usd_text
 from gateway.core.types.report_lists import CHAT_ENDPOINT, FoundRequest, RequestQuery
 from gateway.inspection.request_search import (
@@ -17,8 +12,18 @@ from gateway.inspection.request_search import (
     request_query,
     request_record,
 )
-from gateway.operations.listed import COST_STYLE, FAINT, ID_STYLE, STATUS_STYLES, WHO_STYLE, request_cost, when_text
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.screen import (
+    COST_STYLE,
+    FAINT,
+    ID_STYLE,
+    STATUS_STYLES,
+    WHO_STYLE,
+    CommandCall,
+    Piece,
+    TableColumn,
+    request_cost,
+    when_text,
+)
 from gateway.operations.storage_reader import run_reading
 from gateway.storage.database.sqlite import DatabaseTransactions
 
@@ -41,35 +46,30 @@ COLUMNS = (
 )
 
 
-def requests(
-    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def requests(call: CommandCall) -> int:
     """Writes the list; returns 1 if the storage cannot be read. Raises FilterRefused: a filter cannot be used."""
+    options, err = call.options, call.err
     given = {name: value for name in (*FILTERS, "sort") if (value := getattr(options, name)) is not None}
-    query = request_query(given, options.tenant, clock.now(), options.limit)
-    screen = CommandScreen(out, environ)
+    query = request_query(given, options.tenant, call.clock.now(), options.limit)
 
     async def work(transactions: DatabaseTransactions) -> int:
         search = RequestSearch(transactions)
         if query.having.text and await search.is_sealed():
             err.write("messages are encrypted: their text cannot be searched\n")
         found, has_more = await _all(search, query)
-        records = [request_record(each) for each in found]
         if query.sort != "time":
             err.write(f"sorted by {query.sort}: requests of which that is not known are left out\n")
-        if options.csv:
-            screen.csv(CSV_FIELDS, records)
-        elif options.json:
-            screen.json({"object": "list", "data": records, "has_more": has_more})
-        elif not found:
-            err.write("no requests\n")
-        else:
-            screen.table(COLUMNS, [_row(each) for each in found])
-            if has_more and screen.is_terminal:
-                screen.line((f"and more: --limit, now {query.limit}", FAINT))
-        return 0
+        return call.write_list(
+            CSV_FIELDS,
+            list(map(request_record, found)),
+            COLUMNS,
+            map(_row, found),
+            empty="no requests",
+            more=f"and more: --limit, now {query.limit}" if has_more else "",
+            has_more=has_more,
+        )
 
-    return run_reading(settings, work, err)
+    return run_reading(call, work)
 
 
 async def _all(search: RequestSearch, query: RequestQuery) -> tuple[list[FoundRequest], bool]:

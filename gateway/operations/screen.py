@@ -1,21 +1,31 @@
-"""What commands show a person: plain lines for a pipe, and on a terminal colours, and tables as wide as it is.
+"""What a command is called with, and what it shows a person: plain lines for a pipe, and on a terminal colours, and
+tables as wide as it is.
 
 Every text goes through `one_line`: what a model or a user wrote moves no cursor, colours nothing and is no markup
 (guarantee §13.9).
 """
 
+import argparse
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from gateway.core import jsons
-from gateway.core.printing import csv_line, printable
+from gateway.core.printing import cost_text, csv_line, printable, usd_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+    from gateway.core.config.settings import Settings
+    from gateway.core.ports import Clock
+    from gateway.core.types.report_lists import RequestLine
 
 MAX_CHARS = 10_000
 """Of one text: the rest of it is cut."""
@@ -25,6 +35,10 @@ GAP = "  "
 OUTSIDE_ASCII = re.compile(r"[^\x20-\x7e\n]")
 Piece = str | tuple[str, str]
 """A text, or a text and its style, as `rich` names styles."""
+STANDARD = "-"
+"""Stands for standard output."""
+STATUS_STYLES = {"complete": "green", "partial": "yellow", "failed": "red"}
+COST_STYLE, PLANNING_STYLE, ID_STYLE, WHO_STYLE, FAINT = "bold", "magenta", "cyan", "blue", "dim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,71 @@ class CommandScreen:
 
     def flush(self) -> None:
         self._out.flush()
+
+
+@dataclass(frozen=True)
+class CommandCall:
+    """One call of a command: the configuration, the arguments, and where it writes."""
+
+    settings: "Settings"
+    options: argparse.Namespace
+    clock: "Clock"
+    environ: Mapping[str, str]
+    out: TextIO
+    err: TextIO
+
+    @cached_property
+    def screen(self) -> CommandScreen:
+        """Where it shows a person what it has to say."""
+        return CommandScreen(self.out, self.environ)
+
+    def write_list(
+        self,
+        fields: Sequence[str],
+        records: Sequence[Mapping[str, Any]],
+        columns: Sequence[TableColumn],
+        rows: Iterable[Sequence[Piece]],
+        *,
+        empty: str = "",
+        more: str = "",
+        **told: Any,
+    ) -> int:
+        """Writes records as `--csv` or `--json` asks, else their rows as a table; returns the exit status.
+        `empty`: is said where there are none; `more`: below a table on a terminal; `told`: further members of the JSON
+        object."""
+        if self.options.csv:
+            self.screen.csv(fields, records)
+        elif self.options.json:
+            self.screen.json({"object": "list", "data": records, **told})
+        elif not records:
+            self.err.write(f"{empty}\n" if empty else "")
+        else:
+            self.screen.table(columns, list(rows))
+            if more and self.screen.is_terminal:
+                self.screen.line((more, FAINT))
+        return 0
+
+
+@contextmanager
+def byte_output(call: CommandCall) -> Iterator[BinaryIO]:
+    """The file that `--output` names, else standard output. Raises OSError: the file cannot be opened."""
+    if call.options.output == STANDARD:
+        yield call.out.buffer
+    else:
+        with Path(call.options.output).open("wb") as file:
+            yield file
+
+
+def request_cost(line: "RequestLine") -> str:
+    """What a request cost, in USD: at least so much where one of its calls has no price."""
+    if line.cost is not None:
+        return usd_text(line.cost)
+    return cost_text(line.known_cost or Decimal(0), 1, is_known=line.known_cost is not None)
+
+
+def when_text(time: datetime, form: str = "%Y-%m-%d %H:%M") -> str:
+    """A time, in UTC."""
+    return time.astimezone(UTC).strftime(form)
 
 
 def _csv_value(name: str, value: Any) -> Any:

@@ -1,12 +1,13 @@
-"""How commands that only look read the storage, beside a running server (guarantee §13.9)."""
+"""How commands open the storage, beside a running server: to look at it alone, or to change it (guarantee §13.9)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TextIO
 
-from gateway.core.config.settings import Settings
+from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import StorageUnavailable
-from gateway.storage.database.migrate import require_current, shown
+from gateway.operations.screen import CommandCall
+from gateway.storage.database.migrate import open_current, require_current, shown
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import open_ledger
 from gateway.storage.turns.bills import count_older
@@ -14,23 +15,40 @@ from gateway.storage.turns.bills import count_older
 Work = Callable[[DatabaseTransactions], Awaitable[int]]
 
 
-def run_reading(settings: Settings, work: Work, err: TextIO) -> int:
+def run_reading(call: CommandCall, work: Work) -> int:
     """Runs `work` with the storage, opened for reading; returns what it returns, 1 if the storage cannot be read.
     Raises ValueError: `storage.url` names no database."""
-    try:
-        return asyncio.run(_with_storage(settings, work))
-    except StorageUnavailable as error:
-        err.write(f"{why_not(settings, error)}\n")
-        return 1
+    return _run(call, work, _open_reading)
 
 
-async def _with_storage(settings: Settings, work: Work) -> int:
-    transactions = open_ledger(settings.storage)
+def run_changing(call: CommandCall, work: Work) -> int:
+    """The same with a storage that can be changed."""
+    return _run(call, work, open_current)
+
+
+async def _open_reading(settings: StorageSettings) -> DatabaseTransactions:
+    transactions = open_ledger(settings)
     try:
         await require_current(transactions)
-        return await work(transactions)
-    finally:
+    except StorageUnavailable:
         await transactions.close()
+        raise
+    return transactions
+
+
+def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awaitable[DatabaseTransactions]]) -> int:
+    async def run() -> int:
+        transactions = await opened(call.settings.storage)
+        try:
+            return await work(transactions)
+        finally:
+            await transactions.close()
+
+    try:
+        return asyncio.run(run())
+    except StorageUnavailable as error:
+        call.err.write(f"{why_not(call.settings, error)}\n")
+        return 1
 
 
 def why_not(settings: Settings, error: StorageUnavailable) -> str:

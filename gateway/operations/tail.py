@@ -5,33 +5,32 @@ new may stand anywhere among what was seen. So each look reads again the last `O
 shows what it has not seen.
 """
 
-import argparse
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, TextIO
+from typing import Any
 
-from gateway.core.config.settings import Settings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ports import Clock
 from gateway.core.printing import usd_text
 from gateway.core.types.report_lists import ListPart, ListPosition, RequestChoice, RequestLine
 from gateway.core.types.turn import LARGEST_KEPT
 from gateway.inspection.request_search import line_record
-from gateway.operations.listed import (
+from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
     ID_STYLE,
     PLANNING_STYLE,
     STATUS_STYLES,
     WHO_STYLE,
+    CommandCall,
+    Piece,
     request_cost,
     when_text,
 )
-from gateway.operations.screen import CommandScreen, Piece
 from gateway.operations.storage_reader import run_reading, why_not
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.request_list import list_requests, read_arrivals, read_metadata, read_named
@@ -120,12 +119,10 @@ def _exact(line: RequestLine, metadata: Mapping[str, Any]) -> RequestLine:
     return replace(line, cost=(metadata.get("cost") or {}).get("total_cost", line.cost))
 
 
-def tail(
-    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def tail(call: CommandCall) -> int:
     """Writes until it is interrupted; returns 1 if the storage cannot be read at the start."""
+    options, screen = call.options, call.screen
     choice = RequestChoice(tenant=options.tenant, model=options.model, user=options.user)
-    screen = CommandScreen(out, environ)
 
     def write(found: Sequence[Told]) -> None:
         for line, metadata in found:
@@ -136,15 +133,15 @@ def tail(
         screen.flush()
 
     async def work(transactions: DatabaseTransactions) -> int:
-        arrivals = LedgerTail(transactions, choice, clock)
+        arrivals = LedgerTail(transactions, choice, call.clock)
         write(await arrivals.begin(options.lines))
-        await _follow(arrivals, settings, write, err)
+        await _follow(arrivals, call, write)
         return 0
 
-    return run_reading(settings, work, err)
+    return run_reading(call, work)
 
 
-async def _follow(arrivals: LedgerTail, settings: Settings, write: Any, err: TextIO) -> None:
+async def _follow(arrivals: LedgerTail, call: CommandCall, write: Callable[[Sequence[Told]], None]) -> None:
     next_reach, told = 0.0, ""
     while True:
         await asyncio.sleep(PAUSE_SECONDS)
@@ -153,8 +150,8 @@ async def _follow(arrivals: LedgerTail, settings: Settings, write: Any, err: Tex
         try:
             found = await arrivals.look(REACH if is_far else OVERLAP)
         except StorageUnavailable as error:
-            if (text := why_not(settings, error)) != told:
-                err.write(f"{text}; trying again\n")
+            if (text := why_not(call.settings, error)) != told:
+                call.err.write(f"{text}; trying again\n")
             told = text
             continue
         told = ""

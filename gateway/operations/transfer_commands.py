@@ -1,66 +1,67 @@
 """`gateway export` and `gateway import`: conversations as files."""
 
-import argparse
-import asyncio
 from pathlib import Path
-from typing import BinaryIO, TextIO
 
 from gateway.api.auth import ANONYMOUS
 from gateway.api.conversations.import_check import parse_export
 from gateway.api.conversations.transfer_endpoints import as_imported
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError, StorageUnavailable
-from gateway.core.ports import Clock
-from gateway.core.types.records import ImportedConversation, ImportResult
+from gateway.core.errors import GatewayError
 from gateway.operations.actor import command_actor, tell_trail
 from gateway.operations.progress import CommandProgress
+from gateway.operations.screen import CommandCall, byte_output
+from gateway.operations.storage_reader import run_changing
 from gateway.storage.conversations.transfers import ConversationTransfer
-from gateway.storage.database.migrate import open_current, shown
-
-STANDARD = "-"
+from gateway.storage.database.sqlite import DatabaseTransactions
 
 
-def export_file(settings: Settings, options: argparse.Namespace, clock: Clock, out: BinaryIO, err: TextIO) -> int:
-    """Writes the document to `--output`, else to `out`; returns 1 if there is no such conversation."""
-    try:
-        with CommandProgress(err, "reading the conversation"):
-            pieces = asyncio.run(_read(settings, clock, options.tenant, options.conversation))
-        if pieces is None:
-            err.write("No such conversation.\n")
+def export_file(call: CommandCall) -> int:
+    """Writes the document to `--output`, else to standard output; returns 1 if there is no such conversation."""
+    tenant, name = call.options.tenant, call.options.conversation
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        with CommandProgress(call.err, "reading the conversation"):
+            found = await ConversationTransfer(transactions, call.clock).export_conversation(tenant, name)
+            if found is not None:
+                await tell_trail(transactions, "conversation.exported", name, tenant)
+            pieces = list(found or ())
+        if found is None:
+            call.err.write("No such conversation.\n")
             return 1
-        if options.output == STANDARD:
-            out.writelines([*pieces, b"\n"])
-        else:
-            Path(options.output).write_bytes(b"".join(pieces) + b"\n")
-    except StorageUnavailable as error:
-        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
-        return 1
+        with byte_output(call) as target:
+            target.writelines([*pieces, b"\n"])
+        return 0
+
+    try:
+        return run_changing(call, work)
     except OSError as error:
-        err.write(f"{options.output}: {error.strerror}\n")
+        call.err.write(f"{call.options.output}: {error.strerror}\n")
         return 1
-    return 0
 
 
-def import_file(settings: Settings, options: argparse.Namespace, clock: Clock, out: TextIO, err: TextIO) -> int:
+def import_file(call: CommandCall) -> int:
     """Prints the new conversation's id; returns 1 if the file is no export or cannot be stored.
     Raises ValueError: there are several tenants, and none is named."""
-    tenant = options.tenant or _only_tenant(settings)
+    settings, file = call.settings, call.options.file
+    tenant = call.options.tenant or _only_tenant(settings)
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        with CommandProgress(call.err, "importing"):
+            transfer = ConversationTransfer(transactions, call.clock, settings.documents.index_chars)
+            imported = await transfer.import_conversation(tenant, made, command_actor())
+        call.err.writelines(f"{warning}\n" for warning in as_imported(imported, made)["warnings"])
+        call.out.write(f"{imported.conversation_id}\n")
+        return 0
+
     try:
-        with CommandProgress(err, "importing"):
-            made = parse_export(Path(options.file).read_bytes())
-            imported = asyncio.run(_write(settings, clock, tenant, made))
-    except StorageUnavailable as error:
-        err.write(f"{shown(settings.storage.url)}: {error.message}\n")
-        return 1
+        made = parse_export(Path(file).read_bytes())
+        return run_changing(call, work)
     except GatewayError as error:
-        err.write(f"{options.file}: {error.message}\n")
+        call.err.write(f"{file}: {error.message}\n")
         return 1
     except OSError as error:
-        err.write(f"{options.file}: {error.strerror}\n")
+        call.err.write(f"{file}: {error.strerror}\n")
         return 1
-    err.writelines(f"{warning}\n" for warning in as_imported(imported, made)["warnings"])
-    out.write(f"{imported.conversation_id}\n")
-    return 0
 
 
 def _only_tenant(settings: Settings) -> str:
@@ -70,23 +71,3 @@ def _only_tenant(settings: Settings) -> str:
     if not tenants and settings.auth.wants_keys:
         raise ValueError("--tenant is needed, as auth.keys name none")
     return tenants.pop() if tenants else ANONYMOUS
-
-
-async def _read(settings: Settings, clock: Clock, tenant: str | None, conversation_id: str) -> list[bytes] | None:
-    transactions = await open_current(settings.storage)
-    try:
-        pieces = await ConversationTransfer(transactions, clock).export_conversation(tenant, conversation_id)
-        if pieces is not None:
-            await tell_trail(transactions, "conversation.exported", conversation_id, tenant)
-        return None if pieces is None else list(pieces)
-    finally:
-        await transactions.close()
-
-
-async def _write(settings: Settings, clock: Clock, tenant: str, made: ImportedConversation) -> ImportResult:
-    transactions = await open_current(settings.storage)
-    try:
-        transfer = ConversationTransfer(transactions, clock, settings.documents.index_chars)
-        return await transfer.import_conversation(tenant, made, command_actor())
-    finally:
-        await transactions.close()

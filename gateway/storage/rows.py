@@ -1,8 +1,11 @@
 """Between rows and the data models."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+
+import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.types.artifacts import LARGE, Artifact, ArtifactType
@@ -161,3 +164,11 @@ def figures_of(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def behind(place: Sequence[sa.ColumnElement[Any]], last: Sequence[Any], *, is_down: bool) -> sa.ColumnElement[bool]:
+    """The rows that follow `last` in the order of two columns, from the largest down or from the smallest up."""
+    (first, second), (value, name) = place, last
+    if is_down:
+        return sa.and_(first <= value, sa.or_(first < value, second < name))
+    return sa.and_(first >= value, sa.or_(first > value, second > name))

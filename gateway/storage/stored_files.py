@@ -41,7 +41,6 @@ from gateway.storage.database.file_tables import file_chunks, file_contents, fil
 from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.path_cache import PathCache
-from gateway.storage.turns.completions import behind
 
 CONTENT = file_contents.c
 CONTENTS_LISTED = 100
@@ -265,7 +264,7 @@ def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetim
         last = connection.execute(sa.select(*columns).where(*own)).first()
         if last is None:
             raise no_such_file(query.after, "after")
-        where.append(behind(columns, last, newest_first=query.newest_first))
+        where.append(rows.behind(columns, last, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     found = connection.execute(sa.select(*COLUMNS).where(*where).order_by(*order).limit(query.limit + 1)).all()
     return Page.of(map(as_record, found), query.limit)

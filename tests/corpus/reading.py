@@ -88,9 +88,8 @@ def _over(_number: int, _frame: FrameType | None) -> None:
 def _outcome(sample: Sample, seed: int) -> str:
     import warnings
 
-    from gateway.documents.document import UnreadableDocument
+    from gateway.documents.document import UnreadableDocument, read
     from gateway.documents.file_reader import stored_document
-    from gateway.documents.kinds import read
 
     raw = broken(sample.raw, seed)
     signal.alarm(SECONDS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.documents.folders import PREFIX, YOUNG_SECONDS, clear_left, own_folder
+from gateway.documents.process import PREFIX, YOUNG_SECONDS, clear_left, own_folder
 
 LONG_AGO = time.time() - YOUNG_SECONDS - 1
 

@@ -32,8 +32,8 @@ from gateway.core.types.files import FileQuery
 from gateway.documents.files import file_service as store
 from gateway.documents.files.factory import DiskContents
 from gateway.documents.files.file_service import PIECES_AT_ONCE, FileService, UploadFields
-from gateway.documents.files.resealing import seal_contents
 from gateway.documents.files.sealed import object_name, opened, sealed
+from gateway.operations.encrypting import seal_contents
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions

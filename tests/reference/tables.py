@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from gateway import cli
 from gateway.api.mcp import endpoint as endpoint  # these two have errors of their own
 from gateway.api.ui import login as login
 from gateway.core.config import model_list, setting_sections
@@ -18,6 +17,7 @@ from gateway.core.config.litellm_table import RULES
 from gateway.core.config.loading import CLASSIC_NAMES, environment_names
 from gateway.core.config.settings import Settings
 from gateway.core.errors import CODES, GatewayError
+from gateway.operations import command_arguments
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations/versions"
 EVERYWHERE = {"-h", "--config"}
@@ -108,13 +108,14 @@ def migrations() -> str:
 
 def commands() -> str:
     """Every command in one line."""
-    return _table(("command", "does"), ((f"`{usage}`", text) for usage, text, _ in _commands(cli.parser(), "gateway")))
+    rows = ((f"`{usage}`", text) for usage, text, _ in _commands(command_arguments.parser(), "gateway"))
+    return _table(("command", "does"), rows)
 
 
 def options() -> str:
     """The arguments of every command, under a heading each."""
     found = []
-    for usage, _, parser in _commands(cli.parser(), "gateway"):
+    for usage, _, parser in _commands(command_arguments.parser(), "gateway"):
         rows = [_argument(parser, each) for each in parser._actions if not {*each.option_strings} & EVERYWHERE]
         if rows:
             found += [f"### `{usage}`", _table(("argument", "meaning"), rows)]

@@ -12,7 +12,7 @@ from gateway.inspection import explained_request as request
 from gateway.inspection import prefix
 from gateway.inspection.rebuilt_turns import REASONS
 from gateway.operations.screen import MAX_CHARS, CommandScreen, TableColumn, ascii_json, one_line
-from gateway.operations.show.command import said, why_gone
+from gateway.operations.show_command import said, why_gone
 
 TEXTS = st.text() | st.sampled_from(["\x1b[31m", "\x9b1m", "\u202e", "\u2028", "[bold]x[/]", ":smile:", "\ud800", "\r"])
 

@@ -16,6 +16,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions, sqlite_file
 from gateway.storage.encryption.columns import open_vault
 from gateway.storage.stored_files import DatabaseContents, FileRows
 from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.s3 import S3Contents
 
 # Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.
 
@@ -111,8 +112,6 @@ def open_stores(settings: Settings, transactions: DatabaseTransactions, client: 
     if folder is not None:
         stores["disk"] = DiskContents(folder)
     if settings.files.s3.bucket:
-        from gateway.upstream.s3 import S3Contents
-
         stores["s3"] = S3Contents(settings.files.s3, client)
     return stores
 

@@ -1,4 +1,5 @@
-"""What spans and metrics say, by OpenTelemetry's conventions for HTTP and generative AI: figures, names and ids only.
+"""What spans and metrics say, by OpenTelemetry's conventions for HTTP and generative AI: figures, names and ids, and
+content only with `telemetry.content`.
 
 The conventions: opentelemetry.io, "Semantic conventions for generative client AI spans", 1.41. What they have no name
 for stands below `gateway.`.
@@ -6,14 +7,15 @@ for stands below `gateway.`.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.core import jsons
 from gateway.core.errors import GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.core.types.bill import READ, WRITTEN, CallCost, told
-from gateway.core.types.chat import ModelDeployment
+from gateway.core.types.chat import ModelDeployment, dicts_of
 from gateway.core.types.turn import LedgerEntry
 
 Attributes = dict[str, Any]
@@ -40,6 +42,9 @@ LONGEST = 128
 """Characters of a name that an upstream gives."""
 CANCELLED = "cancelled"
 """`error.type` of a call that was given up: its client left, or it took too long."""
+MAX_CHARS = 200_000
+"""Of the texts of one call that are exported, in either direction."""
+LEFT_OUT = "[left out: too long to export]"
 
 
 def provider_of(deployment: ModelDeployment) -> str:
@@ -176,3 +181,59 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _usd(cost: object) -> float | None:
     return float(cost) if isinstance(cost, Decimal | float | int) else None
+
+
+# What users and models wrote: roles with parts, as the conventions have them. Images, sounds and files are named, never
+# exported. Of a call's texts the last messages are exported first, as they are what was asked.
+
+
+def of_input(body: Mapping[str, Any]) -> Attributes:
+    """What was asked, as `gen_ai.input.messages`."""
+    messages = [each for each in body.get("messages") or () if isinstance(each, Mapping)]
+    return {"gen_ai.input.messages": _written([(each, None) for each in messages])} if messages else {}
+
+
+def of_output(answer: Mapping[str, Any]) -> Attributes:
+    """What was answered, as `gen_ai.output.messages`."""
+    choices = [each for each in answer.get("choices") or () if isinstance(each, Mapping)]
+    said = [(each.get("message"), each.get("finish_reason") or "error") for each in choices]
+    found = [(message, reason) for message, reason in said if isinstance(message, Mapping)]
+    return {"gen_ai.output.messages": _written(found)} if found else {}
+
+
+def _written(messages: Sequence[tuple[Mapping[str, Any], str | None]]) -> str:
+    left, written = MAX_CHARS, []
+    for message, reason in reversed(messages):
+        parts = _parts(message)
+        size = sum(len(text) for part in parts for text in part.values() if isinstance(text, str))
+        if size > left:
+            parts = [{"type": "text", "content": LEFT_OUT}]
+        left -= min(size, left)
+        said: dict[str, Any] = {"role": str(message.get("role") or "assistant"), "parts": parts}
+        written.append(said if reason is None else {**said, "finish_reason": reason})
+    return jsons.dumps_text(written[::-1])
+
+
+def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if message.get("role") == "tool":
+        return [{"type": "tool_call_response", "id": message.get("tool_call_id"), "response": _text(content)}]
+    parts: list[dict[str, Any]] = []
+    if isinstance(content, str):
+        parts.append({"type": "text", "content": content})
+    for part in dicts_of(content):
+        text = part.get("text")
+        is_text = isinstance(text, str)
+        parts.append({"type": "text", "content": text} if is_text else {"type": str(part.get("type"))})
+    for call in message.get("tool_calls") or ():
+        asked = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(asked, Mapping):
+            named = {"id": call.get("id"), "name": asked.get("name"), "arguments": asked.get("arguments")}
+            parts.append({"type": "tool_call", **named})
+    return parts
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part["text"]) for part in dicts_of(content) if "text" in part)

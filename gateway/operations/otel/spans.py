@@ -20,8 +20,16 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import COUNTED_ENDPOINTS, OTHER, endpoint_of
 from gateway.core.types.chat import JsonAnswer
 from gateway.core.types.turn import LedgerEntry
-from gateway.operations.otel.attributes import Attributes, error_type, of_answer, of_bill, of_cost, of_session, of_usage
-from gateway.operations.otel.recorded_content import of_output
+from gateway.operations.otel.attributes import (
+    Attributes,
+    error_type,
+    of_answer,
+    of_bill,
+    of_cost,
+    of_output,
+    of_session,
+    of_usage,
+)
 
 log = get_logger("gateway.operations.otel")
 Chunks = list[dict[str, Any]]

@@ -1,9 +1,8 @@
 """`gateway savings --replay FOLDER`: what recorded sessions would have cost through the gateway, losses first
 (guarantee §13.12)."""
 
-import argparse
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import islice, product
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any, Protocol, TextIO
 
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
-from gateway.operations.listed import COST_STYLE, FAINT
+from gateway.operations.command_arguments import LIFETIMES
 from gateway.operations.progress import CommandProgress
 from gateway.operations.savings import chats, claude_code, codex
-from gateway.operations.savings.options import LIFETIMES
 from gateway.operations.savings.playing import MakeGateway, PlayedSession, PlaySetting, SessionPlayer, TooLong
 from gateway.operations.savings.recording import RecordedSession
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.screen import COST_STYLE, FAINT, CommandCall, CommandScreen, Piece, TableColumn
 
 # The transcripts of a folder: files of Claude Code, of Codex, and of OpenAI's messages.
 
@@ -119,40 +117,29 @@ FIELDS = (
 RATIO = Decimal("0.0001")
 
 
-def savings(
-    settings: Settings,
-    options: argparse.Namespace,
-    make: MakeGateway,
-    environ: Mapping[str, str],
-    out: TextIO,
-    err: TextIO,
-) -> int:
+def savings(call: CommandCall, make: MakeGateway) -> int:
     """Plays the sessions at each setting and writes what they cost; returns 1 if there was none to play.
     Raises ValueError: there is no such folder, or an option cannot be used."""
+    settings, options, err = call.settings, call.options, call.err
+    for name in ("by", "since", "until", "tenant"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name} is of what is stored: --replay has none")
     found = _read(Path(options.replay).expanduser(), options.limit, err)
     model = options.model or _first_model(settings, found)
-    modes = options.economy or [None]
-    played = asyncio.run(
-        _played(
-            settings,
-            make,
-            model,
-            [PlaySetting(n, mode, not options.unstored) for n, mode in product(options.max_input_tokens, modes)],
-            LIFETIMES[options.cache_lifetime],
-            found,
-            err,
-        )
-    )
+    choices = [
+        PlaySetting(tokens, mode, not options.unstored)
+        for tokens, mode in product(options.max_input_tokens, options.economy or [None])
+    ]
+    played = asyncio.run(_played(settings, make, model, choices, LIFETIMES[options.cache_lifetime], found, err))
     if not played:
         err.write("no session was played\n")
         return 1
-    screen = CommandScreen(out, environ)
     if options.json:
-        screen.json(_as_json(model, played))
+        call.screen.json(_as_json(model, played))
     elif options.csv:
-        screen.csv(FIELDS, map(_record, played))
+        call.screen.csv(FIELDS, map(_record, played))
     else:
-        _show(screen, played)
+        _show(call.screen, played)
     return 0
 
 

@@ -3,19 +3,16 @@
 The sums are those of `gateway costs` over the same requests, out of the roll-ups.
 """
 
-import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, TextIO
 
+from gateway.billing.cost import as_csv, as_json
 from gateway.core.clock import parse_period
-from gateway.core.config.settings import Settings
-from gateway.core.ports import Clock
-from gateway.core.printing import csv_line, usd_text
+from gateway.core.printing import usd_text
 from gateway.core.types.bill import TIME_GROUPS, CostQuery, CostReport, CostRow, CostSums
 from gateway.operations.cost_command import ROWS, group_name, groups_of
-from gateway.operations.listed import COST_STYLE, FAINT, WHO_STYLE
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
+from gateway.operations.screen import COST_STYLE, FAINT, WHO_STYLE, CommandCall, CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
@@ -44,33 +41,35 @@ COLUMNS = (
 Tables = dict[tuple[str, ...], CostReport]
 
 
-def savings_report(
-    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def savings_report(call: CommandCall) -> int:
     """Writes the tables; returns 1 if the storage cannot be read.
     Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
-    now = clock.now()
-    since, until = parse_period(options.since, options.until, now)
+    options = call.options
+    since, until = parse_period(options.since, options.until, call.clock.now())
     groups = groups_of(options.by or BY)
-    screen = CommandScreen(out, environ)
 
     async def work(transactions: DatabaseTransactions) -> int:
         reports = CostReports(transactions)
         found = {by: await reports.report(CostQuery(by, since, until, options.tenant)) for by in groups}
         total = next(iter(found.values())).total
-        missing = await tell_missing(transactions, err)
+        missing = await tell_missing(transactions, call.err)
+        shown = {by: losses_first(report, by)[: options.limit] for by, report in found.items()}
         if options.json:
-            times = {name: None if at is None else int(at.timestamp()) for name, at in _named(since, until)}
-            tables = [_table(by, losses_first(report, by)[: options.limit]) for by, report in found.items()]
+            times = {
+                name: None if at is None else int(at.timestamp()) for name, at in (("since", since), ("until", until))
+            }
+            tables = [
+                as_json(by, losses_first(report, by)[: options.limit], figures_of) for by, report in found.items()
+            ]
             told = {"object": "savings", **times, "tables": tables, "total": figures_of(total)}
-            screen.json({**told, "compared": compared(total), "bills_not_counted": missing})
+            call.screen.json({**told, "compared": compared(total), "bills_not_counted": missing})
         elif options.csv:
-            out.write("".join(_csv(found, options.limit)))
+            call.out.write("".join(as_csv(shown, FIGURES, figures_of)))
         else:
-            _show(screen, found, total, options.limit or ROWS, err)
+            _show(call.screen, found, total, options.limit or ROWS, call.err)
         return 0
 
-    return run_reading(settings, work, err)
+    return run_reading(call, work)
 
 
 def losses_first(report: CostReport, by: Sequence[str]) -> tuple[CostRow, ...]:
@@ -102,24 +101,6 @@ def compared(sums: CostSums) -> dict[str, Any] | None:
         "economised": {"requests": sums.economised_requests, "cost_per_request": economised},
         "ratio": (economised / direct).quantize(RATIO) if direct else None,
     }
-
-
-def _named(since: Any, until: Any) -> Iterable[tuple[str, Any]]:
-    return ("since", since), ("until", until)
-
-
-def _table(by: Sequence[str], rows: Iterable[CostRow]) -> dict[str, Any]:
-    listed = [{**dict(zip(by, row.names, strict=True)), **figures_of(row.sums)} for row in rows]
-    return {"by": list(by), "rows": listed}
-
-
-def _csv(tables: Tables, limit: int | None) -> Iterator[str]:
-    groups = list(dict.fromkeys(group for by in tables for group in by))
-    yield csv_line(("by", *groups, *FIGURES))
-    for by, report in tables.items():
-        for row in losses_first(report, by)[:limit]:
-            names = dict(zip(by, row.names, strict=True))
-            yield csv_line(("+".join(by), *(names.get(group) for group in groups), *figures_of(row.sums).values()))
 
 
 def _show(screen: CommandScreen, tables: Tables, total: CostSums, limit: int, err: TextIO) -> None:

@@ -40,7 +40,7 @@ from gateway.storage.lookup.locate import MESSAGES, upwards
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import segments_before
 from gateway.storage.stored_keys import storable
-from gateway.storage.turns.completions import behind, having
+from gateway.storage.turns.completions import having
 from gateway.storage.turns.standing import whole_entries
 
 # What the latest answered request left of a conversation's window (guarantee §11.8).
@@ -332,7 +332,7 @@ def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Pa
         last = connection.execute(sa.select(*columns).where(*own)).first()
         if last is None:
             raise ConversationNotFound("No such conversation.", param="after")
-        where.append(behind(columns, last, newest_first=query.newest_first))
+        where.append(rows.behind(columns, last, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     if query.metadata:
         own = (TABLE.c.id, TABLE.c.metadata)

@@ -131,7 +131,7 @@ async def seal_all(
     transactions: DatabaseTransactions, told: Callable[[int], None] | None = None
 ) -> AsyncIterator[StaleRows]:
     """Puts all content of tables under the current key, one after the other; says of each what was not. Contents of
-    files are `gateway.documents.files.resealing`'s.
+    files are `gateway.operations.encrypting`'s.
     `told`: is told how many more rows are done.
     Raises ContentUnreadable: no key is current, or content is under a key that is not configured; StorageUnavailable:
     the storage cannot be reached; what was sealed by then is."""

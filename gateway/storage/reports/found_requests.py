@@ -103,10 +103,10 @@ def _read(
     """`most`: requests that may be read; None: all that the conditions leave, as these are few."""
     is_down = query.ascending != (query.direction == "older")
     order = [column.desc() if is_down else column.asc() for column in place]
-    behind = [_behind(place, _value(query, query.at), is_down=is_down)] if query.at is not None else []
+    behind = [rows.behind(place, _value(query, query.at), is_down=is_down)] if query.at is not None else []
     end = _horizon(connection, query, driver, behind, most, is_down=is_down) if most is not None else None
     if end is not None:
-        where = [*where, sa.not_(_behind(place, end, is_down=is_down))]
+        where = [*where, sa.not_(rows.behind(place, end, is_down=is_down))]
         where.append(place[0] >= end[0] if is_down else place[0] <= end[0])
     found: list[FoundRequest] = []
     after = behind
@@ -117,7 +117,7 @@ def _read(
         found += _with_text(connection, lines, choice.text) if choice.text else _with_questions(connection, lines)
         if len(page) < wanted or len(found) > query.limit:
             break
-        after = [_behind(place, _value(query, position_of(query.sort, lines[-1])), is_down=is_down)]
+        after = [rows.behind(place, _value(query, position_of(query.sort, lines[-1])), is_down=is_down)]
     more, shown = len(found) > query.limit, found[: query.limit]
     onwards = position_of(query.sort, shown[-1].line) if more else None
     ended = None
@@ -147,13 +147,6 @@ def _value(query: RequestQuery, at: RequestPosition | None) -> tuple[Any, str]:
     if at is None:
         raise ValueError("no position")
     return (at.time if query.sort == "time" else at.value), storable(at.id)
-
-
-def _behind(place: tuple[sa.ColumnElement[Any], ...], last: tuple[Any, str], *, is_down: bool) -> Condition:
-    (first, second), (value, name) = place, last
-    if is_down:
-        return sa.and_(first <= value, sa.or_(first < value, second < name))
-    return sa.and_(first >= value, sa.or_(first > value, second > name))
 
 
 def _horizon(

@@ -24,7 +24,6 @@ from gateway.core.types.report_lists import (
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.stored_keys import storable
-from gateway.storage.turns.completions import behind
 from gateway.storage.turns.questions import folded
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 
@@ -54,7 +53,7 @@ def in_part(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[bool
     if part.until is not None:
         yield time < part.until
     if part.at is not None:
-        yield behind(place, (part.at.time, storable(part.at.id)), newest_first=part.direction == "older")
+        yield rows.behind(place, (part.at.time, storable(part.at.id)), is_down=part.direction == "older")
 
 
 def read_order(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[Any]]:

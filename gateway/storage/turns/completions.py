@@ -50,7 +50,7 @@ def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) ->
         last = connection.execute(sa.select(*columns).where(_is(tenant, query.after))).first()
         if last is None:
             return None
-        where.append(behind(columns, last, newest_first=query.newest_first))
+        where.append(rows.behind(columns, last, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     if query.metadata:
         kept = schema.completions.c.metadata
@@ -126,14 +126,6 @@ def _is(tenant: str, completion_id: str) -> Condition:
     if completion_id.startswith("req_"):
         return sa.and_(table.tenant == tenant, table.request_id == completion_id)
     return sa.and_(table.tenant == tenant, table.completion_id == completion_of(completion_id))
-
-
-def behind(columns: Sequence[sa.ColumnElement[Any]], last: Sequence[Any], *, newest_first: bool) -> Condition:
-    """The rows that follow `last` in the order of two columns, or in the reverse order."""
-    (first, second), (time, name) = columns, last
-    if newest_first:
-        return sa.and_(first <= time, sa.or_(first < time, second < name))
-    return sa.and_(first >= time, sa.or_(first > time, second > name))
 
 
 def holds(connection: sa.Connection, column: sa.ColumnElement[Any], pair: tuple[str, str]) -> Condition:

@@ -12,11 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.cli import parser
+from gateway.core.clock import SystemClock
 from gateway.core.config.loading import load_settings
 from gateway.core.config.settings import Settings
 from gateway.inspection.settings_in_force import HIDDEN, address, settings_in_force
+from gateway.operations.command_arguments import parser
 from gateway.operations.config_command import config
+from gateway.operations.screen import CommandCall
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -395,7 +397,8 @@ def test_s13_16_the_command_shows_what_the_page_does(tmp_path: Path) -> None:
 
     def run(*words: str) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
-        status = config(settings, parser().parse_args(["config", *words]), {}, out, err)
+        options = parser().parse_args(["config", *words])
+        status = config(CommandCall(settings, options, SystemClock(), {}, out, err))
         assert not [each for each in SECRETS if each in out.getvalue()]
         return status, out.getvalue(), err.getvalue()
 

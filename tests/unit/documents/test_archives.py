@@ -13,8 +13,7 @@ import pytest
 
 from gateway.core.types.places import TextPlaces
 from gateway.documents import archive_zip
-from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
-from gateway.documents.kinds import read
+from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument, read
 from gateway.documents.nested_documents import NestBudget, NestedPlace
 from tests.support.growth import is_linear
 

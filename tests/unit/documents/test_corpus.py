@@ -3,9 +3,8 @@
 import pytest
 
 from gateway.core.types.places import TextPlaces
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import Reading, ReadOptions, UnreadableDocument, read
 from gateway.documents.file_reader import stored_document
-from gateway.documents.kinds import read
 from tests.corpus.facts import names
 from tests.corpus.samples import Sample, corpus, readable
 from tests.support.documents import tokens

@@ -13,8 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from gateway.core.types.places import TextPlaces
-from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
-from gateway.documents.kinds import read
+from gateway.documents.document import DocumentFile, Reading, UnreadableDocument, read
 from tests.support.growth import is_linear
 
 

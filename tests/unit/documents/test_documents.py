@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.in_messages import document_spans
-from gateway.documents.document import UnreadableDocument
+from gateway.documents.document import UnreadableDocument, read
 from gateway.documents.file_reader import encoded_document, inline_file
-from gateway.documents.kinds import read
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from gateway.documents.document import DocumentFile, UnreadableDocument
-from gateway.documents.kinds import read
+from gateway.documents.document import DocumentFile, UnreadableDocument, read
 from gateway.documents.plain import decoded, text_of
 from tests.support.growth import is_linear
 

@@ -14,8 +14,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from gateway.core.types.places import TextPlaces
 from gateway.documents import picture
-from gateway.documents.document import DocumentFile, ReadOptions
-from gateway.documents.kinds import read
+from gateway.documents.document import DocumentFile, ReadOptions, read
 from tests.support.documents import docx
 
 FORGED = "[page 9]"

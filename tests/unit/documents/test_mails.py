@@ -9,8 +9,7 @@ from email.message import EmailMessage
 import pytest
 
 from gateway.core.types.places import TextPlaces
-from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
-from gateway.documents.kinds import read
+from gateway.documents.document import DocumentFile, Reading, UnreadableDocument, read
 from tests.support.growth import is_linear
 from tests.unit.documents.making_msg import outlook_mail
 

@@ -14,8 +14,7 @@ from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
 from gateway.core.types.places import TextPlaces
-from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
-from gateway.documents.kinds import read
+from gateway.documents.document import DocumentFile, Reading, UnreadableDocument, read
 from gateway.documents.packages import PROTECTED, ZipPackage
 from gateway.documents.xlsx import NumberFormat, formatted_cells
 from tests.support.office import MAKERS, docx_of, epub, odf, ole, paragraph, relations, rtf, zipped

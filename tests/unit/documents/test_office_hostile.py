@@ -7,8 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
-from gateway.documents.kinds import read
+from gateway.documents.document import DocumentFile, Reading, UnreadableDocument, read
 from gateway.documents.process import DocumentReader
 from tests.support.office import MAKERS, docx_of, epub, odf, paragraph, relations, zipped
 

@@ -22,7 +22,7 @@ from gateway.documents.document import (
     UnreadableDocument,
     unpackable,
 )
-from gateway.documents.kinds import read as read_kind
+from gateway.documents.document import read as read_kind
 from gateway.documents.packages import ZipPackage
 from gateway.documents.process import MAX_AT_ONCE, DocumentReader, processors
 from tests.support.pdfs import with_photos

@@ -22,12 +22,11 @@ from gateway.core.types.turn import LedgerEntry
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.operations.otel import spans as otel_spans
 from gateway.operations.otel import wiring as otel_calls
+from gateway.operations.otel.attributes import LEFT_OUT, MAX_CHARS, of_input, of_output
 from gateway.operations.otel.factory import NoTelemetry, open_telemetry
-from gateway.operations.otel.instruments import OtelInstruments, ToldMetrics
-from gateway.operations.otel.recorded_content import LEFT_OUT, MAX_CHARS, of_input, of_output
 from gateway.operations.otel.sdk import QUIET_SECONDS, QuietLog
 from gateway.operations.otel.spans import CURRENT, RequestTracing
-from gateway.operations.otel.wiring import ModelCalls, TracedUpstream
+from gateway.operations.otel.wiring import ModelCalls, OtelInstruments, ToldMetrics, TracedUpstream
 
 Json = dict[str, Any]
 SCOPE: Json = {"type": "http", "path": "/v1/chat/completions", "method": "POST", "headers": []}

@@ -1,27 +1,22 @@
-"""`gateway files ls`, `show`, `put` and `rm`, beside running servers."""
+"""`gateway files ls`, `show`, `put` and `rm`: what is kept of clients' files, beside running servers (§14.5)."""
 
-import argparse
 import asyncio
 import mimetypes
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
-from gateway.core.config.settings import Settings
-from gateway.core.errors import FileNotFound, FilesQuotaExceeded, RequestTooLarge, StorageUnavailable
-from gateway.core.ports import Clock
+from gateway.core.errors import FileNotFound, FilesQuotaExceeded, RequestTooLarge
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import HeldFile
 from gateway.documents.files.factory import open_files
 from gateway.documents.files.file_service import FileService, UploadFields
 from gateway.operations.actor import command_actor
-from gateway.operations.listed import FAINT, ID_STYLE, when_text
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
-from gateway.operations.storage_reader import run_reading, why_not
+from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, Piece, TableColumn, when_text
+from gateway.operations.storage_reader import run_changing, run_reading
 from gateway.storage.cache.memory_cache import open_cache
-from gateway.storage.database.migrate import open_current
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_files import FileRows, find_held, list_files
 from gateway.upstream.http_client import ConnectionPool, new_client
@@ -42,91 +37,69 @@ CSV = ("id", "tenant", "filename", "bytes", "purpose", "created_at", "expires_at
 Json = dict[str, Any]
 
 
-def files(
-    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def files(call: CommandCall) -> int:
     """Runs one command; returns 1 if there is no such file, or the storage cannot be used."""
-    screen = CommandScreen(out, environ)
+    work = {"ls": _list, "show": _show, "put": _put, "rm": _remove}[call.options.action]
+    run = run_changing if work in (_put, _remove) else run_reading
     try:
-        if options.action in CHANGES:
-            asyncio.run(CHANGES[options.action](settings, options, clock, screen))
-            return 0
-        looks = _list if options.action == "ls" else _show
-        return run_reading(settings, lambda transactions: looks(transactions, options, clock.now(), screen, err), err)
-    except StorageUnavailable as error:
-        err.write(f"{why_not(settings, error)}\n")
+        return run(call, partial(work, call))
     except (FileNotFound, RequestTooLarge, FilesQuotaExceeded) as error:
-        err.write(f"{error.message}\n")
+        call.err.write(f"{error.message}\n")
     except OSError as error:
-        err.write(f"{options.path}: {error.strerror}\n")
+        call.err.write(f"{call.options.path}: {error.strerror}\n")
     return 1
 
 
-async def _list(
-    transactions: DatabaseTransactions, options: argparse.Namespace, now: datetime, screen: CommandScreen, err: TextIO
-) -> int:
-    found = await transactions.run(lambda connection: list_files(connection, options.tenant, options.limit + 1, now))
-    shown, has_more = found[: options.limit], len(found) > options.limit
-    told = [_json(each) for each in shown]
-    if options.csv:
-        screen.csv(CSV, told)
-        return 0
-    if options.json:
-        screen.json({"object": "list", "data": told, "has_more": has_more})
-        return 0
-    if not shown:
-        err.write("no files\n")
-        return 0
-    screen.table(COLUMNS, [_row(each) for each in shown])
-    if has_more and screen.is_terminal:
-        screen.line((f"and older ones: raise --limit, now {options.limit}", FAINT))
-    return 0
+async def _list(call: CommandCall, transactions: DatabaseTransactions) -> int:
+    tenant, limit, now = call.options.tenant, call.options.limit, call.clock.now()
+    found = await transactions.run(lambda connection: list_files(connection, tenant, limit + 1, now))
+    shown, has_more = found[:limit], len(found) > limit
+    more = f"and older ones: raise --limit, now {limit}" if has_more else ""
+    records = list(map(_json, shown))
+    return call.write_list(CSV, records, COLUMNS, map(_row, shown), empty="no files", more=more, has_more=has_more)
 
 
-async def _show(
-    transactions: DatabaseTransactions, options: argparse.Namespace, now: datetime, screen: CommandScreen, _err: TextIO
-) -> int:
+async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
     """Raises FileNotFound: there is none."""
+    options, now = call.options, call.clock.now()
     found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, now))
     told = {**_json(found), **_more(found)}
     if options.json:
-        screen.json(told)
+        call.screen.json(told)
         return 0
     dated = {"created_at": when_text(found.file.created_at), "expires_at": _ends(found)}
     for name, value in {**told, **dated}.items():
         text = ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
         if name != "object" and text:
-            screen.line((f"{name:<15}", FAINT), text)
+            call.screen.line((f"{name:<15}", FAINT), text)
     return 0
 
 
 @asynccontextmanager
-async def _service(settings: Settings, clock: Clock) -> AsyncIterator[tuple[FileService, DatabaseTransactions]]:
-    """Raises StorageUnavailable: the storage cannot be reached."""
-    cache = open_cache(settings.cache, clock)
-    transactions = await open_current(settings.storage)
+async def _service(call: CommandCall, transactions: DatabaseTransactions) -> AsyncIterator[FileService]:
+    cache = open_cache(call.settings.cache, call.clock)
     try:
         async with new_client(ConnectionPool(STREAMS)) as client:
-            yield open_files(settings, transactions, FileRows(transactions, clock, cache), client), transactions
+            yield open_files(call.settings, transactions, FileRows(transactions, call.clock, cache), client)
     finally:
-        await transactions.close()
         await cache.close()
 
 
-async def _put(settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen) -> None:
+async def _put(call: CommandCall, transactions: DatabaseTransactions) -> int:
     """As `POST /v1/files` does, for a tenant.
-    Raises RequestTooLarge, FilesQuotaExceeded: as of `FileService.add`; OSError: the file cannot be read;
-    StorageUnavailable: the storage cannot be reached."""
+    Raises RequestTooLarge, FilesQuotaExceeded: as of `FileService.add`; OSError: the file cannot be read."""
+    options = call.options
     name = options.name or Path(options.path).name
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     said = UploadFields(name, options.purpose, kind, options.expires)
     with await asyncio.to_thread(Path(options.path).open, "rb") as file:
-        async with _service(settings, clock) as (kept, _):
+        async with _service(call, transactions) as kept:
             added = await kept.add(RequestCaller(options.tenant), _pieces(file), lambda: said)
     if options.json:
-        screen.json(_json(HeldFile(options.tenant, added)))
+        call.screen.json(_json(HeldFile(options.tenant, added)))
     else:
-        screen.line(added.id)
+        call.screen.line(added.id)
+    return 0
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
@@ -134,19 +107,19 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def _remove(settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen) -> None:
-    """As `DELETE /v1/files/{id}` does.
-    Raises FileNotFound: there is none; StorageUnavailable: the storage cannot be reached."""
-    async with _service(settings, clock) as (kept, transactions):
+async def _remove(call: CommandCall, transactions: DatabaseTransactions) -> int:
+    """As `DELETE /v1/files/{id}` does. Raises FileNotFound: there is none."""
+    options = call.options
+    async with _service(call, transactions) as kept:
         found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, None))
         await kept.delete(found.tenant, found.file.id, command_actor())
     if options.json:
-        screen.json({"id": found.file.id, "object": "file", "deleted": True})
+        call.screen.json({"id": found.file.id, "object": "file", "deleted": True})
     else:
-        screen.line(f"{found.file.id} of {found.tenant}: deleted, conversations that held it: {len(found.holders)}")
-
-
-CHANGES = {"put": _put, "rm": _remove}
+        call.screen.line(
+            f"{found.file.id} of {found.tenant}: deleted, conversations that held it: {len(found.holders)}"
+        )
+    return 0
 
 
 def _json(held: HeldFile) -> Json:

@@ -1,12 +1,8 @@
-"""Which of them is asked for, and whether it is there."""
+"""`gateway show`: explains a conversation, one of its turns, or a request, out of what is stored (guarantee §13.9)."""
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
-from gateway.core.clock import SystemClock
-from gateway.core.config.settings import Settings
 from gateway.core.errors import ConversationNotFound, NotFound
 from gateway.core.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_id
 from gateway.core.printing import cost_text, usd_text
@@ -26,18 +22,21 @@ from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.inspection.request_search import line_record
 from gateway.inspection.window_bar import PARTS, WindowBar
-from gateway.operations.listed import (
+from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
     ID_STYLE,
     PLANNING_STYLE,
     STATUS_STYLES,
     WHO_STYLE,
+    CommandCall,
+    CommandScreen,
+    Piece,
+    TableColumn,
+    one_line,
     request_cost,
-    sums_text,
     when_text,
 )
-from gateway.operations.screen import CommandScreen, Piece, TableColumn, one_line
 from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.conversations.reading import OutlineReader
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -134,7 +133,8 @@ def _conversation_head(screen: CommandScreen, found: ExplainedConversation) -> N
     estimated = f", {sums.estimated} estimated" if sums.estimated else ""
     net = usd_text(sums.net_saving) if sums.metered else "unknown"
     cost = f", of which internal models {usd_text(sums.planning_cost)}, net saving {net}{estimated}"
-    screen.line(tokens, (f"{sums_text(sums)} USD", COST_STYLE), cost)
+    whole = cost_text(sums.cost, sums.unpriced, is_known=sums.is_known)
+    screen.line(tokens, (f"{whole} USD", COST_STYLE), cost)
     if outline.forgotten_at is not None:
         screen.line((f"items of it were deleted, the latest at {when_text(outline.forgotten_at)}", "yellow"))
     if not outline.is_whole:
@@ -517,10 +517,10 @@ MAX_BILLS = 1000
 """Bills that are listed of a deleted conversation."""
 
 
-def show(settings: Settings, options: argparse.Namespace, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
+def show(call: CommandCall) -> int:
     """Returns 1 if there is no such thing, or the storage cannot be read.
     Raises ValueError: the options do not go together, or with the id."""
-    name = options.id
+    options, name = call.options, call.options.id
     if name.startswith(CONVERSATION):
         if (options.sent or options.why) and options.turn is None:
             raise ValueError("--sent and --why are of requests: say --turn N as well, or a request's id")
@@ -530,27 +530,26 @@ def show(settings: Settings, options: argparse.Namespace, environ: Mapping[str, 
         raise ValueError("--turn is of a conversation: say conv_…")
 
     async def work(transactions: DatabaseTransactions) -> int:
-        shown = ShowCommand(settings, options, transactions, CommandScreen(out, environ), err)
+        shown = ShowCommand(call, transactions)
         try:
             return await (shown.conversation() if name.startswith(CONVERSATION) else shown.request())
         except (ConversationNotFound, NotFound) as error:
-            err.write(f"{error.message}\n")
+            call.err.write(f"{error.message}\n")
             return 1
 
-    return run_reading(settings, work, err)
+    return run_reading(call, work)
 
 
-@dataclass(slots=True)
 class ShowCommand:
     """One call of the command. Each method returns the exit status.
     Raises ConversationNotFound, NotFound: from any method: there is none of that id to be seen; StorageUnavailable:
     from any method: the storage cannot be reached."""
 
-    settings: Settings
-    options: argparse.Namespace
-    transactions: DatabaseTransactions
-    screen: CommandScreen
-    err: TextIO
+    def __init__(self, call: CommandCall, transactions: DatabaseTransactions) -> None:
+        self.options, self.screen, self.err = call.options, call.screen, call.err
+        self.transactions = transactions
+        self._explained = ExplanationReader(OutlineReader(transactions), LargeDocuments(transactions, call.clock))
+        self._min_chars = call.settings.context.document_min_chars
 
     async def conversation(self) -> int:
         """A conversation, or one of its turns."""
@@ -580,10 +579,6 @@ class ShowCommand:
         else:
             write_request(self.screen, found, sent=self.options.sent, why=self.options.why)
         return 0
-
-    @property
-    def _explained(self) -> ExplanationReader:
-        return ExplanationReader(OutlineReader(self.transactions), LargeDocuments(self.transactions, SystemClock()))
 
     async def _named(self) -> str:
         """The id, or the only one that begins so. Raises ConversationNotFound: several begin so."""
@@ -636,7 +631,7 @@ class ShowCommand:
 
     async def _request(self, name: str) -> ExplainedRequest:
         stored = await self._explained.request(self.options.tenant, completion_of(name))
-        return explained_request(stored, self.settings.context.document_min_chars)
+        return explained_request(stored, self._min_chars)
 
     async def _request_or_none(self, name: str) -> ExplainedRequest | None:
         try:

@@ -1,25 +1,21 @@
 """`gateway keys`: what the API says, by whoever reaches the storage (guarantee §12.1)."""
 
 import argparse
-import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TextIO
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from gateway.api.keys.serializer import as_keys, changed_fields, grace_of, new_fields
+from gateway.core.clock import AGO, AGO_UNITS, parse_when
 from gateway.core.config.setting_sections import KeyFields
-from gateway.core.config.settings import Settings
-from gateway.core.errors import InvalidRequest, KeyNotFound, StorageUnavailable
-from gateway.core.ports import Clock
+from gateway.core.errors import InvalidRequest, KeyNotFound
 from gateway.core.types.keys import StoredKey
 from gateway.operations.actor import command_actor
-from gateway.operations.keys.options import said, seconds_of
-from gateway.operations.listed import FAINT, ID_STYLE, WHO_STYLE, when_text
-from gateway.operations.screen import CommandScreen, Piece, TableColumn
-from gateway.operations.storage_reader import why_not
+from gateway.operations.command_arguments import KEY_LIMITS, NAMED
+from gateway.operations.screen import FAINT, ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
+from gateway.operations.storage_reader import run_changing
 from gateway.storage.audit_events import recorder
-from gateway.storage.database.migrate import open_current
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_keys import KeyQuery, KeyStore, Record, StoredSecret
 
 COLUMNS = (
@@ -40,6 +36,7 @@ CSV = (
     *("updated_at", "rotated_at", "expires_at", "revoked_at", "budgets", "limits", "context", "retention_days"),
     *("file_bytes", "spent_usd", "last_used_on"),
 )
+Json = dict[str, Any]
 PAGE = 100
 ONCE = "this key is shown once: store it now"
 
@@ -48,12 +45,14 @@ ONCE = "this key is shown once: store it now"
 class _KeyCommand:
     """One command, with what it works on. `record`: who is told of a change, in its transaction."""
 
+    call: CommandCall
     store: KeyStore
-    options: argparse.Namespace
     now: datetime
-    screen: CommandScreen
-    err: TextIO
-    record: Record | None = None
+    record: Record
+
+    @property
+    def options(self) -> argparse.Namespace:
+        return self.call.options
 
     async def create(self) -> None:
         fields = new_fields(said(self.options, self.now), self.options.tenant)
@@ -72,14 +71,7 @@ class _KeyCommand:
             query = KeyQuery(options.tenant, options.owner, options.revoked, page.found[-1].key_id, PAGE)
         is_brief = not (options.csv or options.json)
         told = await as_keys(self.store, [(each.policy, each) for each in found], self.now, is_brief=is_brief)
-        if options.csv:
-            self.screen.csv(CSV, told)
-        elif options.json:
-            self.screen.json({"object": "list", "data": told})
-        elif found:
-            self.screen.table(COLUMNS, list(map(_row, found, told)))
-        else:
-            self.err.write("no keys\n")
+        self.call.write_list(CSV, told, COLUMNS, map(_row, found, told), empty="no keys")
 
     async def show(self) -> None:
         await self._show(await self.store.get(self.options.id))
@@ -111,49 +103,38 @@ class _KeyCommand:
         (told,) = await as_keys(self.store, [(key.policy, key)], self.now)
         shown = {**told, **({"key": secret} if secret is not None else {})}
         if self.options.json:
-            self.screen.json(shown)
+            self.call.screen.json(shown)
             return
         for name, value in shown.items():
-            if name not in ("object", "source") and (text := _said(value)):
-                self.screen.line((f"{name:<15}", FAINT), text)
+            if name not in ("object", "source") and (text := _in_words(value)):
+                self.call.screen.line((f"{name:<15}", FAINT), text)
 
     async def _show_once(self, key: StoredKey, secret: str) -> None:
         if self.options.quiet:
-            self.screen.line(secret)
+            self.call.screen.line(secret)
             return
         await self._show(key, secret)
-        self.err.write(f"{ONCE}\n")
+        self.call.err.write(f"{ONCE}\n")
 
 
-def keys(
-    settings: Settings, options: argparse.Namespace, clock: Clock, environ: Mapping[str, str], out: TextIO, err: TextIO
-) -> int:
+def keys(call: CommandCall) -> int:
     """Runs one command; returns 1 if there is no such key or the storage cannot be used, 2 if the arguments cannot be.
     Raises ValueError: an argument cannot be read."""
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        store = KeyStore(transactions, call.clock, StoredSecret(transactions))
+        command = _KeyCommand(call, store, call.clock.now(), recorder(command_actor(), call.clock))
+        await getattr(command, call.options.action)()
+        return 0
+
     try:
-        asyncio.run(_with_store(settings, options, clock, CommandScreen(out, environ), err))
-    except StorageUnavailable as error:
-        err.write(f"{why_not(settings, error)}\n")
-        return 1
+        return run_changing(call, work)
     except KeyNotFound as error:
-        err.write(f"{options.id}: {error.message}\n")
+        call.err.write(f"{call.options.id}: {error.message}\n")
         return 1
     except InvalidRequest as error:
-        err.write(f"{error.message}\n")
+        call.err.write(f"{error.message}\n")
         return 2
-    return 0
-
-
-async def _with_store(
-    settings: Settings, options: argparse.Namespace, clock: Clock, screen: CommandScreen, err: TextIO
-) -> None:
-    transactions = await open_current(settings.storage)
-    try:
-        store = KeyStore(transactions, clock, StoredSecret(transactions))
-        command = _KeyCommand(store, options, clock.now(), screen, err, recorder(command_actor(), clock))
-        await getattr(command, options.action)()
-    finally:
-        await transactions.close()
 
 
 def _lasting(key: StoredKey | None) -> StoredKey:
@@ -175,12 +156,65 @@ def _row(key: StoredKey, told: Mapping[str, Any]) -> list[Piece]:
     return [key.key_id, f"…{key.hint}", *who, when_text(key.created_at), ends, *use, policy.name or ""]
 
 
-def _said(value: object) -> str:
+def _in_words(value: object) -> str:
     """A value in words; a budget as `--budget` takes it."""
     if isinstance(value, dict) and "usd" in value:
         return f"{value['usd']:g}/{value['period']}{'' if value['hard'] else ':soft'}"
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items() if each is not None)
     if isinstance(value, list):
-        return ", ".join(_said(each) for each in value)
+        return ", ".join(_in_words(each) for each in value)
     return "" if value is None else str(value)
+
+
+def said(options: argparse.Namespace, now: datetime, before: Json | None = None) -> Json:
+    """What the arguments say of a key, as a request to the API would.
+    `before`: the key's limits and defaults of context, of which those that are not named stay.
+    Raises ValueError: an argument cannot be read."""
+    found: Json = {name: value for name in NAMED if (value := getattr(options, name)) is not None}
+    lists = {"roles": options.role, "models": options.model}
+    found |= {name: value for name, value in lists.items() if value}
+    if options.expires is not None:
+        found["expires_at"] = _expiry(options.expires, now)
+    if options.budget:
+        found["budgets"] = [_budget(text) for text in options.budget]
+    kept = before or {}
+    limits = {name: value for name in KEY_LIMITS if (value := getattr(options, name)) is not None}
+    if limits:
+        found["limits"] = {**kept.get("limits", {}), **limits}
+    if options.context:
+        found["context"] = {**kept.get("context", {}), **dict(map(_pair, options.context))}
+    for name in ("retention_days", "file_bytes"):
+        if (value := getattr(options, name)) is not None:
+            found[name] = value
+    return found | dict.fromkeys(getattr(options, "clear", None) or ())
+
+
+def seconds_of(option: str, text: str) -> float:
+    """How long `90s`, `1h` or `7d` is. Raises ValueError: it is no such time."""
+    span = AGO.fullmatch(text.strip())
+    if span is None:
+        raise ValueError(f"{option}: {text!r} is no time as in 30m, 12h, 7d")
+    return timedelta(**{AGO_UNITS[span.group(2)]: int(span.group(1))}).total_seconds()
+
+
+def _expiry(text: str, now: datetime) -> str:
+    if AGO.fullmatch(text.strip()):
+        return (now + timedelta(seconds=seconds_of("--expires", text))).isoformat()
+    at = parse_when("--expires", text, now)
+    return (at or now).astimezone(UTC).isoformat()
+
+
+def _budget(text: str) -> Json:
+    amount, _, rest = text.partition("/")
+    period, _, kind = rest.partition(":")
+    if not amount or not period or kind not in ("", "soft", "hard"):
+        raise ValueError(f"--budget: {text!r} does not read USD/PERIOD, as in 5/day, 100/month:soft")
+    return {"usd": amount, "period": period, "hard": kind != "soft"}
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--context: {text!r} does not read NAME=VALUE, as in mode=simple")
+    return name, value

@@ -1,1 +1,0 @@
-"""`gateway keys`: makes, lists, changes, rotates and revokes keys beside running servers."""
