@@ -81,7 +81,7 @@ from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.claims import ClaimStore
 from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.conversations.reading import PastTurns
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database.sqlite import open_transactions
@@ -326,7 +326,7 @@ class Gateway:
         )
         self.statistics = StatisticsEndpoint(self.observed, auth, settings)
         self.stored = ClassicStorage(self.things, records, store, self.paths, self.resends)
-        self.past = past = PastTurns(self.transactions)
+        self.past = past = PastReader(self.transactions)
         replays = ReplayStore(self.transactions, clock)
         self.turns = TurnEndpoints(past, replays, auth)
         self.replayer = TurnReplayer(limited, store, replays, past)
@@ -347,7 +347,7 @@ class Gateway:
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = MemoryEndpoints(self.things, auth, max_bytes, settings.memory.things_days)
         self.models = ListedModels(ModelsEndpoint(UpstreamModels(self.client, self.router), auth))
-        self.mcp = McpEndpoint(settings, self.transactions, self.things, auth, self.large)
+        self.mcp = McpEndpoint(settings, past, self.things, auth, self.large)
         self.relayed_bills = RelayedBills(parts, self.settlement.open_calls)
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
         self.relay = RelayEndpoint(

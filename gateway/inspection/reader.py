@@ -20,7 +20,7 @@ from gateway.inspection.explained_conversation import (
 )
 from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
-from gateway.storage.conversations.reading import OutlineReader
+from gateway.storage.conversations.reading import PastReader
 
 PAGE = 100
 """Turns of one page."""
@@ -61,8 +61,8 @@ class TurnChoice:
 class ExplanationReader:
     """Reads for pages and commands. `tenant` is whose rows may be seen; None: everybody's."""
 
-    def __init__(self, outlines: OutlineReader, large: LargeTexts) -> None:
-        self._outlines = outlines
+    def __init__(self, past: PastReader, large: LargeTexts) -> None:
+        self._past = past
         self._large = large
 
     async def conversation(
@@ -77,7 +77,7 @@ class ExplanationReader:
         `branch`: the branch's last message; None: the current branch.
         Raises ConversationNotFound: there is none of that id to be seen; NotFound: the branch has no such turn;
         StorageUnavailable: the storage cannot be reached."""
-        outline = await self._outlines.outline(tenant, conversation_id)
+        outline = await self._past.outline(tenant, conversation_id)
         is_long = len(outline.messages) >= INLINE_MESSAGES
         path, turns = await offload_if(is_long, _branch, outline, branch)
         chosen = choice.of(turns)
@@ -88,13 +88,13 @@ class ExplanationReader:
         said = [str(each.message.message_id) for turn in shown for each in turn.messages if each.message.role == "user"]
         names = {str(each.message.message_id) for turn in shown for each in told_messages(turn)}
         told = [each for each in outline.messages if each.message_id in names] if choice.with_words else []
-        found = await self._outlines.page(outline, list(dict.fromkeys(requests)), said, told)
+        found = await self._past.page(outline, list(dict.fromkeys(requests)), said, told)
         return await offload_if(is_long, explained_conversation, outline, path, len(turns), shown, found, first)
 
     async def request(self, tenant: str | None, request_id: str) -> StoredRequest:
         """A request by `req_…` or `chatcmpl-…`.
         Raises NotFound: there is none of that id to be seen; StorageUnavailable: the storage cannot be reached."""
-        completion, branch = await self._outlines.request(tenant, request_id)
+        completion, branch = await self._past.request(tenant, request_id)
         entry = completion.ledger
         stored = StoredRequest(completion)
         if branch is None:
@@ -104,11 +104,11 @@ class ExplanationReader:
         if request is None:
             return replace(stored, reason=NO_MESSAGES)
         stored = replace(stored, path=path, request=request, number=turn)
-        bills, named = await self._outlines.details(entry, path, [each.request_id for each in before], _names(entry))
+        bills, named = await self._past.beside(entry, path, [each.request_id for each in before], _names(entry))
         attached = await self._with_texts(entry.tenant, path, request, named)
         behind = _behind(entry, before, bills)
         asked = [(request, entry), *([(behind[0], behind[1])] if behind is not None else [])]
-        frames = await self._outlines.frames(path, [_answer(*each) for each in asked if each[0].answer is not None])
+        frames = await self._past.frames(path, [_answer(*each) for each in asked if each[0].answer is not None])
         if request.answer is None:
             return replace(stored, attached=tuple(attached))
         found = RequestBehind(*behind, frames[1]) if behind is not None else None

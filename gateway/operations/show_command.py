@@ -38,7 +38,7 @@ from gateway.operations.screen import (
     when_text,
 )
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.conversations.reading import OutlineReader
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.reports.request_list import list_conversations, list_requests, read_metadata
@@ -548,7 +548,7 @@ class ShowCommand:
     def __init__(self, call: CommandCall, transactions: DatabaseTransactions) -> None:
         self.options, self.screen, self.err = call.options, call.screen, call.err
         self.transactions = transactions
-        self._explained = ExplanationReader(OutlineReader(transactions), LargeDocuments(transactions, call.clock))
+        self._explained = ExplanationReader(PastReader(transactions), LargeDocuments(transactions, call.clock))
         self._min_chars = call.settings.context.document_min_chars
 
     async def conversation(self) -> int:

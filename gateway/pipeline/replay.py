@@ -33,7 +33,7 @@ from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_ca
 from gateway.core.types.turn import LedgerEntry, StoredCompletion
 from gateway.pipeline.pipeline import LimitedPipeline
 from gateway.pipeline.stages import not_paused
-from gateway.storage.conversations.reading import PastTurns
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore
 
@@ -252,7 +252,7 @@ class TurnReplayer:
     """Runs replays. It holds nothing between them."""
 
     def __init__(
-        self, pipeline: LimitedPipeline, store: ConversationStore, replays: ReplayStore, past: PastTurns
+        self, pipeline: LimitedPipeline, store: ConversationStore, replays: ReplayStore, past: PastReader
     ) -> None:
         self._pipeline = pipeline
         self._store = store

@@ -12,7 +12,7 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
 from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, explained_request
 from gateway.inspection.reader import ExplanationReader
-from gateway.storage.conversations.reading import OutlineReader, beginning
+from gateway.storage.conversations.reading import PastReader, beginning
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.store import ConversationStore
@@ -24,7 +24,7 @@ QUESTION = 'Who "keeps" lamp 41? ñ\n' + "x" * 1000
 
 @pytest.fixture
 def explained(transactions: DatabaseTransactions) -> ExplanationReader:
-    return ExplanationReader(OutlineReader(transactions), LargeDocuments(transactions, SystemClock()))
+    return ExplanationReader(PastReader(transactions), LargeDocuments(transactions, SystemClock()))
 
 
 async def two_turns(store: ConversationStore, tenant: str) -> tuple[str, list[TurnCommit]]:

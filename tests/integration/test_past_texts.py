@@ -8,7 +8,7 @@ from gateway.core.types.records import NewConversation
 from gateway.pipeline.features.entity_memory import noted
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.conversations.reading import PastTexts
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_store import EntityStore
 from tests.unit.making import assistant, user
@@ -30,7 +30,7 @@ def said(found: object) -> list[str]:
 async def test_the_latest_that_fits_is_read_and_the_large_passed_over(
     transactions: DatabaseTransactions, tenant: str
 ) -> None:
-    past = PastTexts(transactions)
+    past = PastReader(transactions)
     own = await begun(transactions, tenant, "first", "x" * 5000, "third", "fourth")
     whole = await past.texts(tenant, own, 10**6)
     assert whole is not None
@@ -46,7 +46,7 @@ async def test_the_latest_that_fits_is_read_and_the_large_passed_over(
 
 
 async def test_the_latest_conversations_are_the_tenants_own(transactions: DatabaseTransactions, tenant: str) -> None:
-    past = PastTexts(transactions)
+    past = PastReader(transactions)
     first = await begun(transactions, tenant, "Where is the Harbour?", "There.")
     other = await begun(transactions, f"{tenant}-other", "Where is the harbour?", "Here.")
     second = await begun(transactions, tenant, "Who is there?", "Nobody.")

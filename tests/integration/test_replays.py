@@ -9,7 +9,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.errors import ConversationNotFound, ReplayNotFound, ReplayRunning
 from gateway.core.types.conversation import BranchPoint, ConversationRef
 from gateway.core.types.past_turns import ReplayChanges, ReplayRun
-from gateway.storage.conversations.reading import PastTurns
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import HELD_FOR, ReplayStore
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -88,7 +88,7 @@ async def test_the_place_is_committed_with_its_turn_and_the_head_stays(
     found = await replays.find("t", "conv_place", made.replay_id)
     assert (found.turn, found.request) == (1, 0)
     assert await head_of(store, "conv_place") == made.source_id
-    past = PastTurns(transactions)
+    past = PastReader(transactions)
     branch = await past.path("t", "conv_place", found.at_id)
     old = await past.path("t", "conv_place")
     assert [each.message.content for each in branch.messages] == ["question", "anew"]

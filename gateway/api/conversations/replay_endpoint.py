@@ -66,7 +66,7 @@ from gateway.pipeline.replay import (
     single_request,
     to_replay,
 )
-from gateway.storage.conversations.reading import PastTurns
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore
 
@@ -128,7 +128,7 @@ class ReplayEndpoint:
 
     replayer: TurnReplayer
     pipeline: Pipeline
-    past: PastTurns
+    past: PastReader
     replays: ReplayStore
     store: ConversationStore
     auth: KeyAuthenticator

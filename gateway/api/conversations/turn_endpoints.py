@@ -23,7 +23,7 @@ from gateway.core.types.records import RequestSpending
 from gateway.core.types.turn import TurnStatus
 from gateway.inspection.as_json import WHY
 from gateway.inspection.rebuilt_turns import REASONS, in_turns, sent_messages, turns_of
-from gateway.storage.conversations.reading import PastTurns
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import ReplayStore
 
 MAX_DIGITS = 9
@@ -75,7 +75,7 @@ class TurnDetailsObject(TurnObject):
 class TurnEndpoints:
     """The endpoints `all` (a page of a branch's turns) and `one`."""
 
-    def __init__(self, past: PastTurns, replays: ReplayStore, auth: KeyAuthenticator) -> None:
+    def __init__(self, past: PastReader, replays: ReplayStore, auth: KeyAuthenticator) -> None:
         self._past = past
         self._replays = replays
         self.all = MethodEndpoint(auth, 0, {"GET": self._list})
@@ -100,7 +100,7 @@ class TurnEndpoints:
         path = await self._path(call)
         turns = turns_of(path)
         turn = turns[_number(call.path["number"], len(turns)) - 1]
-        details = await self._past.details(call.tenant, path, turn)
+        details = await self._past.turn_details(call.tenant, path, turn)
         messages = [as_store_message(str(each.message.message_id), each.message.body) for each in turn.messages]
         requests = [as_request(path, request, details) for request in turn.answered]
         conversation: NamedConversation = {"id": path.conversation_id}

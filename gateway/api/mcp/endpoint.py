@@ -16,8 +16,7 @@ from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Forbidden, GatewayError
 from gateway.core.ports import LargeTexts
-from gateway.storage.conversations.reading import PastTexts
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.entities.entity_store import EntityStore
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class McpEndpoint:
     def __init__(
         self,
         settings: Settings,
-        transactions: DatabaseTransactions,
+        past: PastReader,
         things: EntityStore,
         auth: KeyAuthenticator,
         large: LargeTexts,
@@ -55,7 +54,7 @@ class McpEndpoint:
         self._settings = settings
         self._things = things
         self._auth = auth
-        self._past = PastSearch(PastTexts(transactions), things, settings.context.document_min_chars, large)
+        self._past = PastSearch(past, things, settings.context.document_min_chars, large)
         self._server: McpServer | None = None
         self._making = asyncio.Lock()
 

@@ -16,7 +16,7 @@ from gateway.core.ports import CacheBackend, Clock, IdentityDocuments
 from gateway.documents.files.file_service import FileService, ServedTenants
 from gateway.pipeline.pipeline import Pipeline
 from gateway.storage.audit_events import AuditLog
-from gateway.storage.conversations.reading import PastTurns
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -33,7 +33,7 @@ class PageParts:
     auth: KeyAuthenticator
     transactions: DatabaseTransactions
     store: ConversationStore
-    past: PastTurns
+    past: PastReader
     observed: ObservedParts
     ready: ReadyEndpoint
     statistics: StatisticsEndpoint

@@ -36,7 +36,6 @@ from gateway.inspection.message_changes import DiffLine, MessageChange, compared
 from gateway.inspection.reader import ExplanationReader
 from gateway.pipeline.replay import single_request
 from gateway.pipeline.stages import not_paused
-from gateway.storage.conversations.reading import OutlineReader
 from gateway.storage.large_documents import LargeDocuments
 
 # What pages show of texts that somebody wrote: bounded, with how much more there is (guarantee §13.3).
@@ -344,7 +343,7 @@ class OneRequest:
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._large = LargeDocuments(parts.transactions, parts.clock)
-        self._explained = ExplanationReader(OutlineReader(parts.transactions), self._large)
+        self._explained = ExplanationReader(parts.past, self._large)
         self._what_ifs = WhatIfs(parts)
 
     async def show(self, page: PageRequest) -> PageAnswer:

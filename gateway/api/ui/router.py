@@ -56,7 +56,6 @@ from gateway.core.types.report_lists import (
 from gateway.inspection.explained_conversation import FIRST_SAID
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.storage.audit_events import AuditLog
-from gateway.storage.conversations.reading import OutlineReader
 from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.reports.request_list import list_conversations
 
@@ -159,9 +158,7 @@ class OneConversation:
     """`GET /ui/conversations/{conversation_id}`"""
 
     def __init__(self, parts: PageParts) -> None:
-        self._explained = ExplanationReader(
-            OutlineReader(parts.transactions), LargeDocuments(parts.transactions, parts.clock)
-        )
+        self._explained = ExplanationReader(parts.past, LargeDocuments(parts.transactions, parts.clock))
 
     async def show(self, page: PageRequest) -> PageAnswer:
         """The page, of its last turns; `before`, `after` (the message that begins a turn), `turn` and `branch` name

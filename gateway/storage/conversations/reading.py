@@ -63,8 +63,9 @@ LARGE_CHARS = 16_000
 BATCH = 500
 
 
-class PastTexts:
-    """Each method is one short transaction, and of one tenant.
+class PastReader:
+    """What is stored of the past, for the page, the shell, the API and MCP. Each method is one short transaction.
+    `tenant`: whose rows may be seen; None, where it may be: everybody's.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
@@ -102,11 +103,77 @@ class PastTexts:
         the cache keeps something that was made of it. Those that were active last come first."""
         return await self._transactions.run(lambda connection: read_holders(connection, tenant, artifact_id, most))
 
+    async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> ConversationPath:
+        """The branch that ends with the message `last`; None: with the conversation's latest.
+        Raises ConversationNotFound: the tenant has none of that id."""
+        return await self._transactions.run(lambda connection: read_path(connection, tenant, conversation_id, last))
+
+    async def bills(self, tenant: str, path: ConversationPath, turns: Sequence[PastTurn]) -> dict[str, PastBill]:
+        """The bills of all requests of these turns of a branch, by the requests' ids."""
+        ids = [request.request_id for turn in turns for request in turn.answered]
+        return await self._transactions.run(
+            lambda connection: read_bills(connection, tenant, path.conversation_id, ids)
+        )
+
+    async def turn_details(self, tenant: str, path: ConversationPath, turn: PastTurn) -> TurnDetails:
+        """What is stored of one turn beside its messages."""
+        return await self._transactions.run(lambda connection: read_details(connection, tenant, path, turn.answered))
+
+    async def outline(self, tenant: str | None, conversation_id: str) -> ConversationOutline:
+        """Raises ConversationNotFound: there is none of that id to be seen."""
+        return await self._transactions.run(lambda connection: read_outline(connection, tenant, conversation_id))
+
+    async def page(
+        self,
+        outline: ConversationOutline,
+        request_ids: Sequence[str],
+        message_ids: Sequence[str],
+        said: Sequence[OutlinedMessage] = (),
+    ) -> OutlinedPage:
+        """The bills of these requests, how these user messages begin, and what the messages `said` say."""
+
+        def work(connection: sa.Connection) -> OutlinedPage:
+            bills = _stored_bills(connection, outline.tenant, request_ids)
+            return OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
+
+        return await self._transactions.run(work)
+
+    async def request(self, tenant: str | None, request_id: str) -> tuple[StoredCompletion, ConversationPath | None]:
+        """A request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None where it has none.
+        Raises NotFound: there is none of that id to be seen."""
+        return await self._transactions.run(lambda connection: read_request(connection, tenant, request_id))
+
+    async def beside(
+        self, entry: LedgerEntry, path: ConversationPath, before: Sequence[str], names: Sequence[str]
+    ) -> tuple[list[LedgerEntry], list[Artifact]]:
+        """The bills of earlier requests of a branch, and the attached documents of these artifact ids, of
+        large ones without their text."""
+
+        def work(connection: sa.Connection) -> tuple[list[LedgerEntry], list[Artifact]]:
+            found = [each.ledger for each in read_requests(connection, entry.tenant, before)] if before else []
+            return found, _attached(connection, path.conversation_id, names)
+
+        return await self._transactions.run(work)
+
+    async def frames(
+        self, path: ConversationPath, requests: Sequence[tuple[str, str, Any]]
+    ) -> list[PromptFrame | None]:
+        """What models had been sent of a branch: for each model, answer's id, and when that was committed."""
+
+        def work(connection: sa.Connection) -> list[PromptFrame | None]:
+            ids = {each.message.message_id for each in path.messages}
+            return [
+                read_frame_then(connection, path.conversation_id, model, ids - {answer}, at)
+                for model, answer, at in requests
+            ]
+
+        return await self._transactions.run(work)
+
 
 def read_texts(
     connection: sa.Connection, tenant: str, conversation_id: str, max_bytes: int, most_messages: int
 ) -> ConversationTexts | None:
-    """What is read of one conversation (`PastTexts.texts`)."""
+    """What is read of one conversation (`PastReader.texts`)."""
     head = sa.select(TABLE.c.head_id, TABLE.c.attachments).where(TABLE.c.id == conversation_id)
     row = connection.execute(head.where(TABLE.c.tenant == tenant)).first()
     if row is None:
@@ -131,7 +198,7 @@ def read_texts(
 
 
 def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
-    """Which conversations hold an artifact (`PastTexts.holders`)."""
+    """Which conversations hold an artifact (`PastReader.holders`)."""
     begins = artifact_id.removeprefix(ARTIFACT)
     kept = sa.select(CACHED.c.conversation_id).where(
         CACHED.c.tenant == tenant, CACHED.c.digest >= begins, CACHED.c.digest < begins + "g"
@@ -258,30 +325,6 @@ CONVERSATIONS = schema.conversations
 INSTRUCTIONS = schema.instructions
 
 
-class PastTurns:
-    """Branches and bills of conversations, to be looked at. Each method is one short transaction.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
-
-    async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> ConversationPath:
-        """The branch that ends with the message `last`; None: with the conversation's latest.
-        Raises ConversationNotFound: the tenant has none of that id."""
-        return await self._transactions.run(lambda connection: read_path(connection, tenant, conversation_id, last))
-
-    async def bills(self, tenant: str, path: ConversationPath, turns: Sequence[PastTurn]) -> dict[str, PastBill]:
-        """The bills of all requests of these turns of a branch, by the requests' ids."""
-        ids = [request.request_id for turn in turns for request in turn.answered]
-        return await self._transactions.run(
-            lambda connection: read_bills(connection, tenant, path.conversation_id, ids)
-        )
-
-    async def details(self, tenant: str, path: ConversationPath, turn: PastTurn) -> TurnDetails:
-        """What is stored of one turn beside its messages."""
-        return await self._transactions.run(lambda connection: read_details(connection, tenant, path, turn.answered))
-
-
 def read_path(
     connection: sa.Connection, tenant: str, conversation_id: str, last: str | None = None
 ) -> ConversationPath:
@@ -346,64 +389,6 @@ TEXT_MARK = '"text":"'
 BODY_CHARS = 24_000
 """Of a message, as the storage has it: enough for what a page shows of it."""
 STEPS = schema.reasoning_events
-
-
-class OutlineReader:
-    """Each method is one short transaction. `tenant` is whose rows may be seen; None: everybody's.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
-
-    async def outline(self, tenant: str | None, conversation_id: str) -> ConversationOutline:
-        """Raises ConversationNotFound: there is none of that id to be seen."""
-        return await self._transactions.run(lambda connection: read_outline(connection, tenant, conversation_id))
-
-    async def page(
-        self,
-        outline: ConversationOutline,
-        request_ids: Sequence[str],
-        message_ids: Sequence[str],
-        said: Sequence[OutlinedMessage] = (),
-    ) -> OutlinedPage:
-        """The bills of these requests, how these user messages begin, and what the messages `said` say."""
-
-        def work(connection: sa.Connection) -> OutlinedPage:
-            bills = _stored_bills(connection, outline.tenant, request_ids)
-            return OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
-
-        return await self._transactions.run(work)
-
-    async def request(self, tenant: str | None, request_id: str) -> tuple[StoredCompletion, ConversationPath | None]:
-        """A request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None where it has none.
-        Raises NotFound: there is none of that id to be seen."""
-        return await self._transactions.run(lambda connection: read_request(connection, tenant, request_id))
-
-    async def details(
-        self, entry: LedgerEntry, path: ConversationPath, before: Sequence[str], names: Sequence[str]
-    ) -> tuple[list[LedgerEntry], list[Artifact]]:
-        """The bills of earlier requests of a branch, and the attached documents of these artifact ids, of
-        large ones without their text."""
-
-        def work(connection: sa.Connection) -> tuple[list[LedgerEntry], list[Artifact]]:
-            found = [each.ledger for each in read_requests(connection, entry.tenant, before)] if before else []
-            return found, _attached(connection, path.conversation_id, names)
-
-        return await self._transactions.run(work)
-
-    async def frames(
-        self, path: ConversationPath, requests: Sequence[tuple[str, str, Any]]
-    ) -> list[PromptFrame | None]:
-        """What models had been sent of a branch: for each model, answer's id, and when that was committed."""
-
-        def work(connection: sa.Connection) -> list[PromptFrame | None]:
-            ids = {each.message.message_id for each in path.messages}
-            return [
-                read_frame_then(connection, path.conversation_id, model, ids - {answer}, at)
-                for model, answer, at in requests
-            ]
-
-        return await self._transactions.run(work)
 
 
 def read_outline(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationOutline:

@@ -18,7 +18,7 @@ from gateway.core.types.window import ArtifactRendering
 from gateway.pipeline.features.entity_memory import ranked, search_of
 from gateway.retrieval.index_cache import PassageFinder
 from gateway.storage.conversations.attachments import content_id_of
-from gateway.storage.conversations.reading import PastTexts
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.entities.entity_store import EntityStore
 
 # Ranks what was read of conversations by a query: one corpus of what was said, of tool results and of documents.
@@ -260,7 +260,7 @@ class PastSearch:
     """What tools read of the past of one tenant.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
-    def __init__(self, texts: PastTexts, things: EntityStore, min_chars: int, large: LargeTexts) -> None:
+    def __init__(self, texts: PastReader, things: EntityStore, min_chars: int, large: LargeTexts) -> None:
         """`min_chars`: longer texts in user messages may hold documents."""
         self._large = large
         self._texts = texts

@@ -35,7 +35,7 @@ def line(number: int, question: str | None = None) -> ConversationLine:
 
 
 class Shelf:
-    """Conversations that are read from memory, in place of `PastTexts`; `asked` are those that were."""
+    """Conversations that are read from memory, in place of `PastReader`; `asked` are those that were."""
 
     def __init__(self, said: dict[int, list[dict[str, Any]]], *, size: int | None = None) -> None:
         self.said = {line(number).id: bodies for number, bodies in said.items()}
