@@ -48,8 +48,8 @@ from gateway.core.ports import Clock, Upstream
 from gateway.core.scheduler import Scheduler
 from gateway.documents.file_reader import FileReader
 from gateway.documents.files.background_reading import ReadingFiles
-from gateway.documents.files.factory import FilesHere, open_files
-from gateway.documents.files.file_service import CallersFiles
+from gateway.documents.files.factory import open_files
+from gateway.documents.files.file_service import CallersFiles, FilesHere
 from gateway.documents.process import SWEEP_SECONDS, clear_left_behind
 from gateway.operations.otel.factory import open_telemetry
 from gateway.operations.purge import schedule_files, schedule_sweeps, sweep_seconds

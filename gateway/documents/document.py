@@ -1,4 +1,4 @@
-"""A document before and after it is read, and the reading: `core.types.files.DOCUMENT_KINDS` says which module reads what."""
+"""A document before and after it is read, and the reading: `DOCUMENT_KINDS` says which module reads what."""
 
 import hashlib
 from collections.abc import Sequence

@@ -27,7 +27,8 @@ from gateway.core.types.bill import InternalCall
 from gateway.core.types.chat import ModelDeployment, RequestCaller
 from gateway.core.types.memory import EXTRACTS
 from gateway.documents.document import UnreadableDocument
-from gateway.documents.files.factory import are_relayed, folder_of, store_of
+from gateway.documents.files.factory import folder_of, store_of
+from gateway.documents.files.file_service import are_relayed
 from gateway.documents.process import confinement
 from gateway.inspection.settings_in_force import address
 from gateway.operations.actor import tell_trail

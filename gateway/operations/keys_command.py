@@ -1,6 +1,7 @@
 """`gateway keys`: what the API says, by whoever reaches the storage (guarantee §12.1)."""
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -41,7 +41,7 @@ from gateway.core.types.records import (
 )
 from gateway.core.types.report_lists import Page
 from gateway.core.types.turn import TurnStatus
-from gateway.documents.files.file_service import ServedTenants
+from gateway.documents.files.file_service import FilesHere
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.store import ConversationStore
 
@@ -260,7 +260,7 @@ class ConversationEndpoints:
         auth: KeyAuthenticator,
         max_body_bytes: int,
         hooks: TelemetryHooks,
-        serves: ServedTenants,
+        serves: FilesHere,
     ) -> None:
         """`serves`: whose files are kept here."""
         self._hooks = hooks

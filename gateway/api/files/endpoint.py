@@ -27,7 +27,7 @@ from gateway.core.errors import (
 from gateway.core.types.audit_log import actor_of
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FAILED, FILE_PURPOSES, PROCESSED, UPLOADED, FileQuery, FileRecord
-from gateway.documents.files.file_service import CallersFiles, FileService, ServedTenants, UploadFields
+from gateway.documents.files.file_service import CallersFiles, FileService, FilesHere, UploadFields
 
 # A form with one file, read while it arrives: the file goes on in pieces, and is never whole in memory.
 
@@ -229,7 +229,7 @@ class FileEndpoint:
     """A path, which is the relay's for those whose files are the upstream's."""
 
     def __init__(
-        self, auth: KeyAuthenticator, relay: App, files: CallersFiles, serves: ServedTenants, answer: Answer
+        self, auth: KeyAuthenticator, relay: App, files: CallersFiles, serves: FilesHere, answer: Answer
     ) -> None:
         self._auth = auth
         self._relay = relay
@@ -265,7 +265,7 @@ class FileEndpoints:
         callers: CallersFiles,
         auth: KeyAuthenticator,
         relay: App,
-        serves: ServedTenants,
+        serves: FilesHere,
         max_bytes: int,
     ) -> None:
         self._files = files

@@ -13,7 +13,7 @@ from gateway.api.responses.endpoint import ResponsesEndpoint
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.core.config.settings import Settings
 from gateway.core.ports import CacheBackend, Clock, IdentityDocuments
-from gateway.documents.files.file_service import FileService, ServedTenants
+from gateway.documents.files.file_service import FileService, FilesHere
 from gateway.pipeline.pipeline import Pipeline
 from gateway.storage.audit_events import AuditLog
 from gateway.storage.conversations.reading import PastReader
@@ -50,4 +50,4 @@ class PageParts:
     keys: KeyEndpoints
     files: FileService
     replays: ReplayEndpoint
-    serves: ServedTenants
+    serves: FilesHere

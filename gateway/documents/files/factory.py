@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ModelNotFound, StorageUnavailable
-from gateway.core.ports import Clock, ContentStore
-from gateway.core.types.chat import ModelDeployment, RequestCaller
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ports import ContentStore
 from gateway.documents.files.file_service import Added, FileService, added_unread
 from gateway.storage.database.sqlite import DatabaseTransactions, sqlite_file
 from gateway.storage.encryption.columns import open_vault
 from gateway.storage.stored_files import DatabaseContents, FileRows
-from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.upstream.s3 import S3Contents
 
 # Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.
@@ -101,8 +99,6 @@ def _finish(part: Path, path: Path) -> None:
 
 
 FOLDER = "files"
-BELIEVED_SECONDS = 600.0
-"""How long an upstream is taken to have no files before one is sent there again."""
 
 
 def open_stores(settings: Settings, transactions: DatabaseTransactions, client: Any) -> dict[str, ContentStore]:
@@ -143,46 +139,3 @@ def folder_of(settings: Settings) -> Path | None:
     if (database := sqlite_file(settings.storage.url)) is not None:
         return database.parent / FOLDER
     return Path(FOLDER).absolute() if settings.files.store == "disk" else None
-
-
-class FilesHere:
-    """Whose files are kept here (`ServedTenants`). With `files.serve: auto` those of clients with a key of ours, and
-    of all whose default upstream keeps none or does not exist; not where `server.relay` names files. Files of an
-    operator's account at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
-
-    def __init__(self, settings: Settings, router: ConfiguredRouter, clock: Clock) -> None:
-        self._mode = "off" if settings.files.serve == "auto" and are_relayed(settings) else settings.files.serve
-        self._router = router
-        self._clock = clock
-        self._without: dict[str, float] = {}
-        """Addresses of upstreams that have no files, and until when this is believed."""
-
-    def __call__(self, caller: RequestCaller) -> bool:
-        if self._mode != "auto":
-            return self._mode == "on"
-        upstream = self._upstream(caller)
-        return upstream is None or self._clock.monotonic() < self._without.get(upstream.api_base, 0.0)
-
-    def may(self, caller: RequestCaller) -> bool:
-        upstream = self._upstream(caller) if self._mode == "auto" else None
-        return upstream is not None and not upstream.operator_key
-
-    def keeps_none(self, caller: RequestCaller) -> None:
-        upstream = self._upstream(caller)
-        if upstream is not None:
-            self._without[upstream.api_base] = self._clock.monotonic() + BELIEVED_SECONDS
-
-    def _upstream(self, caller: RequestCaller) -> ModelDeployment | None:
-        """The default upstream, where the caller's files might be kept."""
-        if caller.key is not None:
-            return None
-        try:
-            return self._router.default("", caller)
-        except ModelNotFound:
-            return None
-
-
-def are_relayed(settings: Settings) -> bool:
-    """Whether `server.relay` names files."""
-    paths = (each.rpartition(" ")[2].strip("/").removeprefix("v1/") for each in settings.server.relay)
-    return any(each.partition("/")[0] == "files" for each in paths)

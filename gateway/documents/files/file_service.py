@@ -6,13 +6,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
 from gateway.core.config.setting_sections import FileSettings
+from gateway.core.config.settings import Settings
 from gateway.core.errors import (
     FileNotFound,
     FilesQuotaExceeded,
     GatewayError,
+    ModelNotFound,
     NotFound,
     RequestTooLarge,
     StorageUnavailable,
@@ -21,9 +22,9 @@ from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import FILE, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import has_nul
-from gateway.core.ports import ContentStore, FileStore
+from gateway.core.ports import Clock, ContentStore, FileStore
 from gateway.core.types.audit_log import AuditActor
-from gateway.core.types.chat import RequestCaller, StoredFile
+from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.core.types.files import (
     PROCESSED,
     READ_PURPOSES,
@@ -41,6 +42,7 @@ from gateway.documents.process import BytesAtOnce
 from gateway.storage.database.transactions import CommitUnknown
 from gateway.storage.encryption.columns import KeyVault
 from gateway.storage.stored_files import FileRows
+from gateway.upstream.routing.router import ConfiguredRouter
 
 ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
 """A content that no file has was left behind if it is older than so many seconds, and than the largest file takes at so
@@ -50,24 +52,10 @@ HEAD_BYTES = 2**16
 """By which a file that may be a document is known."""
 PIECES_AT_ONCE = 4
 """Pieces of files that are kept or read at once; those of tenants take turns (§12.16)."""
+BELIEVED_SECONDS = 600.0
+"""How long an upstream is taken to have no files before one is sent there again."""
 FETCHED_BYTES = 2**30
 """Of files that are fetched whole at once. One that is larger is fetched alone."""
-
-
-class ServedTenants(Protocol):
-    """Whose files are kept here."""
-
-    def __call__(self, caller: RequestCaller) -> bool:
-        """Returns whether a new file of this caller's would be."""
-        ...
-
-    def may(self, caller: RequestCaller) -> bool:
-        """Returns whether some of this caller's files may be here all the same."""
-        ...
-
-    def keeps_none(self, caller: RequestCaller) -> None:
-        """Notes that this caller's upstream has no files."""
-        ...
 
 
 log = get_logger("gateway.documents.files")
@@ -266,10 +254,56 @@ class FileService:
         )
 
 
+class FilesHere:
+    """Whose files are kept here. With `files.serve: auto` those of clients with a key of ours, and
+    of all whose default upstream keeps none or does not exist; not where `server.relay` names files. Files of an
+    operator's account at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
+
+    def __init__(self, settings: Settings, router: ConfiguredRouter, clock: Clock) -> None:
+        self._mode = "off" if settings.files.serve == "auto" and are_relayed(settings) else settings.files.serve
+        self._router = router
+        self._clock = clock
+        self._without: dict[str, float] = {}
+        """Addresses of upstreams that have no files, and until when this is believed."""
+
+    def __call__(self, caller: RequestCaller) -> bool:
+        """Whether a new file of this caller's would be."""
+        if self._mode != "auto":
+            return self._mode == "on"
+        upstream = self._upstream(caller)
+        return upstream is None or self._clock.monotonic() < self._without.get(upstream.api_base, 0.0)
+
+    def may(self, caller: RequestCaller) -> bool:
+        """Whether some of this caller's files may be here all the same."""
+        upstream = self._upstream(caller) if self._mode == "auto" else None
+        return upstream is not None and not upstream.operator_key
+
+    def keeps_none(self, caller: RequestCaller) -> None:
+        """Notes that this caller's upstream has no files."""
+        upstream = self._upstream(caller)
+        if upstream is not None:
+            self._without[upstream.api_base] = self._clock.monotonic() + BELIEVED_SECONDS
+
+    def _upstream(self, caller: RequestCaller) -> ModelDeployment | None:
+        """The default upstream, where the caller's files might be kept."""
+        if caller.key is not None:
+            return None
+        try:
+            return self._router.default("", caller)
+        except ModelNotFound:
+            return None
+
+
+def are_relayed(settings: Settings) -> bool:
+    """Whether `server.relay` names files."""
+    paths = (each.rpartition(" ")[2].strip("/").removeprefix("v1/") for each in settings.server.relay)
+    return any(each.partition("/")[0] == "files" for each in paths)
+
+
 class CallersFiles:
     """A caller's files: kept here, else those of the default upstream (a `core.ports.FileStore`)."""
 
-    def __init__(self, files: FileService, upstream: FileStore, serves: ServedTenants) -> None:
+    def __init__(self, files: FileService, upstream: FileStore, serves: FilesHere) -> None:
         self._files = files
         self._upstream = upstream
         self._serves = serves

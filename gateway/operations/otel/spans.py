@@ -68,24 +68,16 @@ def failed(span: Span, error: BaseException) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-class OpenModelCall:
-    """A call of the primary model whose bill is to come."""
-
-    def __init__(self, span: Span) -> None:
-        self.span = span
-        self.over: int | None = None
-        """When it ended, in nanoseconds."""
-        self.waits = True
-        """Whether its span is ended by the request, which has the bill; else it ends with the call."""
-
-
 class ModelCall:
     """One call under way, and what has come of it. Whatever goes wrong here costs what it would have told."""
 
-    def __init__(self, span: Span, waiting: OpenModelCall | None, attributes: Attributes, *, content: bool) -> None:
+    def __init__(self, span: Span, attributes: Attributes, *, content: bool) -> None:
         self.span = span
         self.attributes = attributes
-        self._waiting = waiting
+        self.waits = False
+        """Whether its span is ended by the request, which has the bill; else it ends with the call."""
+        self.over: int | None = None
+        """When it ended, in nanoseconds, once nothing more is to come."""
         self._begun = time.perf_counter_ns()
         self._over: int | None = None
         self.seconds = 0.0
@@ -145,10 +137,9 @@ class ModelCall:
                 self.span.set_attribute("gen_ai.response.time_to_first_chunk", self.first_chunk)
             if self._record is not None and self._record.begun:
                 self.span.set_attributes(of_output(self._record.completion()))
-        if self._waiting is not None and self._waiting.waits:
-            self._waiting.over = self._over
-        else:
-            self.span.end(self._over)
+        self.over = self._over
+        if not self.waits:
+            self.span.end(self.over)
 
     def _ended(self) -> None:
         if self._over is None:
@@ -166,7 +157,7 @@ class RequestSpans:
         """Whether anything of the request is traced."""
         self._facts = facts
         self._done = done
-        self._calls: list[OpenModelCall] = []
+        self._calls: list[ModelCall] = []
         self._unbilled = False
         self._over: int | None = None
 
@@ -175,13 +166,11 @@ class RequestSpans:
         """Whether its content may be exported, where content is: not with `store: false`."""
         return self._facts().get("store") is not False
 
-    def called(self, span: Span) -> OpenModelCall | None:
-        """A call of the primary model has begun. None: its span waits for nothing, since the request is complete."""
-        if self._is_complete or not self.sampled:
-            return None
-        self._unbilled = True
-        self._calls.append(call := OpenModelCall(span))
-        return call
+    def called(self, call: ModelCall) -> None:
+        """A call of the primary model has begun: its span waits for the bill, unless the request is complete."""
+        if self.sampled and not (self._over is not None and not self._unbilled):
+            self._unbilled = call.waits = True
+            self._calls.append(call)
 
     def billed(self, entry: LedgerEntry) -> None:
         self._unbilled = False
@@ -224,10 +213,6 @@ class RequestSpans:
         if self.span.is_recording():
             self.span.end(self._over)
         self._done(self)
-
-    @property
-    def _is_complete(self) -> bool:
-        return self._over is not None and not self._unbilled
 
 
 class RequestTracing:

@@ -211,8 +211,9 @@ class ModelCalls:
                 told |= of_input(body) if kept else {}
             name = f"{operation} {deployment.provider_model}"
             span = self._tracing.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=told)
-        waiting = request.called(span) if request is not None and purpose is None else None
-        call = ModelCall(span, waiting, attributes, content=kept and span.is_recording())
+        call = ModelCall(span, attributes, content=kept and span.is_recording())
+        if request is not None and purpose is None:
+            request.called(call)
         try:
             yield call
         except BaseException as error:
