@@ -41,7 +41,7 @@ from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated
 from gateway.core.clock import SystemClock, fewest_days
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.metrics import WRITE_SECONDS, SharedCounts
+from gateway.core.instrumentation.metrics import COUNTS_WRITE_SECONDS, SharedCounts
 from gateway.core.instrumentation.refusals import RefusedRequests
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import Clock, Upstream
@@ -414,7 +414,7 @@ class Gateway:
             look = partial(probe, self.router.health, partial(reach, self.client), seconds)
             jobs.every(seconds, look, name="deployment_probes")
         if self.shared is not None:
-            jobs.every(WRITE_SECONDS, partial(self._share, self.shared), name="shared_counts")
+            jobs.every(COUNTS_WRITE_SECONDS, partial(self._share, self.shared), name="shared_counts")
 
     async def _look(self) -> None:
         await self.settlement.open_calls.look()

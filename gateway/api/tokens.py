@@ -28,8 +28,9 @@ from gateway.core.config.setting_sections import (
 )
 from gateway.core.errors import Forbidden, IdentityProviderUnavailable, Unauthorized
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock, IdentityDocuments
+from gateway.core.ports import Clock
 from gateway.core.types.keys import KeyPolicy
+from gateway.upstream.identity import HttpIdentityDocuments
 
 log = get_logger("gateway.identity")
 FRESH_SECONDS, MAX_KEPT_SECONDS = 600.0, 6 * 3600.0
@@ -109,7 +110,7 @@ class Issuer:
     def __init__(
         self,
         settings: IssuerSettings,
-        documents: IdentityDocuments,
+        documents: HttpIdentityDocuments,
         clock: Clock,
         *,
         jwks_url: str | None = None,
@@ -222,7 +223,7 @@ class Issuer:
 class SignedTokens:
     """Bearer tokens in the place of keys, as `auth.jwt` says."""
 
-    def __init__(self, settings: JwtSettings, documents: IdentityDocuments, clock: Clock) -> None:
+    def __init__(self, settings: JwtSettings, documents: HttpIdentityDocuments, clock: Clock) -> None:
         self._settings = settings
         self._issuer = Issuer(settings, documents, clock, jwks_url=settings.jwks_url, jwks_file=settings.jwks_file)
 

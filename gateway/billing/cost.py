@@ -9,10 +9,10 @@ from typing import Any
 
 from gateway.core.printing import csv_line
 from gateway.core.types.bill import (
+    CACHE_READ_NAMES,
     MAX_TOKENS,
-    OF_MODELS,
+    MODEL_PURPOSES,
     PICO,
-    READ,
     CallCost,
     ContextPlanningCost,
     ContextPlanningUsage,
@@ -129,7 +129,7 @@ def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
     """Tokens and calls of the internal models among these."""
     found: dict[str, dict[str, int]] = {}
     for call in calls:
-        if call.purpose not in OF_MODELS:
+        if call.purpose not in MODEL_PURPOSES:
             sums = found.setdefault(call.purpose, {"prompt_tokens": 0, "completion_tokens": 0, "calls": 0})
             usage = usage_of(call.usage)
             sums["prompt_tokens"] += usage.prompt_tokens
@@ -244,7 +244,7 @@ def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanning
     belongs to null, never 0 (guarantee §6); the other sums are known all the same."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
-    primary = [call for call in calls if call.purpose in OF_MODELS]
+    primary = [call for call in calls if call.purpose in MODEL_PURPOSES]
     totals = {
         purpose: _all_of(call.total for call in calls if call.purpose == purpose)
         for purpose in ("planner", "summarizer", "embedder", "guard")
@@ -339,7 +339,7 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost], *, is
         if call.purpose == "primary":
             read, wrote = cache_tokens(call.usage)
             cached, written = cached + read, written + wrote
-        elif call.purpose in OF_MODELS:
+        elif call.purpose in MODEL_PURPOSES:
             continue
         elif total is None:
             unpriced += 1
@@ -544,7 +544,7 @@ def _reads_cache(usage: Mapping[str, Any], unchanged: int) -> bool:
     An upstream that never says what it read bills nothing at that price. One that says it read nothing of a long prefix
     that it had been sent before keeps none.
     """
-    reported = told(usage, READ)
+    reported = told(usage, CACHE_READ_NAMES)
     return bool(reported) and (any(reported) or unchanged < MIN_CACHED)
 
 

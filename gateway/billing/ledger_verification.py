@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.billing.cost import ledger_figures, price_call, primary_usage, total_cost
-from gateway.core.types.bill import OF_MODELS, CallCost, PriceLine, usage_of
+from gateway.core.types.bill import MODEL_PURPOSES, CallCost, PriceLine, usage_of
 from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.core.types.turn import LARGEST_KEPT, LedgerRow
 
@@ -77,7 +77,7 @@ class AuditTotals:
         self.prompt_tokens += row.prompt_tokens
         self.completion_tokens += row.completion_tokens
         self.estimated += row.estimated
-        internal = [call.total for call in row.entry.calls if call.purpose not in OF_MODELS]
+        internal = [call.total for call in row.entry.calls if call.purpose not in MODEL_PURPOSES]
         self.planning = sum((each for each in internal if each is not None), self.planning)
         self.planning_unpriced += internal.count(None)
         if isinstance(total, Decimal | int):

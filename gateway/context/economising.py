@@ -32,14 +32,7 @@ from gateway.billing.economy.rates import LIFETIME, CacheRates, cache_lifetime
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
 from gateway.context.assembly.block import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
-from gateway.context.build import (
-    FinalFit,
-    MeasuredInputs,
-    WindowProposal,
-    clears_exactly,
-    difference,
-    economic_rates,
-)
+from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, clears_exactly, difference, economic_rates
 from gateway.context.window.candidates import candidates
 from gateway.context.window.fit import counted, fits_compacted
 from gateway.context.window.fitting import WindowFitter

@@ -31,7 +31,6 @@ from gateway.conversations.message_forms import as_frozen
 from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ids import artifact_id
-from gateway.core.ports import ConversationReader, LargeTexts
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, dicts_of
 from gateway.core.types.conversation import (
@@ -47,6 +46,8 @@ from gateway.core.types.tool_steps import text_of
 from gateway.core.types.upstreams import PROTOCOLS
 from gateway.core.types.window import LAST_EARLIER, NO_REPEATS, RepeatedDocument, RepeatedDocuments, WindowInputs
 from gateway.documents.file_reader import ArrivedMessages, FilePlace, FileReader, has_files, has_named_pictures
+from gateway.storage.large_documents import LargeDocuments
+from gateway.storage.store import ConversationStore
 
 QUESTION_CHARS = 4000
 """Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
@@ -127,8 +128,8 @@ class ContextSources:
     """
 
     files: FileReader
-    store: ConversationReader | None = None
-    large: LargeTexts | None = None
+    store: ConversationStore | None = None
+    large: LargeDocuments | None = None
     loops: ToolLoops | None = None
 
 
@@ -253,7 +254,7 @@ class ContextGatherer:
         )
 
 
-async def _with_excerpts(history: ConversationHistory, texts: LargeTexts, tenant: str) -> ConversationHistory:
+async def _with_excerpts(history: ConversationHistory, texts: LargeDocuments, tenant: str) -> ConversationHistory:
     """The conversation, of whose large documents each has as its content what the current question needs of it
     (guarantee §14.7): the regions that share most words with it. What another turn was sent of them is not changed by
     that.
@@ -267,7 +268,7 @@ async def _with_excerpts(history: ConversationHistory, texts: LargeTexts, tenant
 
 
 async def read_anew(
-    attached: tuple[Artifact, ...], texts: LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
+    attached: tuple[Artifact, ...], texts: LargeDocuments, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
     """The attachments, of which large documents hold what a question needs of them. Raises: as above."""
     if not any(each.is_excerpt for each in attached):

@@ -20,12 +20,11 @@ from gateway.conversations.message_forms import (
 from gateway.core.errors import ConversationNotFound, InvalidRequest
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
-from gateway.core.ports import ConversationReader
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import OFF, BranchCosts
 from gateway.core.types.chain import (
-    START,
+    CHAIN_START,
     ChainDigest,
     ChainKey,
     ChainKeys,
@@ -56,6 +55,7 @@ from gateway.core.types.conversation import (
 from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
 from gateway.core.types.turn import is_own
+from gateway.storage.store import ConversationStore
 
 USER_FIELDS = ("user", "safety_identifier")
 EVIDENCE_CHARS = 200
@@ -92,7 +92,7 @@ class SentChain:
 
     def digest(self, count: int) -> ChainDigest:
         """The chain digest after the first `count` messages."""
-        return self.digests[count - 1] if count else START
+        return self.digests[count - 1] if count else CHAIN_START
 
 
 def sent_chain(request: ChatRequest) -> SentChain:
@@ -101,7 +101,7 @@ def sent_chain(request: ChatRequest) -> SentChain:
     count = len(instructions)
     bodies = request.messages[count:]
     known = _known_digests(request, bodies)
-    first, before = len(known), known[-1] if known else START
+    first, before = len(known), known[-1] if known else CHAIN_START
     if request.plain is not None:
         plain = request.plain
         new = plain_chain_digests(plain.roles[count + first :], plain.texts[count + first :], before)
@@ -294,7 +294,7 @@ class RebuildOptions:
 
 
 async def build_llm_messages(
-    request: ChatRequest, store: ConversationReader, options: RebuildOptions
+    request: ChatRequest, store: ConversationStore, options: RebuildOptions
 ) -> ConversationHistory:
     """The messages of the conversation, each with its reasoning steps, and where the new ones are attached.
     Raises ConversationNotFound: the id is unknown, deleted or another tenant's; InvalidRequest: results and calls do
@@ -365,7 +365,7 @@ def completed_history(request: ChatRequest, history: ConversationHistory) -> Con
 
 
 async def with_older_messages(
-    history: ConversationHistory, store: ConversationReader, tenant: str, max_bytes: int
+    history: ConversationHistory, store: ConversationStore, tenant: str, max_bytes: int
 ) -> ConversationHistory:
     """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
     a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
@@ -387,7 +387,7 @@ def has_unread(history: ConversationHistory) -> bool:
 
 
 async def _lookup(
-    request: ChatRequest, sent: SentChain, store: ConversationReader, options: RebuildOptions
+    request: ChatRequest, sent: SentChain, store: ConversationStore, options: RebuildOptions
 ) -> HistoryLookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation

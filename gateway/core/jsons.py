@@ -16,7 +16,7 @@ Fragment = orjson.Fragment
 """JSON that is written already, as a part of a value."""
 MAX_DEPTH = 200
 EXACT_BELOW = 1000
-SMALL = 4096
+SMALL_BYTES = 4096
 DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 NINETEEN_DIGITS = b"0" * 19
 MIN_HUGE = 2.0**63
@@ -26,7 +26,7 @@ PART_BYTES, VALUE_BYTES = 72, 16
 """Memory of an object or a list beside its values, and of a value beside its text."""
 BESIDE_SIGNS = bytes(set(range(256)) - set(b"{[,"))
 """What is left out to count these signs at once: three counts of a long text take three to ten times as long."""
-SEPARATORS = re.compile(rb"\xe2\x80[\xa8\xa9]|\xc2[\x80-\x9f]|\x7f")
+LINE_SEPARATORS = re.compile(rb"\xe2\x80[\xa8\xa9]|\xc2[\x80-\x9f]|\x7f")
 """What JSON need not escape, and yet ends a line or controls a terminal: U+2028, U+2029, U+007F to U+009F, in UTF-8."""
 FLAT = frozenset((str, int, bool, float, type(None)))
 NESTED = frozenset((dict, list))
@@ -46,7 +46,7 @@ def checked(raw: bytes, value: Any, *, small: bool = True, most_deep: int = MAX_
     """`value`, parsed from `raw`, if no whole number in it has lost digits; else `raw` parsed again so that none has.
     `small`: whether a short `raw` may be looked at instead of the value; `most_deep`: how deeply it may be nested.
     Raises JSONDecodeError: the value is nested too deeply."""
-    shallow = len(raw) <= 2 * MAX_DEPTH or (len(raw) < SMALL and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH)
+    shallow = len(raw) <= 2 * MAX_DEPTH or (len(raw) < SMALL_BYTES and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH)
     if small and shallow and NINETEEN_DIGITS not in raw.translate(DIGITS_TO_ZERO):
         return value
     deep, huge = _survey(value, most_deep)

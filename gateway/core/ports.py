@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from gateway.core.types.chat import JsonAnswer, ModelDeployment, RequestCaller, StoredFile, StreamOpener
-    from gateway.core.types.conversation import (
-        ConversationRef,
-        EarlierMessages,
-        HistoryLookup,
-        MessageParts,
-        StoredConversation,
-    )
+    from gateway.core.types.conversation import MessageParts
     from gateway.core.types.keys import AccountLease, RateWindow, SpendingAccount
-    from gateway.core.types.places import LargeIndex, RegionPlace, TextRegion
     from gateway.core.types.relevance import EmbeddingTariff, TextEmbeddings
     from gateway.core.types.upstreams import CallScope, ModelCalibration, UpstreamRequest
 
@@ -35,52 +28,6 @@ class Clock(Protocol):
     def now(self) -> datetime: ...
 
     def monotonic(self) -> float: ...
-
-
-class IdentityDocuments(Protocol):
-    """What an identity provider tells. A port since `http` asks for it, and HTTP clients live in `upstream`."""
-
-    async def get(self, url: str, bearer: str | None = None) -> dict[str, Any]:
-        """A JSON object that is published there, or told to whoever brings that token.
-        Raises IdentityProviderUnavailable: there is none to be had."""
-        ...
-
-    async def post(
-        self, url: str, form: Mapping[str, str], basic: tuple[str, str] | None
-    ) -> tuple[int, dict[str, Any]]:
-        """Sends a form, with a name and password where they are given. Returns the status and the JSON object that
-        answers it, empty if it is none.
-        Raises IdentityProviderUnavailable: there is no answer, or a failure of the provider's."""
-        ...
-
-
-class ConversationReader(Protocol):
-    """What `history` and `context` read of the storage; a port, as steps do not import each other.
-    Raises StorageUnavailable: the storage cannot be reached, or not within its timeout."""
-
-    async def secret(self) -> bytes:
-        """The key of keyed hashes, the same in all replicas (guarantee §8)."""
-        ...
-
-    async def find_conversation(
-        self,
-        tenant: str,
-        ref: ConversationRef,
-        *,
-        max_bytes: int | None,
-        lookup: HistoryLookup | None = None,
-        model: str | None = None,
-    ) -> StoredConversation | None:
-        """The conversation of that name, or the one that `lookup.keys` recognise; None if there is none.
-        `max_bytes`: how much of the path is read. Whole turns, newest first: the latest always, older ones while the
-        sum stays within this many bytes. None: all of it. `lookup`: the messages of a resend. The path leads to the
-        message that they continue, else to the head. `model`: the frame of this model comes with the conversation
-        (guarantee §4 I7)."""
-        ...
-
-    async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> EarlierMessages:
-        """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message."""
-        ...
 
 
 class CacheBackend(Protocol):
@@ -326,22 +273,6 @@ class FileStore(Protocol):
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         """A file with its name and content.
         Raises NotFound: no such file, or not for this caller; UpstreamError: see `core/errors`."""
-        ...
-
-
-class LargeTexts(Protocol):
-    """Large documents in the storage (guarantee §14.7). Raises StorageUnavailable: the storage cannot be reached."""
-
-    async def indexes(self, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()) -> list[LargeIndex]:
-        """What is known of these documents, as far as they are there, with these buckets of their indexes."""
-        ...
-
-    async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
-        """These regions of documents, in order, as far as they are there."""
-        ...
-
-    async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
-        """Where each region of these documents stands, in order."""
         ...
 
 

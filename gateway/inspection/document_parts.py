@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.core.ports import LargeTexts
 from gateway.core.types.places import TextPlaces, TextRegion, joined
 from gateway.core.types.tool_steps import text_of
+from gateway.storage.large_documents import LargeDocuments
 
 MAX_FOUND = 20
 """Parts that a search names."""
@@ -39,7 +39,7 @@ class DocumentPart:
 
 
 async def document_part(
-    texts: LargeTexts, tenant: str, digest: str, number: int = 1, wanted: str = ""
+    texts: LargeDocuments, tenant: str, digest: str, number: int = 1, wanted: str = ""
 ) -> DocumentPart | None:
     """A part of a document; None if there is no such document any more.
     `number`: which part, from 1; one beyond the last is the last; `wanted`: words, or a place such as `page 12`, by
@@ -68,7 +68,7 @@ async def document_part(
     )
 
 
-async def whole_document(texts: LargeTexts, tenant: str, digest: str) -> AsyncIterator[bytes]:
+async def whole_document(texts: LargeDocuments, tenant: str, digest: str) -> AsyncIterator[bytes]:
     """All of a document's text, some regions at a time."""
     number = 0
     while True:

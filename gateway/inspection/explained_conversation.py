@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import ledger_figures
-from gateway.core.types.bill import OF_MODELS
+from gateway.core.types.bill import MODEL_PURPOSES
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.past_turns import ConversationPath, PastTurn, PathMessage
 from gateway.core.types.report_lists import ConversationOutline, OutlinedMessage, OutlinedPage
@@ -327,7 +327,7 @@ def _sums(bills: Sequence[LedgerEntry], cached: int) -> TurnSums:
     usage = [entry.metadata.get("usage") or {} for entry in bills]
     calls = [call for entry in bills for call in entry.calls]
     known = [each for call in calls if (each := call.total) is not None]
-    internal = [each for call in calls if call.purpose not in OF_MODELS and (each := call.total) is not None]
+    internal = [each for call in calls if call.purpose not in MODEL_PURPOSES and (each := call.total) is not None]
     figures = [ledger_figures(entry.metadata, entry.calls).net_saving for entry in bills]
     nets = [each for each in figures if each is not None]
     took = [(entry.metadata.get("timings_ms") or {}).get("total") for entry in bills]

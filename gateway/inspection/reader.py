@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.core.errors import NotFound
-from gateway.core.ports import LargeTexts
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import INLINE_MESSAGES
@@ -21,6 +20,7 @@ from gateway.inspection.explained_conversation import (
 from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
 from gateway.storage.conversations.reading import PastReader
+from gateway.storage.large_documents import LargeDocuments
 
 PAGE = 100
 """Turns of one page."""
@@ -61,7 +61,7 @@ class TurnChoice:
 class ExplanationReader:
     """Reads for pages and commands. `tenant` is whose rows may be seen; None: everybody's."""
 
-    def __init__(self, past: PastReader, large: LargeTexts) -> None:
+    def __init__(self, past: PastReader, large: LargeDocuments) -> None:
         self._past = past
         self._large = large
 

@@ -10,7 +10,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import ContentUnreadable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import ContentStore
-from gateway.core.types.files import SEALED
+from gateway.core.types.files import SEALED_ENDING
 from gateway.documents.files.factory import open_stores
 from gateway.documents.files.sealed import object_name, opened, sealed
 from gateway.operations.actor import tell_trail
@@ -159,7 +159,7 @@ async def _seal(
 async def _checked(store: ContentStore, name: str, digest: bytes, vault: KeyVault) -> AsyncGenerator[bytes, None]:
     """A content; one that is not what was uploaded never takes its place."""
     hashed, pieces = hashlib.sha256(), store.open(name)
-    async for piece in opened(pieces, name, vault) if name.endswith(SEALED) else pieces:
+    async for piece in opened(pieces, name, vault) if name.endswith(SEALED_ENDING) else pieces:
         hashed.update(piece)
         yield piece
     if hashed.digest() != digest:

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from gateway.core.config.config_file import REFERENCE, ConfigurationError, read_file
-from gateway.core.config.exposure import SHORT
+from gateway.core.config.config_file import ENVIRONMENT_REFERENCE, ConfigurationError, read_file
+from gateway.core.config.exposure import MIN_KEY_CHARS
 from gateway.core.config.litellm import DATABASE, MASTER, ImportedConfig, move_in
 from gateway.core.config.litellm_draft import is_reference
 from gateway.core.config.loading import CLASSIC_NAMES, environment_names
@@ -65,7 +65,7 @@ class _SecretReferences:
         if text not in self.known:
             self.known[text] = self._name(path, label)
             self.names[self.known[text]] = ".".join(path)
-        return REFERENCE + self.known[text]
+        return ENVIRONMENT_REFERENCE + self.known[text]
 
     def _name(self, path: tuple[str, ...], label: str) -> str:
         wished = MASTER if path[:3] == ("auth", "keys", MASTER) else f"{label}_{path[-1]}"
@@ -101,7 +101,7 @@ def convert(path: str, environ: Mapping[str, str]) -> ConvertedConfig:
     Raises ConfigurationError: the file is missing, or no mapping, or a section of it has no shape that could be
     read."""
     raw = read_file(path)
-    moved = move_in(raw, {MASTER: REFERENCE + MASTER} if environ.get(MASTER) else {}, path, referring=True)
+    moved = move_in(raw, {MASTER: ENVIRONMENT_REFERENCE + MASTER} if environ.get(MASTER) else {}, path, referring=True)
     taken = {*environment_names(), *(each.name for each in CLASSIC_NAMES), *_referred(raw)}
     secrets = _SecretReferences(taken)
     sections = {name: _plain(moved.raw[name]) for name in (*SECTIONS, "model_list") if moved.raw.get(name)}
@@ -126,7 +126,7 @@ def _referred(value: Any) -> Iterator[str]:
         for each in value:
             yield from _referred(each)
     elif is_reference(value):
-        yield value.removeprefix(REFERENCE)
+        yield value.removeprefix(ENVIRONMENT_REFERENCE)
 
 
 def _plain(value: Any) -> Any:
@@ -171,7 +171,7 @@ def _text(
     if isinstance(variables, dict):
         head += [f"{name} has to be set: environment_variables holds it" for name in variables if name != DATABASE]
     if MASTER in names:
-        head.append(f"a key has {SHORT} characters or more: choose another where {MASTER} is shorter")
+        head.append(f"a key has {MIN_KEY_CHARS} characters or more: choose another where {MASTER} is shorter")
     if moved.names_database:
         head.append(f"{DATABASE} must not be set, where it is LiteLLM's: name the gateway's own by storage.url")
     told = [(fate.path, fate.text) for fate in moved.fates if fate.group == "replaced"]

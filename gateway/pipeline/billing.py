@@ -33,7 +33,7 @@ from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import (
     FAILED_TRY,
-    OF_MODELS,
+    MODEL_PURPOSES,
     OFF,
     BranchCosts,
     CallCost,
@@ -300,7 +300,7 @@ def _meter(
         return None, None
     note, history = context.economy, prepared.history
     answering = [call for call in calls if call.purpose == "primary"]
-    is_planned = any(call.purpose not in OF_MODELS for call in calls)
+    is_planned = any(call.purpose not in MODEL_PURPOSES for call in calls)
     is_asked_for = note is not None or options.held_out is not None
     is_told = len(answering) > 1 or is_planned or is_asked_for or context.left_out is not None
     before = history.costs if history is not None else None

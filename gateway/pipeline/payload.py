@@ -29,7 +29,7 @@ from gateway.core.formats.anthropic.plain_blocks import (
     without_thoughts,
 )
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.items import BOUND, OF_RESPONSES, SIGNED
+from gateway.core.types.items import BOUND, RESPONSES_ALONE, SIGNED
 from gateway.core.types.recall import without_recall
 from gateway.core.types.upstreams import PROTOCOLS, CallScope, UpstreamRequest
 from gateway.pipeline.stages import PreparedRequest
@@ -91,7 +91,7 @@ def as_it_goes_up(prepared: PreparedRequest) -> GoingUp:
         if context is not None:
             context.utilization.without(cleared)
     said = bound_messages(prepared, messages) if SIGNED in fields or BOUND in fields else messages
-    apart = not PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(OF_RESPONSES)
+    apart = not PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(RESPONSES_ALONE)
     return GoingUp(without_items(said, request) if apart else said, forward, native, said)
 
 

@@ -16,9 +16,9 @@ from gateway.core.frozen_records import record
 from gateway.core.ids import answer_id, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import OF_MODELS, BranchCosts
+from gateway.core.types.bill import MODEL_PURPOSES, BranchCosts
 from gateway.core.types.chain import (
-    START,
+    CHAIN_START,
     ChainDigest,
     ChainKey,
     ChainKeys,
@@ -182,7 +182,7 @@ def _is_metered(settled: SettledRequest) -> bool:
     """Whether it is known what the client's own request would have cost: not where a model was asked with a context
     that a fault has taken away from its bill."""
     prepared = settled.attempted.prepared
-    is_asked = any(call.purpose in OF_MODELS for call in settled.calls)
+    is_asked = any(call.purpose in MODEL_PURPOSES for call in settled.calls)
     return prepared.context is not None or prepared.request.is_proxied or not is_asked
 
 
@@ -400,7 +400,7 @@ def chain_of(prepared: PreparedRequest) -> RequestChain:
     history, request = prepared.history, prepared.request
     if history is None:
         sent = sent_chain(request)
-        base, digests, bodies = START, tuple(sent.digests), sent.bodies
+        base, digests, bodies = CHAIN_START, tuple(sent.digests), sent.bodies
     else:
         base, digests = history.base, history.digests
         bodies = [message.body for message in history.new_messages]

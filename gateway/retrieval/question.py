@@ -15,8 +15,8 @@ from itertools import islice
 import numpy as np
 
 from gateway.core.types.places import (
-    MARKER,
     NUMBERED,
+    PLACE_MARKER,
     REGION_CHARS,
     SHEET,
     PlaceSection,
@@ -190,7 +190,7 @@ def place_scores(corpus: SourceCorpus, named: NamedPlaces) -> Scores | None:
             if content[chunk.start] == "[":
                 markers += content[chunk.start : after_markers(content, chunk.start, chunk.end)]
             if markers and markers not in known:
-                known[markers] = sum(is_named(m[1], m[2], named) for m in MARKER.finditer(markers))
+                known[markers] = sum(is_named(m[1], m[2], named) for m in PLACE_MARKER.finditer(markers))
             scores[number] = known.get(markers, 0)
     return _of_named_texts(corpus, named, scores)
 

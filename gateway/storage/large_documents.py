@@ -1,4 +1,4 @@
-"""Large documents (`core.ports.LargeTexts`): written where the turn is written that brings them, deleted with the last
+"""Large documents (guarantee §14.7): written where the turn is written that brings them, deleted with the last
 holder. Who writes and who deletes lock the document's row first: a text is there as long as an attachment names it.
 
 Texts that come before what names them are stored in slices under a row `arriving`, which nobody reads until a
@@ -199,12 +199,16 @@ class LargeDocuments:
         return await self._transactions.run(lambda connection: read_indexes(connection, tenant, digests, buckets))
 
     async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
+        """These regions of documents, in order, as far as they are there."""
+
         def work(connection: sa.Connection) -> dict[str, list[TextRegion]]:
             return {digest: read_regions(connection, tenant, digest, numbers) for digest, numbers in wanted.items()}
 
         return await self._transactions.run(work)
 
     async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
+        """Where each region of these documents stands, in order."""
+
         def work(connection: sa.Connection) -> dict[str, list[RegionPlace]]:
             return {digest: read_places(connection, tenant, digest) for digest in digests}
 

@@ -30,7 +30,7 @@ from gateway.core.types.conversation import (
     StoredConversation,
 )
 from gateway.core.types.memory import NewSegment, UncoveredPath
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import (
     ASKED,
     CompletionQuery,
@@ -53,13 +53,7 @@ from gateway.storage.lookup.path_cache import NO_CACHES, StorageCaches
 from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
 from gateway.storage.stored_keys import StoredSecret, Users, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
-from gateway.storage.turns.completions import (
-    delete_completion,
-    read_completion,
-    read_input,
-    read_page,
-    write_metadata,
-)
+from gateway.storage.turns.completions import delete_completion, read_completion, read_input, read_page, write_metadata
 from gateway.storage.turns.write_segment import locked, write_segment
 from gateway.storage.turns.write_turn import left_behind, write_turns
 
@@ -233,14 +227,21 @@ class ConversationStore:
         lookup: HistoryLookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
-        """The conversation to continue, with the path to where the request resumes it (`ports.ConversationReader`)."""
+        """The conversation of that name, or the one that `lookup.keys` recognise, with the path to where the request
+        resumes it; None if there is none.
+        `max_bytes`: how much of the path is read. Whole turns, newest first: the latest always, older ones while the
+        sum stays within this many bytes. None: all of it. `lookup`: the messages of a resend. The path leads to the
+        message that they continue, else to the head. `model`: the frame of this model comes with the conversation
+        (guarantee §4 I7).
+        Raises StorageUnavailable: the storage cannot be reached, or not within its timeout."""
         while True:
             found = await self._transactions.run(lambda c: find(c, tenant, ref, lookup, max_bytes, model, self._paths))
             if found is None or await self._keeps(found):
                 return found
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> EarlierMessages:
-        """Messages before this one, as many as `max_bytes` hold (`ports.ConversationReader`)."""
+        """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message.
+        Raises StorageUnavailable: as `find_conversation`."""
         return await self._transactions.run(lambda c: read_earlier(c, tenant, message_id, max_bytes, self._paths))
 
     async def _keeps(self, found: StoredConversation) -> bool:
@@ -408,10 +409,10 @@ class ConversationStore:
         """A tenant's completion by `chatcmpl-…` or `req_…` (guarantee §6); None if there is none."""
         return await self._transactions.run(lambda connection: read_completion(connection, tenant, completion_id))
 
-    async def list_completions(self, tenant: str, query: CompletionQuery) -> Page[StoredCompletion] | None:
+    async def list_completions(self, tenant: str, query: CompletionQuery) -> QueryPage[StoredCompletion] | None:
         """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
         if has_nul(query.conversation_id, query.model, query.agent, query.after):
-            return Page(()) if query.after is None else None
+            return QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
 
     async def update_completion(

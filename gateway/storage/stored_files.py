@@ -21,7 +21,7 @@ from gateway.core.types.artifacts import cache_group
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.files import (
     DOCUMENT_KINDS,
-    SEALED,
+    SEALED_ENDING,
     UPLOADED,
     ContentPlace,
     FileQuery,
@@ -30,7 +30,7 @@ from gateway.core.types.files import (
     KeptBytes,
     document_digest,
 )
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.storage import rows
 from gateway.storage.audit_events import recorded
 from gateway.storage.conversations.attachments import delete as delete_attachment
@@ -93,7 +93,7 @@ def alone_with_files(connection: sa.Connection, tenant: str) -> None:
 
 
 def _is_other(current: str | None) -> sa.ColumnElement[bool]:
-    return CONTENT.object.not_like(f"%.{current or ''}{SEALED}")
+    return CONTENT.object.not_like(f"%.{current or ''}{SEALED_ENDING}")
 
 
 FILE = files.c
@@ -143,7 +143,7 @@ class FileRows:
 
         return await self._transactions.run(work, write=True)
 
-    async def page(self, tenant: str, query: FileQuery) -> Page[FileRecord]:
+    async def page(self, tenant: str, query: FileQuery) -> QueryPage[FileRecord]:
         """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         now = self.clock.now()
         return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
@@ -254,7 +254,7 @@ def no_such_file(file_id: str, param: str = "file_id") -> FileNotFound:
     return FileNotFound(f"No such File object: {file_id[:128]}", param=param)
 
 
-def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetime) -> Page[FileRecord]:
+def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetime) -> QueryPage[FileRecord]:
     where = [FILE.tenant == tenant, living(now)]
     if query.purpose is not None:
         where.append(FILE.purpose == query.purpose)
@@ -267,7 +267,7 @@ def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetim
         where.append(rows.behind(columns, last, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     found = connection.execute(sa.select(*COLUMNS).where(*where).order_by(*order).limit(query.limit + 1)).all()
-    return Page.of(map(as_record, found), query.limit)
+    return QueryPage.of(map(as_record, found), query.limit)
 
 
 def _let_go(

@@ -21,7 +21,7 @@ from gateway.core.ids import new_id
 from gateway.core.names import has_nul
 from gateway.core.ports import Clock
 from gateway.core.types.keys import KEY_PREFIX, StoredKey, policy_of
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
@@ -157,10 +157,10 @@ class KeyStore:
             self._before.put((key_id, first), spent)
         return found
 
-    async def page(self, query: KeyQuery) -> Page[StoredKey] | None:
+    async def page(self, query: KeyQuery) -> QueryPage[StoredKey] | None:
         """A page of a list, the latest in front; None if `query.after` is no key."""
         if has_nul(query.tenant, query.owner, query.after):
-            return Page(()) if query.after is None else None
+            return QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: _page(connection, query))
 
     async def update(
@@ -261,7 +261,7 @@ def _row(connection: sa.Connection, key_id: str, *, locked: bool = False) -> Any
     return connection.execute(query.with_for_update() if locked else query).one_or_none()
 
 
-def _page(connection: sa.Connection, query: KeyQuery) -> Page[StoredKey] | None:
+def _page(connection: sa.Connection, query: KeyQuery) -> QueryPage[StoredKey] | None:
     columns = api_keys.c
     wanted = []
     if query.tenant is not None:
@@ -278,7 +278,7 @@ def _page(connection: sa.Connection, query: KeyQuery) -> Page[StoredKey] | None:
         wanted.append(sa.or_(columns.created_at < last.created_at, earlier))
     found = sa.select(api_keys).where(*wanted).order_by(columns.created_at.desc(), columns.id.desc())
     rows = connection.execute(found.limit(query.limit + 1)).all()
-    return Page.of(map(_key, rows), query.limit)
+    return QueryPage.of(map(_key, rows), query.limit)
 
 
 def _columns(fields: KeyFields) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What identity providers tell, by the gateway's own HTTP client (adapter of `ports.IdentityDocuments`)."""
+"""What identity providers tell, by the gateway's own HTTP client."""
 
 import asyncio
 import json
@@ -23,7 +23,8 @@ class HttpIdentityDocuments:
         self._client = client
 
     async def get(self, url: str, bearer: str | None = None) -> dict[str, Any]:
-        """As of the port."""
+        """A JSON object that is published there, or told to whoever brings that token.
+        Raises IdentityProviderUnavailable: there is none to be had."""
         headers = {} if bearer is None else {"authorization": f"Bearer {bearer}"}
         status, found = await self._ask("GET", url, headers)
         if status != httpx.codes.OK or not found:
@@ -33,7 +34,9 @@ class HttpIdentityDocuments:
     async def post(
         self, url: str, form: Mapping[str, str], basic: tuple[str, str] | None
     ) -> tuple[int, dict[str, Any]]:
-        """As of the port."""
+        """Sends a form, with a name and password where they are given. Returns the status and the JSON object that
+        answers it, empty if it is none.
+        Raises IdentityProviderUnavailable: there is no answer, or a failure of the provider's."""
         # RFC 6749, 2.3.1: both are encoded as in a form before they are a name and a password.
         auth = httpx.BasicAuth(*map(quote_plus, basic)) if basic is not None else None
         return await self._ask("POST", url, {}, data=dict(form), auth=auth)

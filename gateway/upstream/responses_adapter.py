@@ -19,7 +19,7 @@ from gateway.core.formats.responses.response_completion import (
     failure_of,
     failure_of_event,
 )
-from gateway.core.formats.responses.response_request import SEALED, response_request, unnamed
+from gateway.core.formats.responses.response_request import SEALED_THOUGHTS, response_request, unnamed
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http_client import UpstreamConnection
@@ -87,7 +87,7 @@ class ResponsesUpstream:
         if isinstance(refused, UpstreamOverflow) or refused.status not in RESPONSES_REFUSED_STATUSES or not names_it:
             raise refused
         lighter = _without_thoughts(body)
-        if SEALED in body.get("include", ()) and not _asks(request) and "verif" not in said:
+        if SEALED_THOUGHTS in body.get("include", ()) and not _asks(request) and "verif" not in said:
             self._unsealed.put((deployment.api_base, deployment.provider_model), True)
             lighter = _without_seals(lighter)
         if lighter == body:
@@ -153,11 +153,11 @@ def _fault(failed: Failure, status: int, deployment: ModelDeployment) -> Upstrea
 
 def _asks(request: UpstreamRequest) -> bool:
     """Whether it is the client that asks for sealed thoughts."""
-    return SEALED in ((request.native or {}).get("include") or ())
+    return SEALED_THOUGHTS in ((request.native or {}).get("include") or ())
 
 
 def _without_seals(request: Json) -> Json:
-    kept = [each for each in request.get("include", ()) if each != SEALED]
+    kept = [each for each in request.get("include", ()) if each != SEALED_THOUGHTS]
     found = {name: value for name, value in request.items() if name != "include"}
     return {**found, "include": kept} if kept else found
 

@@ -4,7 +4,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.core.types.chain import START, ChainDigest, ChainKey, ChainKeys, call_digest, call_ids, extended, is_step
+from gateway.core.types.chain import (
+    CHAIN_START,
+    ChainDigest,
+    ChainKey,
+    ChainKeys,
+    call_digest,
+    call_ids,
+    extended,
+    is_step,
+)
 from tests.chaos.talks import Json
 
 SECRET = "SELECT value FROM secrets WHERE name = 'keyed-hash'"
@@ -16,7 +25,7 @@ def marks_of_rows(stored: Sequence[Json]) -> dict[str, tuple[ChainDigest, ChainD
     """The marks before and after each message, made anew from what is stored; `stored` in order of sequence numbers."""
     found: dict[str, tuple[ChainDigest, ChainDigest]] = {}
     for row in stored:
-        before = found[row["parent_id"]][1] if row["parent_id"] is not None else START
+        before = found[row["parent_id"]][1] if row["parent_id"] is not None else CHAIN_START
         body, reworded = json.loads(row["body"]), row["rendered"] is not None
         found[row["id"]] = before, extended(before, body, status=row["status"], reworded=reworded)
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.core.ids import new_id
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.bill import CallCost
-from gateway.core.types.chain import START, chain_digests, extended, message_digest
+from gateway.core.types.chain import CHAIN_START, chain_digests, extended, message_digest
 from gateway.core.types.conversation import ConversationMessage, StoredConversation
 from gateway.core.types.turn import (
     CompletionQuery,
@@ -68,8 +68,8 @@ def turn(
     """A question and its answers (siblings), with their bill; `more` goes to the stored turn."""
     status: TurnStatus = more.pop("status", "complete")
     asked = more.get("new_messages", (message("user", question),))
-    marks = tuple(chain_digests([each.body for each in asked], more.get("base", START)))
-    end = marks[-1] if marks else more.get("base", START)
+    marks = tuple(chain_digests([each.body for each in asked], more.get("base", CHAIN_START)))
+    end = marks[-1] if marks else more.get("base", CHAIN_START)
     replies = [message("assistant", text) for text in answers]
     choices = [NewAnswer(m, n, digest=extended(end, m.body)) for n, m in enumerate(replies)]
     entry = bill(tenant, conversation_id, status, **more.pop("entry", {}))

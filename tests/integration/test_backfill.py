@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.ids import new_id
-from gateway.core.types.chain import START, ChainDigest
+from gateway.core.types.chain import CHAIN_START, ChainDigest
 from gateway.core.types.conversation import new_message
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -63,7 +63,7 @@ async def test_what_is_missing_is_made_up_for(
 ) -> None:
     """A random tree of turns, failed and partial ones too, with tool steps and siblings."""
     conversation = new_id("conv_")
-    places: list[tuple[str | None, ChainDigest]] = [(None, START)]
+    places: list[tuple[str | None, ChainDigest]] = [(None, CHAIN_START)]
     said: set[tuple[str | None, str]] = set()
     for number in range(data.draw(st.integers(1, 6))):
         parent, base = data.draw(st.sampled_from(places))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.conversations.rebuild import RebuildOptions, build_llm_messages
 from gateway.core.errors import ConversationNotFound, InvalidRequest
 from gateway.core.ids import new_id
-from gateway.core.types.chain import START, ChainKeys, chain_digests
+from gateway.core.types.chain import CHAIN_START, ChainKeys, chain_digests
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationRef, new_message
 from gateway.storage.store import ConversationStore
@@ -31,7 +31,7 @@ async def grown(store: ConversationStore, tenant: str, path: Sequence[Json]) -> 
     ref = ConversationRef(new_id("conv_"))
     messages = tuple(replace(new_message(body), message_id=new_id("msg_")) for body in path)
     commit = turn(tenant, ref.conversation_id or "", answers=(), new_messages=messages, created=True)
-    said = (chain_digests(path) or [START])[-1].said
+    said = (chain_digests(path) or [CHAIN_START])[-1].said
     await store.commit(replace(commit, chains=(ChainKeys(await store.secret(), tenant).key(said),)))
     return ref
 

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from gateway.api.mcp import endpoint as endpoint  # these two have errors of their own
 from gateway.api.ui import login as login
 from gateway.core.config import model_list, setting_sections
-from gateway.core.config.litellm_table import RULES
+from gateway.core.config.litellm_table import SETTING_RULES
 from gateway.core.config.loading import CLASSIC_NAMES, environment_names
 from gateway.core.config.settings import Settings
 from gateway.core.errors import CODES, GatewayError
@@ -65,7 +65,7 @@ def litellm(*words: str) -> str:
     """LiteLLM's settings of one group, and what stands for them here."""
     rows = (
         (", ".join(f"`{name}`" for name in rule.names.split()), rule.advice)
-        for rule in RULES
+        for rule in SETTING_RULES
         if rule.group == " ".join(words)
     )
     return _table(("setting", "here"), rows)

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.api.operations import render
-from gateway.core.instrumentation.metrics import SHARES, BucketHistogram, MetricCounts
+from gateway.core.instrumentation.metrics import SHARE_BUCKETS, BucketHistogram, MetricCounts
 from tests.support.container import DEPLOY
 
 DASHBOARD: Any = json.loads((DEPLOY / "grafana/context-gateway.json").read_text())
@@ -44,7 +44,7 @@ def told() -> dict[str, set[str]]:
     counts = MetricCounts()
     counts.requests["/v1/chat/completions", "POST", "m", "true", "200"] += 1
     counts.durations["/v1/chat/completions", "m", "true"] = counts.first_chunks[("m",)] = BucketHistogram()
-    counts.window_shares[("m",)] = BucketHistogram(SHARES)
+    counts.window_shares[("m",)] = BucketHistogram(SHARE_BUCKETS)
     counts.messages_excluded[("m",)] = counts.warnings[("w",)] = counts.prefix_breaks["m", "branched"] = 1
     counts.cache_bytes[("indexes",)] = counts.unpriced[("m",)] = 1
     counts.cache_reads["indexes", "hit"] = counts.bills["m", "complete"] = 1

@@ -7,15 +7,7 @@ from typing_extensions import TypedDict
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.fields import Metadata, invalid
-from gateway.api.pagination import (
-    Query,
-    check_named,
-    given_metadata,
-    limit_of,
-    listed,
-    metadata_of,
-    newest_first,
-)
+from gateway.api.pagination import Query, check_named, given_metadata, limit_of, listed, metadata_of, newest_first
 from gateway.api.request.chat_shapes import BILL, COMPLETION
 from gateway.api.request.stored_answer import as_completion
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shape

@@ -11,14 +11,7 @@ from typing_extensions import TypedDict
 from gateway.api.api_call import Answer, ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.fields import Metadata, a_pin, invalid, is_session_name, missing
-from gateway.api.pagination import (
-    check_named,
-    given_metadata,
-    limit_of,
-    listed,
-    metadata_of,
-    newest_first,
-)
+from gateway.api.pagination import check_named, given_metadata, limit_of, listed, metadata_of, newest_first
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said, shape, shown
 from gateway.core.errors import ConversationNotFound, InvalidRequest
@@ -39,7 +32,7 @@ from gateway.core.types.records import (
     RecordQuery,
     RequestSpending,
 )
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import TurnStatus
 from gateway.documents.files.file_service import FilesHere
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -321,7 +314,7 @@ class ConversationEndpoints:
         page = await self.page(call)
         return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
 
-    async def page(self, call: ApiCall) -> Page[ConversationRecord]:
+    async def page(self, call: ApiCall) -> QueryPage[ConversationRecord]:
         """The conversations that a list's parameters name."""
         query = record_query(call.query)
         if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant

@@ -18,7 +18,7 @@ from gateway.core.types.chain import message_digest
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.memory import MAX_ALIASES, MemoryEntity
 from gateway.core.types.records import (
-    VERSION,
+    EXPORT_VERSION,
     ImportedAttachment,
     ImportedConversation,
     ImportedMessage,
@@ -44,8 +44,8 @@ def _without_nul(text: str) -> str:
 
 
 def _version(value: int | None) -> int:
-    if value != VERSION:
-        raise ValueError(f"be {VERSION}, which this version of the gateway reads")
+    if value != EXPORT_VERSION:
+        raise ValueError(f"be {EXPORT_VERSION}, which this version of the gateway reads")
     return value
 
 

@@ -38,12 +38,7 @@ from gateway.api.server.receiving import json_body, until_disconnect
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
-from gateway.core.errors import (
-    ConversationNotFound,
-    GatewayError,
-    IdempotencyKeyMismatch,
-    ReplayNotFound,
-)
+from gateway.core.errors import ConversationNotFound, GatewayError, IdempotencyKeyMismatch, ReplayNotFound
 from gateway.core.ids import new_id
 from gateway.core.ports import Clock
 from gateway.core.types.bill import UsageMetadata

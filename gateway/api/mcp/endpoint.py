@@ -15,9 +15,9 @@ from gateway.api.server.receiving import header
 from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Forbidden, GatewayError
-from gateway.core.ports import LargeTexts
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.entities.entity_store import EntityStore
+from gateway.storage.large_documents import LargeDocuments
 
 if TYPE_CHECKING:
     from gateway.api.mcp.server import McpServer
@@ -49,7 +49,7 @@ class McpEndpoint:
         past: PastReader,
         things: EntityStore,
         auth: KeyAuthenticator,
-        large: LargeTexts,
+        large: LargeDocuments,
     ) -> None:
         self._settings = settings
         self._things = things

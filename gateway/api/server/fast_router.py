@@ -275,7 +275,7 @@ def event(data: object) -> bytes:
     """
     content = jsons.dumps(data)
     if not content.isascii() or b"\x7f" in content:
-        content = jsons.SEPARATORS.sub(jsons.escaped, content)
+        content = jsons.LINE_SEPARATORS.sub(jsons.escaped, content)
     return b"data: " + content + b"\n\n"
 
 

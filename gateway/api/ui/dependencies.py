@@ -12,13 +12,14 @@ from gateway.api.operations import ReadyEndpoint
 from gateway.api.responses.endpoint import ResponsesEndpoint
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.core.config.settings import Settings
-from gateway.core.ports import CacheBackend, Clock, IdentityDocuments
+from gateway.core.ports import CacheBackend, Clock
 from gateway.documents.files.file_service import FileService, FilesHere
 from gateway.pipeline.pipeline import Pipeline
 from gateway.storage.audit_events import AuditLog
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
+from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.routing.router import ConfiguredRouter
 
 PATH = "/ui"
@@ -46,7 +47,7 @@ class PageParts:
     started: datetime
     """When the process began."""
     trail: AuditLog
-    identity: IdentityDocuments
+    identity: HttpIdentityDocuments
     keys: KeyEndpoints
     files: FileService
     replays: ReplayEndpoint

@@ -33,11 +33,12 @@ from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.setting_sections import LOOKS, OidcSettings
 from gateway.core.errors import Forbidden, GatewayError, IdentityProviderUnavailable, InvalidRequest, Unauthorized
-from gateway.core.ports import Clock, IdentityDocuments
+from gateway.core.ports import Clock
 from gateway.core.types.audit_log import UNKNOWN_ACTOR, AuditActor, NewEvent
 from gateway.core.types.keys import KeyPolicy
 from gateway.storage.store import ConversationStore
 from gateway.storage.ui_sessions import UiSessions
+from gateway.upstream.identity import HttpIdentityDocuments
 
 LASTS_SECONDS = 600
 """For which a login may be under way."""
@@ -71,7 +72,7 @@ class SignIn:
     """Begins and ends logins."""
 
     def __init__(
-        self, settings: OidcSettings, documents: IdentityDocuments, store: ConversationStore, clock: Clock
+        self, settings: OidcSettings, documents: HttpIdentityDocuments, store: ConversationStore, clock: Clock
     ) -> None:
         self._settings = settings
         self._issuer = Issuer(settings, documents, clock)

@@ -14,14 +14,7 @@ from urllib.parse import urlencode
 from gateway.api.fields import invalid
 from gateway.api.middleware.origin_check import is_foreign
 from gateway.api.request.validation import CONVERSATION_ID
-from gateway.api.server.fast_router import (
-    ClientDisconnected,
-    Receive,
-    Scope,
-    Send,
-    as_gateway_error,
-    note_fault,
-)
+from gateway.api.server.fast_router import ClientDisconnected, Receive, Scope, Send, as_gateway_error, note_fault
 from gateway.api.server.receiving import header, read_body
 from gateway.api.ui.admin.file_pages import FilePages
 from gateway.api.ui.admin.key_pages import KeyPages
@@ -46,13 +39,7 @@ from gateway.core.errors import (
 )
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent
-from gateway.core.types.report_lists import (
-    ConversationChoice,
-    ConversationLine,
-    Direction,
-    ListPart,
-    ListPosition,
-)
+from gateway.core.types.report_lists import ConversationChoice, ConversationLine, Direction, ListPart, ListPosition
 from gateway.inspection.explained_conversation import FIRST_SAID
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.storage.audit_events import AuditLog

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.core import jsons
-from gateway.core.types.bill import SHORT, SentPrompt
+from gateway.core.types.bill import DIGEST_BYTES_EACH, SentPrompt
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.items import BREAKPOINT
 
@@ -32,7 +32,7 @@ def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str
     is_head = True
     for message in messages:
         running.update(jsons.canonical(unmarked(message)))
-        digests.append(running.digest()[:SHORT])
+        digests.append(running.digest()[:DIGEST_BYTES_EACH])
         is_head = is_head and message["role"] in INSTRUCTION_ROLES
         if is_head:
             system = running.hexdigest()

@@ -8,9 +8,9 @@ from typing import Any
 from gateway.billing.cost import EXACT, TokenRates, rounded
 from gateway.billing.economy.rates import CacheRates, cache_rates
 from gateway.core.types.bill import (
+    CACHE_READ_NAMES,
+    CACHE_WRITE_NAMES,
     OBSERVE,
-    READ,
-    WRITTEN,
     BranchCosts,
     EconomyNote,
     LeftOutTokens,
@@ -64,7 +64,7 @@ def metered(
     scale = prompt / counted if counted else 1.0
     tokens = round(scale * left.tokens) if left is not None else 0
     known = before if before is not None and before.model == model else None
-    reads, writes = told(usage, READ), bool(told(usage, WRITTEN))
+    reads, writes = told(usage, CACHE_READ_NAMES), bool(told(usage, CACHE_WRITE_NAMES))
     changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
     charged = partial(_rates, usage, prices, reads=bool(reads), writes=writes)
     rates = charged(prompt + tokens) if changes or note.clearable else None

@@ -18,7 +18,7 @@ from gateway.core.types.artifacts import Artifact, RequestAttachment
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage, FormNotes
 from gateway.core.types.memory import PinnedMessage
-from gateway.core.types.places import MARKER
+from gateway.core.types.places import PLACE_MARKER
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, tool_of
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
 from gateway.documents.file_reader import FilePlace, encoded_document, sent_document, stored_document
@@ -475,7 +475,7 @@ async def _text(
         raise _unreadable(what, error, where) from error
     if reading.pages and len(reading.empty) == len(reading.pages):
         raise _unreadable(what, UnreadableDocument("it has no text, but pictures alone"), where)
-    said = MARKER.sub("", reading.text) if reading.pages else reading.text
+    said = PLACE_MARKER.sub("", reading.text) if reading.pages else reading.text
     if not said or said.isspace():
         raise _unreadable(what, UnreadableDocument("it has no text"), where)
     return reading.told

@@ -9,7 +9,15 @@ from typing import Any, assert_never
 
 from gateway.core.types.artifacts import UNCHANGED, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.memory import MemoryEntity
-from gateway.core.types.places import MARKER, NOTE_END, TextPlaces, after_markers, is_marked, named_pages, notes_of
+from gateway.core.types.places import (
+    NOTE_END,
+    PLACE_MARKER,
+    TextPlaces,
+    after_markers,
+    is_marked,
+    named_pages,
+    notes_of,
+)
 from gateway.core.types.tool_steps import text_of
 from gateway.core.types.window import (
     ArtifactRendering,
@@ -390,7 +398,7 @@ def placed_pieces(rendering: ArtifactRendering, elision: str) -> Iterator[str]:
     at, last, above = 0, "", ""
     tops: list[int] = []  # where stretches without a heading begin, since the last marker: they may begin with others'
     for number, (start, end) in enumerate(rendering.spans):
-        if MARKER.search(content, at, start):
+        if PLACE_MARKER.search(content, at, start):
             tops, above = [], ""
         heading = _below_markers(rendering.headings[number]) if number < len(rendering.headings) else ""
         for begin, until in _pieces(content, places, start, end):
@@ -423,7 +431,7 @@ def _below_markers(heading: str) -> str:
 def _has_words(content: str, start: int, end: int) -> bool:
     """Whether more stands there than markers and white space."""
     at = start
-    for found in MARKER.finditer(content, start, end):
+    for found in PLACE_MARKER.finditer(content, start, end):
         if content[at : found.start()].strip():
             return True
         at = found.end()
@@ -439,7 +447,7 @@ def _pieces(content: str, places: TextPlaces, start: int, end: int) -> Iterator[
 def _between_markers(content: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """A stretch cut before each marker, but for one that follows a file's at once."""
     at = start
-    for found in MARKER.finditer(content, start, end):
+    for found in PLACE_MARKER.finditer(content, start, end):
         if found.start() > after_markers(content, at, end):
             yield at, found.start()
             at = found.start()

@@ -52,7 +52,7 @@ from gateway.core.types.items import (
     ANTHROPIC_BLOCK,
     ANTHROPIC_BLOCKS,
     BREAKPOINT,
-    OF_RESPONSES,
+    RESPONSES_ALONE,
     named_file,
     named_picture,
 )
@@ -370,7 +370,7 @@ def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[
     """The messages without what only Responses take back, for an upstream that is called by another API: hosted calls
     are told in words (guarantee §1.14), and what then says nothing is left out. What a chat's own client says stays as
     it is."""
-    found = [message for message in messages if not OF_RESPONSES.isdisjoint(message)]
+    found = [message for message in messages if not RESPONSES_ALONE.isdisjoint(message)]
     if not found:
         return messages
     own = frozenset(map(id, request.messages)) if request.api is None else frozenset()
@@ -380,7 +380,7 @@ def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[
 
 
 def _without_items(message: dict[str, Any]) -> dict[str, Any]:
-    dropped = OF_RESPONSES if _are_readable(message) else OF_RESPONSES | TOLD_THOUGHTS
+    dropped = RESPONSES_ALONE if _are_readable(message) else RESPONSES_ALONE | TOLD_THOUGHTS
     return with_told({name: value for name, value in message.items() if name not in dropped}, told_items(message))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-REFERENCE = "os.environ/"
+ENVIRONMENT_REFERENCE = "os.environ/"
 """LiteLLM's way to name a value of the environment."""
 MAX_INCLUDED = 50
 
@@ -111,7 +111,7 @@ def resolve(value: Any, environ: Mapping[str, str], where: str, missing: Callabl
         return {str(k): resolve(v, environ, f"{where}.{k}".lstrip("."), missing) for k, v in value.items()}
     if isinstance(value, list):
         return [resolve(v, environ, f"{where}[{i}]", missing) for i, v in enumerate(value)]
-    if isinstance(value, str) and value.startswith(REFERENCE):
-        name = value.removeprefix(REFERENCE)
+    if isinstance(value, str) and value.startswith(ENVIRONMENT_REFERENCE):
+        name = value.removeprefix(ENVIRONMENT_REFERENCE)
         return environ[name] if name in environ else missing(where, name)
     return value

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from gateway.core.config.settings import Settings
 from gateway.core.printing import in_short
 
-SHORT = 8
+MIN_KEY_CHARS = 8
 """Characters that a key of ours has at least."""
 
 
@@ -53,9 +53,9 @@ def has_page(settings: Settings) -> bool:
 
 def weak_keys(settings: Settings) -> list[str]:
     """A warning where a key that is easily guessed is all that keeps strangers out."""
-    if is_loopback(settings.server.host) or all(len(each.key) >= SHORT for each in settings.auth.keys):
+    if is_loopback(settings.server.host) or all(len(each.key) >= MIN_KEY_CHARS for each in settings.auth.keys):
         return []
-    text = f"is shorter than {SHORT} characters, and {settings.server.host} is reached from beyond this machine"
+    text = f"is shorter than {MIN_KEY_CHARS} characters, and {settings.server.host} is reached from beyond this machine"
     return [f"general_settings.master_key {text}: set a longer one"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from gateway.core.config.config_file import REFERENCE, ConfigurationError, resolve, section
+from gateway.core.config.config_file import ENVIRONMENT_REFERENCE, ConfigurationError, resolve, section
 from gateway.core.config.litellm_draft import (
     LitellmDraft,
     SettingFate,
@@ -21,8 +21,7 @@ from gateway.core.config.litellm_draft import (
     finish_routing,
     is_reference,
 )
-from gateway.core.config.litellm_table import ON_HERE, ROUTER_PARAMETERS, SILENT, fate_of, rule_of
-from gateway.core.config.litellm_table import SECTIONS as LITELLM_SECTIONS
+from gateway.core.config.litellm_table import LITELLM_SECTIONS, ON_HERE, ROUTER_PARAMETERS, SILENT, fate_of, rule_of
 from gateway.core.config.model_list import STAR
 from gateway.core.config.setting_sections import ADMIN, USER, ApiKey
 from gateway.core.config.settings import SECTIONS
@@ -44,7 +43,7 @@ class EnvironmentReferences(dict[str, str]):
         return True
 
     def __getitem__(self, name: str) -> str:
-        return REFERENCE + name
+        return ENVIRONMENT_REFERENCE + name
 
 
 @dataclass(slots=True)
@@ -133,7 +132,7 @@ def _names(value: Any, variable: str) -> bool:
         return named or any(_names(each, variable) for each in value.values())
     if isinstance(value, list):
         return any(_names(each, variable) for each in value)
-    return bool(value == REFERENCE + variable)
+    return bool(value == ENVIRONMENT_REFERENCE + variable)
 
 
 def _set_environment(moved: ImportedConfig, values: Any) -> None:

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from gateway.core.config.config_file import REFERENCE, ConfigurationError
+from gateway.core.config.config_file import ENVIRONMENT_REFERENCE, ConfigurationError
 from gateway.core.config.setting_sections import MAX_LIMIT, Period, RoutingSettings
 
 NO_NUMBER = "is no number that could be taken over"
@@ -112,7 +112,7 @@ def number(value: Any) -> Any:
 
 def is_reference(value: Any) -> bool:
     """Whether a value stands in the environment or in a file, and was not looked up."""
-    return isinstance(value, str) and value.startswith((REFERENCE, "file:///"))
+    return isinstance(value, str) and value.startswith((ENVIRONMENT_REFERENCE, "file:///"))
 
 
 def looked_up(value: Any) -> Any:
@@ -321,7 +321,7 @@ MAX_RETRIES = 10
 NEVER_RESTING_FAILS = 1_000_000
 """Failures within a minute that nothing reaches."""
 ANY = "*"
-STRATEGIES = {
+LITELLM_STRATEGIES = {
     "simple-shuffle": "weighted",
     "least-busy": "least_busy",
     "latency-based-routing": "latency",
@@ -417,9 +417,9 @@ def read_no_cooldowns(draft: LitellmDraft, path: str, value: Any) -> None:
 def read_strategy(draft: LitellmDraft, path: str, value: Any) -> None:
     """Set `routing.strategy`."""
     name = str(looked_up(value)).strip().lower()
-    if name not in STRATEGIES:
-        raise UnreadableValue(f"known: {', '.join(STRATEGIES)}")
-    draft.routing["strategy"] = STRATEGIES[name]
+    if name not in LITELLM_STRATEGIES:
+        raise UnreadableValue(f"known: {', '.join(LITELLM_STRATEGIES)}")
+    draft.routing["strategy"] = LITELLM_STRATEGIES[name]
     if name not in SAME_STRATEGIES:
         draft.differs(path, f"{name} becomes weighted: by weight, else by rpm or tpm of the entries, else evenly")
 

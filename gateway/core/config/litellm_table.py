@@ -49,7 +49,7 @@ class SettingRule(NamedTuple):
 
 
 BEHIND = "run the LiteLLM proxy behind the gateway for it: `model: litellm_proxy/NAME` with its `api_base`"
-RULES: tuple[SettingRule, ...] = (
+SETTING_RULES: tuple[SettingRule, ...] = (
     # -- entries of model_list
     SettingRule("kept", "the entry's share, its place, and how much it is asked, among the entries of one name",
      "litellm_params.weight litellm_params.order litellm_params.rpm litellm_params.tpm "
@@ -316,7 +316,7 @@ RULES: tuple[SettingRule, ...] = (
 )  # fmt: skip
 
 
-SECTIONS = frozenset(
+LITELLM_SECTIONS = frozenset(
     {
         *("litellm_settings", "router_settings", "general_settings", "environment_variables", "include"),
         *("credential_list", "callback_settings", "guardrails", "policies", "policy_attachments", "prompts"),
@@ -369,17 +369,17 @@ SILENT = frozenset({"model_info", "extra_body", "litellm_credential_name"})
 """Those of them that mean the same here."""
 
 
-UNKNOWN = SettingRule("not supported", "unknown here, and ignored", "")
+UNKNOWN_SETTING = SettingRule("not supported", "unknown here, and ignored", "")
 
 
 def rule_of(path: str) -> SettingRule:
     """The first rule for the setting at `path`, by its name, or by its section, too; a name may have dots."""
     named = path.removeprefix("model_list[].")
     name = named.partition(".")[2] or named
-    for rule in RULES:
+    for rule in SETTING_RULES:
         if any(fnmatchcase(named if "." in pattern else name, pattern) for pattern in rule.names.split()):
             return rule
-    return UNKNOWN
+    return UNKNOWN_SETTING
 
 
 def fate_of(path: str) -> SettingFate:

@@ -18,8 +18,14 @@ from typing import Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from gateway.core.config.config_file import REFERENCE as OF_ENVIRONMENT
-from gateway.core.config.config_file import ConfigurationError, fault, read_file, resolve, section
+from gateway.core.config.config_file import (
+    ENVIRONMENT_REFERENCE,
+    ConfigurationError,
+    fault,
+    read_file,
+    resolve,
+    section,
+)
 from gateway.core.config.exposure import is_own, weak_keys
 from gateway.core.config.litellm import DATABASE, ImportedConfig, move_in
 from gateway.core.config.litellm_draft import Group, SettingFate
@@ -172,7 +178,7 @@ def _read(name: ClassicName, text: str) -> Any:
 SECRETS_GROUP = "gateway.secrets"
 FILE_SCHEME = "file://"
 MAX_SECRET_BYTES = 64 * 1024
-REFERENCE = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
+SECRET_REFERENCE = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
 ADDRESSES = frozenset(
     ("http", "https", "redis", "rediss", "unix", "postgres", "postgresql", "postgresql+asyncpg", "sqlite"),
 )
@@ -190,7 +196,7 @@ def look_up(value: Any, origin: str, where: str = "") -> Any:
     if isinstance(value, ApiKey):  # LiteLLM's master key, which is no text any more
         key = look_up(value.key.get_secret_value(), origin, f"{where}.key")
         return value.model_copy(update={"key": SecretStr(key)})
-    if not isinstance(value, str) or (found := REFERENCE.match(value)) is None or found[1] in ADDRESSES:
+    if not isinstance(value, str) or (found := SECRET_REFERENCE.match(value)) is None or found[1] in ADDRESSES:
         return value
     try:
         return _of_file(value) if value.startswith(FILE_SCHEME) else _of_package(value, found[1], where)
@@ -305,9 +311,9 @@ def _references(value: Any) -> Iterator[str]:
         for each in value.values() if isinstance(value, dict) else value:
             yield from _references(each)
     elif isinstance(value, str):
-        scheme = REFERENCE.match(value)
+        scheme = SECRET_REFERENCE.match(value)
         is_secret = scheme is not None and scheme[1] not in ADDRESSES
-        if value.startswith(OF_ENVIRONMENT) or is_secret:
+        if value.startswith(ENVIRONMENT_REFERENCE) or is_secret:
             yield value
 
 

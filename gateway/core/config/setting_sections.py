@@ -108,13 +108,15 @@ RecallMode = Annotated[Literal["auto", True, False], BeforeValidator(_as_bool)]
 """Whether a model has the tool `recall`; `auto`: once something is left out."""
 
 
-RULES = (*("private_key", "url", "password", "token", "jwt", "key", "email", "iban", "card", "ssn", "phone", "ip"),)
+MASK_RULES = (
+    *("private_key", "url", "password", "token", "jwt", "key", "email", "iban", "card", "ssn", "phone", "ip"),
+)
 """The rules that are built in, in the order in which they look."""
 
 
 def _rule(name: str) -> str:
-    if name not in RULES:
-        raise ValueError(f"there is no such rule.{did_you_mean(name, RULES)}")
+    if name not in MASK_RULES:
+        raise ValueError(f"there is no such rule.{did_you_mean(name, MASK_RULES)}")
     return name
 
 
@@ -154,7 +156,7 @@ class MaskingSettings(SettingsSection):
     """Secrets and personal data, replaced before anything goes to a model and put back in its answer."""
 
     enabled: bool = Field(False, description="Whether anything is masked.")
-    rules: tuple[RuleName, ...] = Field(RULES, description="Which built-in [rules](guards.md#masking) are used.")
+    rules: tuple[RuleName, ...] = Field(MASK_RULES, description="Which built-in [rules](guards.md#masking) are used.")
     custom: tuple[MaskRule, ...] = Field(
         (), description="Additional rules, each with `name` and `pattern`; they need the extra `masking`."
     )
@@ -229,7 +231,7 @@ class RoutingSettings(SettingsSection):
 
 
 KEY_BYTES = 32
-NO_KEY = f"must be {KEY_BYTES} random bytes in base64 or as {2 * KEY_BYTES} hex digits: `openssl rand -base64 32`"
+NO_KEY_BYTES = f"must be {KEY_BYTES} random bytes in base64 or as {2 * KEY_BYTES} hex digits: `openssl rand -base64 32`"
 
 
 class StorageSettings(SettingsSection):
@@ -279,9 +281,9 @@ def key_bytes(key: SecretStr) -> bytes:
     try:
         found = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except ValueError:  # no base64
-        raise ValueError(NO_KEY) from None
+        raise ValueError(NO_KEY_BYTES) from None
     if len(found) != KEY_BYTES:
-        raise ValueError(NO_KEY)
+        raise ValueError(NO_KEY_BYTES)
     return found
 
 

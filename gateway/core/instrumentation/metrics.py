@@ -27,8 +27,8 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.bill import CallCost, Purpose, usage_of
 from gateway.core.types.turn import LedgerEntry
 
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+SHARE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 OTHER = "other"
 REFUSED_ALL = (401, 403, 408, 429)
 """Statuses by which an upstream refuses whatever it is asked now."""
@@ -53,22 +53,10 @@ COUNTED_ENDPOINTS = (
 PAGE_LABEL = "/ui"
 """With all that is below it."""
 RELAYED_PATH_LABELS = frozenset(
-    (
-        "audio",
-        "batches",
-        "completions",
-        "compress",
-        "conversations",
-        "embeddings",
-        "files",
-        "fine_tuning",
-        "images",
-        "messages",
-        "moderations",
-        "responses",
-        "uploads",
-        "vector_stores",
-    )
+    {
+        *("audio", "batches", "completions", "compress", "conversations", "embeddings", "files", "fine_tuning"),
+        *("images", "messages", "moderations", "responses", "uploads", "vector_stores"),
+    }
 )
 """Of paths below `/v1/`: each is a label of its own."""
 CLOCK = SystemClock()
@@ -80,7 +68,7 @@ class BucketHistogram:
 
     __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
+    def __init__(self, bounds: Sequence[float] = SECONDS_BUCKETS) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
@@ -96,7 +84,7 @@ class BucketHistogram:
         return copied
 
 
-def _histograms(bounds: Sequence[float] = SECONDS) -> dict[Any, BucketHistogram]:
+def _histograms(bounds: Sequence[float] = SECONDS_BUCKETS) -> dict[Any, BucketHistogram]:
     return defaultdict(partial(BucketHistogram, bounds))
 
 
@@ -140,7 +128,7 @@ class MetricCounts:
     retries: Counter[tuple[str]] = field(default_factory=Counter)
     other_models: Counter[tuple[str]] = field(default_factory=Counter)
     """By `general`, `context_window`, `content_policy`."""
-    window_shares: dict[tuple[str], BucketHistogram] = field(default_factory=partial(_histograms, SHARES))
+    window_shares: dict[tuple[str], BucketHistogram] = field(default_factory=partial(_histograms, SHARE_BUCKETS))
     messages_excluded: Counter[tuple[str]] = field(default_factory=Counter)
     warnings: Counter[tuple[str]] = field(default_factory=Counter)
     """By what stands before the colon."""
@@ -156,7 +144,7 @@ class MetricCounts:
     deployment_failures: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-class _Metric(NamedTuple):
+class MetricRow(NamedTuple):
     """As what a field of `MetricCounts` is told; gauges end with their process. `labels` have blanks between them."""
 
     field: str
@@ -167,74 +155,74 @@ class _Metric(NamedTuple):
 
 
 METRICS = (
-    _Metric("in_flight", "gauge", "gateway_requests_in_flight", "", "Requests being answered now."),
-    _Metric("kept_bytes", "gauge", "gateway_kept_conversation_bytes", "",
+    MetricRow("in_flight", "gauge", "gateway_requests_in_flight", "", "Requests being answered now."),
+    MetricRow("kept_bytes", "gauge", "gateway_kept_conversation_bytes", "",
             "Memory of conversations that are kept in the process."),
-    _Metric("recognised", "counter", "gateway_requests_recognised", "",
+    MetricRow("recognised", "counter", "gateway_requests_recognised", "",
             "Requests that began with the bytes of an earlier one."),
-    _Metric("cache_bytes", "gauge", "gateway_cache_bytes", "cache",
+    MetricRow("cache_bytes", "gauge", "gateway_cache_bytes", "cache",
             "Memory of search indexes, and of the cache's values where there is no Redis."),
-    _Metric("cache_reads", "counter", "gateway_cache_reads", "cache result",
+    MetricRow("cache_reads", "counter", "gateway_cache_reads", "cache result",
             "What was looked for in what the process and its cache keep: hit or miss."),
-    _Metric("turns_running", "gauge", "gateway_turns_running", "", "Turns under way that will be stored."),
-    _Metric("hooks_waiting", "gauge", "gateway_hook_events_waiting", "", "Events that wait for their hooks."),
-    _Metric("hooks_lost", "counter", "gateway_hook_events_lost", "",
+    MetricRow("turns_running", "gauge", "gateway_turns_running", "", "Turns under way that will be stored."),
+    MetricRow("hooks_waiting", "gauge", "gateway_hook_events_waiting", "", "Events that wait for their hooks."),
+    MetricRow("hooks_lost", "counter", "gateway_hook_events_lost", "",
             "Events that no hook was told of, as too many were waiting."),
-    _Metric("planners_resting", "gauge", "gateway_planners_resting", "",
+    MetricRow("planners_resting", "gauge", "gateway_planners_resting", "",
             "Planners that are not asked for a while, as far as this process has noticed."),
-    _Metric("requests", "counter", "gateway_requests", "endpoint method model stream status",
+    MetricRow("requests", "counter", "gateway_requests", "endpoint method model stream status",
             "Requests answered; 499: the client left."),
-    _Metric("durations", "histogram", "gateway_request_duration_seconds", "endpoint model stream",
+    MetricRow("durations", "histogram", "gateway_request_duration_seconds", "endpoint model stream",
             "From a request's arrival to the end of its answer."),
-    _Metric("first_chunks", "histogram", "gateway_time_to_first_chunk_seconds", "model",
+    MetricRow("first_chunks", "histogram", "gateway_time_to_first_chunk_seconds", "model",
             "From a request's arrival to the first chunk of its stream."),
-    _Metric("bills", "counter", "gateway_bills", "model status", "Rows of the ledger."),
-    _Metric("unpriced", "counter", "gateway_unpriced_bills", "model",
+    MetricRow("bills", "counter", "gateway_bills", "model status", "Rows of the ledger."),
+    MetricRow("unpriced", "counter", "gateway_unpriced_bills", "model",
             "Bills without a total: a model that was called for them, internal ones too, has no known price."),
-    _Metric("tokens", "counter", "gateway_tokens", "model purpose kind",
+    MetricRow("tokens", "counter", "gateway_tokens", "model purpose kind",
             "Tokens by the model asked for, and for what."),
-    _Metric("costs", "counter", "gateway_cost_usd", "model purpose",
+    MetricRow("costs", "counter", "gateway_cost_usd", "model purpose",
             "USD by the model asked for, and for what; calls without a known price are in none."),
-    _Metric("net_savings", "counter", "gateway_net_saved_usd", "model",
+    MetricRow("net_savings", "counter", "gateway_net_saved_usd", "model",
             "USD that requests cost less than without a gateway; less gateway_net_lost_usd it is the net saving."),
-    _Metric("net_losses", "counter", "gateway_net_lost_usd", "model",
+    MetricRow("net_losses", "counter", "gateway_net_lost_usd", "model",
             "USD that requests cost more than without a gateway: planners, summaries, rewritten prompt caches."),
-    _Metric("bounced_tokens", "counter", "gateway_bounced_tokens", "model",
+    MetricRow("bounced_tokens", "counter", "gateway_bounced_tokens", "model",
             "Tokens of tool results that were read again within a few steps of being cut."),
-    _Metric("bounced_costs", "counter", "gateway_bounced_usd", "model", "USD of these; bills have it."),
-    _Metric("unmetered", "counter", "gateway_unmetered_bills", "model",
+    MetricRow("bounced_costs", "counter", "gateway_bounced_usd", "model", "USD of these; bills have it."),
+    MetricRow("unmetered", "counter", "gateway_unmetered_bills", "model",
             "Bills of which nobody knows what they would have cost without a gateway."),
-    _Metric("upstream_errors", "counter", "gateway_upstream_errors", "model code",
+    MetricRow("upstream_errors", "counter", "gateway_upstream_errors", "model code",
             "Errors that upstreams gave instead of an answer."),
-    _Metric("limited", "counter", "gateway_limited", "holder limit",
+    MetricRow("limited", "counter", "gateway_limited", "holder limit",
             "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned."),
-    _Metric("limits_down", "counter", "gateway_limits_unavailable", "",
+    MetricRow("limits_down", "counter", "gateway_limits_unavailable", "",
             "Times that budgets or limits could not be checked."),
-    _Metric("retries", "counter", "gateway_upstream_retries", "reason",
+    MetricRow("retries", "counter", "gateway_upstream_retries", "reason",
             "Further tries before an answer began, by the error before."),
-    _Metric("other_models", "counter", "gateway_fallbacks", "kind",
+    MetricRow("other_models", "counter", "gateway_fallbacks", "kind",
             "Models that were asked instead of another that failed, by kind."),
-    _Metric("window_shares", "histogram", "gateway_context_window_ratio", "model",
+    MetricRow("window_shares", "histogram", "gateway_context_window_ratio", "model",
             "Share of the model's window that prompts took, where it is known."),
-    _Metric("messages_excluded", "counter", "gateway_messages_excluded", "model",
+    MetricRow("messages_excluded", "counter", "gateway_messages_excluded", "model",
             "Messages of conversations that requests did not forward, as they left the window."),
-    _Metric("warnings", "counter", "gateway_warnings", "kind", "Warnings on bills, by kind."),
-    _Metric("prefix_breaks", "counter", "gateway_prompt_cache_breaks", "model reason",
+    MetricRow("warnings", "counter", "gateway_warnings", "kind", "Warnings on bills, by kind."),
+    MetricRow("prefix_breaks", "counter", "gateway_prompt_cache_breaks", "model reason",
             "Requests that did not begin with what the one before in their conversation forwarded."),
-    _Metric("internal_calls", "counter", "gateway_internal_calls", "purpose outcome",
+    MetricRow("internal_calls", "counter", "gateway_internal_calls", "purpose outcome",
             "Calls of internal models, for what, and what came of them."),
-    _Metric("decisions", "counter", "gateway_planning_decisions", "reason planned",
+    MetricRow("decisions", "counter", "gateway_planning_decisions", "reason planned",
             "Bills by why a plan was called for or not, and whether a planner's plan was used."),
-    _Metric("fallbacks", "counter", "gateway_planning_fallbacks", "reason",
+    MetricRow("fallbacks", "counter", "gateway_planning_fallbacks", "reason",
             "Bills by why there is no plan where one was called for, or not all of it."),
-    _Metric("summaries", "counter", "gateway_summaries", "result",
+    MetricRow("summaries", "counter", "gateway_summaries", "result",
             "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."),
-    _Metric("citations", "counter", "gateway_citations", "model result",
+    MetricRow("citations", "counter", "gateway_citations", "model result",
             "What answers named that were asked to cite: found, or dropped as nothing that was sent."),
-    _Metric("deployments_in_flight", "gauge", "gateway_deployment_in_flight", "deployment", "Calls under way."),
-    _Metric("deployments_resting", "gauge", "gateway_deployment_resting", "deployment",
+    MetricRow("deployments_in_flight", "gauge", "gateway_deployment_in_flight", "deployment", "Calls under way."),
+    MetricRow("deployments_resting", "gauge", "gateway_deployment_resting", "deployment",
             "1 while a deployment rests since it failed, as far as this process has seen."),
-    _Metric("deployment_failures", "counter", "gateway_deployment_failures", "deployment code",
+    MetricRow("deployment_failures", "counter", "gateway_deployment_failures", "deployment code",
             "Failures that count against a deployment."),
 )  # fmt: skip
 """In the order in which they are told."""
@@ -517,7 +505,7 @@ SERVED = "served"
 DEAD = "dead"
 """The file of the counts of all workers that have ended: a sum must not become less."""
 log = get_logger("gateway.core.instrumentation.metrics")
-WRITE_SECONDS = 1.0
+COUNTS_WRITE_SECONDS = 1.0
 """Between two times that a worker writes its counts: so old may the others' be."""
 
 

@@ -24,6 +24,10 @@ MAX_TELEMETRY_QUEUE = 1000
 """Events that wait for their hooks; further ones are lost, with one line in the log."""
 Event = Literal["message_added", "team_task_changed", "request_settled", "budget_exceeded"]
 TELEMETRY_EVENTS: tuple[Event, ...] = ("message_added", "team_task_changed", "request_settled", "budget_exceeded")
+SETTLED_FACTS = (
+    *("tenant", "request_id", "completion_id", "conversation_id", "model", "agent", "status", "error_code"),
+)
+"""Fields of a request's entry in the ledger that its event has, too."""
 Hook = Callable[[dict[str, Any]], Any]
 
 
@@ -68,18 +72,8 @@ class TelemetryHooks:
         if turn is not None and entry.status != "failed":
             added = (*turn.new_messages, *(answer.message for answer in turn.answers))
             self.added(entry.tenant, turn.conversation_id, added)
-        facts = {
-            "tenant": entry.tenant,
-            "request_id": entry.request_id,
-            "completion_id": entry.completion_id,
-            "conversation_id": entry.conversation_id,
-            "model": entry.model,
-            "agent": entry.agent,
-            "status": entry.status,
-            "error_code": entry.error_code,
-            "response_metadata": entry.metadata,
-        }
-        self._tell("request_settled", facts)
+        facts = {name: getattr(entry, name) for name in SETTLED_FACTS}
+        self._tell("request_settled", {**facts, "response_metadata": entry.metadata})
 
     def added(self, tenant: str, conversation_id: str, messages: tuple[ConversationMessage, ...]) -> None:
         """Messages are in the storage."""

@@ -17,7 +17,7 @@ MAX_TOKENS = 10**12
 """A reported count above this is not one."""
 USAGE_DETAILS = ("prompt_tokens_details", "input_tokens_details", "completion_tokens_details", "output_tokens_details")
 """Objects that tell what a figure is made of; those of the prompt first."""
-READ = frozenset(
+CACHE_READ_NAMES = frozenset(
     {
         *("cachedtokens", "cachereadinputtokens", "promptcachehittokens", "cachedinputtokens", "cachereadtokens"),
         *("cachereadinputtokencount", "cachedcontenttokencount", "cachedprompttokens", "cachedprompttexttokens"),
@@ -26,7 +26,7 @@ READ = frozenset(
 )
 """Names for tokens read from a cache, in lower case and without underscores: OpenAI's (Moonshot's, Together's),
 Anthropic's, DeepSeek's, OpenRouter's, Bedrock's, Gemini's, xAI's and those of gateways before them."""
-WRITTEN = frozenset(
+CACHE_WRITE_NAMES = frozenset(
     {
         *("cachewritetokens", "cachecreationtokens", "cachecreationinputtokens", "cachewriteinputtokens"),
         *("cachedcreationtokens", "cachedcreationinputtokens", "cachewriteinputtokencount", "cachedwritetokens"),
@@ -34,7 +34,7 @@ WRITTEN = frozenset(
     }
 )
 """The same for tokens written to one."""
-CACHED_USAGE_FIELDS = READ | WRITTEN
+CACHED_USAGE_FIELDS = CACHE_READ_NAMES | CACHE_WRITE_NAMES
 OF_PROMPT = CACHED_USAGE_FIELDS | {"promptcachemisstokens"}
 SPLIT_BY_HOUR = ("cache_creation_token_details", "cache_creation")
 """Objects that tell how much was written for five minutes, and how much for an hour; in new-api's words, one name."""
@@ -85,7 +85,7 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
     read, made = cache_tokens(kept)
     if read + made > sent:
         for holder in (kept, *(kept[name] for name in USAGE_DETAILS[:2] if isinstance(kept.get(name), dict))):
-            for name in [name for name in holder if _plain(name) in WRITTEN]:
+            for name in [name for name in holder if _plain(name) in CACHE_WRITE_NAMES]:
                 del holder[name]
     return kept
 
@@ -96,7 +96,7 @@ def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     for holder in _with_counts_of_prompt(usage):
         for name in _among(tuple(holder), CACHED_USAGE_FIELDS):
             count = figure(holder, name)
-            read, written = (read or count, written) if _plain(name) in READ else (read, written or count)
+            read, written = (read or count, written) if _plain(name) in CACHE_READ_NAMES else (read, written or count)
     return read, written
 
 
@@ -224,7 +224,7 @@ class InternalCall:
 
 FAILED_TRY = "failed_try"
 """The purpose of a call of the model, or of one instead of it, that failed before another answered."""
-OF_MODELS = ("primary", FAILED_TRY)
+MODEL_PURPOSES = ("primary", FAILED_TRY)
 """Purposes of calls that were to answer the request; all others are an internal model's."""
 PICO = Decimal("0.000000000001")
 """Each call's prompt and completion cost is rounded to this (guarantee §6)."""
@@ -625,7 +625,7 @@ COLD: PassKind = "cold"
 """A pass that is free, as the provider's prompt cache has surely expired."""
 PAID: PassKind = "paid"
 """A pass that the branch's savings pay for."""
-SHORT = 2
+DIGEST_BYTES_EACH = 2
 """Bytes of the digest of a message, with all before it."""
 
 
@@ -637,7 +637,7 @@ class SentPrompt:
         route: where it went.
         tools, system: digests, in hex.
         first: the number of messages before those that have a digest of their own.
-        messages: `SHORT` bytes for each of the latest messages, of it and all before it.
+        messages: `DIGEST_BYTES_EACH` bytes for each of the latest messages, of it and all before it.
         at: when, in seconds since 1970; `lifetime`: seconds that the provider keeps it unused.
         kept: tokens of it that the provider has in its cache.
     """
@@ -666,12 +666,12 @@ class SentPrompt:
     @property
     def count(self) -> int:
         """Messages that were forwarded."""
-        return self.first + len(self.messages) // SHORT
+        return self.first + len(self.messages) // DIGEST_BYTES_EACH
 
     def digest_after(self, count: int) -> bytes | None:
         """The digest of the first `count` messages; None where it is not known."""
-        at = (count - 1 - self.first) * SHORT
-        return self.messages[at : at + SHORT] if 0 <= at < len(self.messages) else None
+        at = (count - 1 - self.first) * DIGEST_BYTES_EACH
+        return self.messages[at : at + DIGEST_BYTES_EACH] if 0 <= at < len(self.messages) else None
 
 
 @record

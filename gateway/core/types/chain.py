@@ -31,7 +31,7 @@ class ChainDigest(NamedTuple):
     plain: bool = True
 
 
-START = ChainDigest()
+CHAIN_START = ChainDigest()
 
 
 class AnswerRun(NamedTuple):
@@ -140,7 +140,7 @@ def call_digest(digest: ChainDigest, message: Mapping[str, Any]) -> bytes:
     return _hash(digest.said, b"calls\0" + _said(identity(message)))
 
 
-def chain_digests(messages: Iterable[Mapping[str, Any]], digest: ChainDigest = START) -> list[ChainDigest]:
+def chain_digests(messages: Iterable[Mapping[str, Any]], digest: ChainDigest = CHAIN_START) -> list[ChainDigest]:
     """The digests after each of these messages."""
     found: list[ChainDigest] = []
     run: AnswerRun | None = None
@@ -200,7 +200,9 @@ def is_continued(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
     return len(pair) == 2 and all(_answer_text(each, identity(each)) is not None for each in pair)
 
 
-def plain_chain_digests(roles: Sequence[str], texts: Sequence[str], digest: ChainDigest = START) -> list[ChainDigest]:
+def plain_chain_digests(
+    roles: Sequence[str], texts: Sequence[str], digest: ChainDigest = CHAIN_START
+) -> list[ChainDigest]:
     """`chain_digests` for plain messages: the same, said shorter."""
     sha = hashlib.sha256
     path, plain = digest.path, digest.plain

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import ArtifactUsageRecord, BranchCosts
-from gateway.core.types.chain import START, ChainDigest, ChainKey
+from gateway.core.types.chain import CHAIN_START, ChainDigest, ChainKey
 from gateway.core.types.memory import MemoryEntity, MemoryMessage, SummarySegment, memory_message_of
 
 K = TypeVar("K")
@@ -431,7 +431,7 @@ class ResumePoint:
     `digest` is the chain's after it. `branch_restores`: what a client does not send comes back in this branch."""
 
     message_id: str | None
-    digest: ChainDigest = START
+    digest: ChainDigest = CHAIN_START
     kept: int = 0
     branch_restores: bool = False
 
@@ -454,7 +454,7 @@ class EarlierMessages:
     notes: RecalledNotes = field(default_factory=RecalledNotes, compare=False)
 
 
-NOWHERE = ResumePoint(None)
+BEFORE_ALL = ResumePoint(None)
 """Before the first message."""
 
 
@@ -471,7 +471,7 @@ class StoredConversation:
     path: tuple[ConversationMessage, ...] = ()
     instructions: tuple[dict[str, Any], ...] = ()
     attachments: tuple[Artifact, ...] = ()
-    resume_point: ResumePoint = NOWHERE
+    resume_point: ResumePoint = BEFORE_ALL
     read: bool = True
     updated_at: datetime | None = None
     frame: PromptFrame | None = None
@@ -529,7 +529,7 @@ class ConversationHistory:
     unsent_attachments: tuple[Artifact, ...] = ()
     restored_count: int = 0
     unread: int = 0
-    base: ChainDigest = START
+    base: ChainDigest = CHAIN_START
     digests: tuple[ChainDigest, ...] = ()
     stored_base: ChainDigest | None = None
     unproven: bool = False

@@ -46,7 +46,7 @@ class HeldFile:
     holders: tuple[str, ...] = ()
 
 
-SEALED = ".s"
+SEALED_ENDING = ".s"
 """With which the names of contents end that are sealed; before it stands the id of the key."""
 
 
@@ -59,7 +59,9 @@ class ContentPlace(NamedTuple):
     @property
     def sealed_under(self) -> str | None:
         """The id of the key that the content is sealed under; None: it is plain."""
-        return self.object.removesuffix(SEALED).rpartition(".")[2] if self.object.endswith(SEALED) else None
+        return (
+            self.object.removesuffix(SEALED_ENDING).rpartition(".")[2] if self.object.endswith(SEALED_ENDING) else None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,9 +252,9 @@ THOUGHTS = frozenset(
 ITEM_ORDER = "item_order"
 """The field of an answer with its items in the order in which they were made, where its other fields do not tell it:
 messages as they are, all else by its type, calls with their ids, too. What else these say is in the other fields."""
-OF_RESPONSES = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
+RESPONSES_ALONE = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
 """Fields of an assistant's message that only an upstream that speaks Responses takes back."""
-PROVIDER_FIELDS = THOUGHTS | OF_RESPONSES | {"extra_content"}
+PROVIDER_FIELDS = THOUGHTS | RESPONSES_ALONE | {"extra_content"}
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
 ITEM_CONTENT_FIELDS = frozenset({"content", "refusal", "annotations", "audio"})
 OWN_CALLS = tuple(PREFIXES)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 PLACE_KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
 PLACE_NAME_CHARS = 200
 """Characters of a name in a marker at most."""
-MARKER = re.compile(rf"^\[({'|'.join(PLACE_KINDS)}) ([^\]\n]{{1,{PLACE_NAME_CHARS + 40}}})\]$", re.MULTILINE)
+PLACE_MARKER = re.compile(rf"^\[({'|'.join(PLACE_KINDS)}) ([^\]\n]{{1,{PLACE_NAME_CHARS + 40}}})\]$", re.MULTILINE)
 BEGINS = re.compile(rf"\n\[(?:{'|'.join(PLACE_KINDS)}) ")
 """How a marker begins that is not at the beginning of a text. It is far faster to look for."""
 SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
@@ -50,12 +50,14 @@ PLAIN_NAME = re.compile(r"\w+\Z")
 def is_marked(text: str) -> bool:
     """Whether places are marked in a text."""
     first = BEGINS.search(text)
-    return MARKER.match(text) is not None or (first is not None and MARKER.search(text, first.start()) is not None)
+    return PLACE_MARKER.match(text) is not None or (
+        first is not None and PLACE_MARKER.search(text, first.start()) is not None
+    )
 
 
 def after_markers(text: str, start: int, end: int) -> int:
     """Where a stretch begins that stands below its markers."""
-    while (found := MARKER.match(text, start, end)) is not None:
+    while (found := PLACE_MARKER.match(text, start, end)) is not None:
         start = found.end()
         while start < end and text[start] in "\r\n":
             start += 1
@@ -70,7 +72,7 @@ def marker(kind: str, name: str) -> str:
 
 def plain_lines(text: str) -> str:
     """A document's own text, of which no line looks like the mark of a place: only readers mark places."""
-    return MARKER.sub(lambda found: f" {found[0]}", text) if "[" in text else text
+    return PLACE_MARKER.sub(lambda found: f" {found[0]}", text) if "[" in text else text
 
 
 def sheet_marker(name: str, first_row: int, last_column: str, last_row: int, first_column: str = "A") -> str:
@@ -119,10 +121,10 @@ class _MarkedStretch(NamedTuple):
 
 def _markers(text: str) -> Iterator[re.Match[str]]:
     """All markers. Looked for by how they begin, a long text takes a tenth of the time."""
-    if first := MARKER.match(text):
+    if first := PLACE_MARKER.match(text):
         yield first
     for begins in BEGINS.finditer(text):
-        if found := MARKER.match(text, begins.start() + 1):
+        if found := PLACE_MARKER.match(text, begins.start() + 1):
             yield found
 
 
@@ -492,7 +494,7 @@ class _CarriedMarkers:
     def read(self, text: str) -> None:
         """A stretch that follows on what was read."""
         at = 0
-        for found in MARKER.finditer(text):
+        for found in PLACE_MARKER.finditer(text):
             if found[1] == "file":
                 self._file, self._inner = found[0], ""
             else:
@@ -503,7 +505,7 @@ class _CarriedMarkers:
 
     def _moved(self) -> str:
         """The marker of a sheet begins with the row that comes next, since cells follow from counting lines."""
-        marked = MARKER.match(self._inner)
+        marked = PLACE_MARKER.match(self._inner)
         found = SHEET.match(marked[2]) if marked is not None and marked[1] == "sheet" else None
         if found is None:
             return self._inner

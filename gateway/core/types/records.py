@@ -24,8 +24,8 @@ from gateway.core.types.places import LargeIndex
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, tool_of
 from gateway.core.types.turn import LedgerEntry
 
-KIND = "conversation.export"
-VERSION = 1
+EXPORT_KIND = "conversation.export"
+EXPORT_VERSION = 1
 Instructions = tuple[dict[str, Any], ...]
 
 

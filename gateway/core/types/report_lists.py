@@ -77,14 +77,14 @@ class ListPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class QueryPage(Generic[T]):
     """What a query found, in the order that was asked for, and whether there is more behind it."""
 
     found: tuple[T, ...]
     has_more: bool = False
 
     @classmethod
-    def of(cls, read: Iterable[T], limit: int) -> "Page[T]":
+    def of(cls, read: Iterable[T], limit: int) -> "QueryPage[T]":
         """Makes the page of what was read: one more than `limit` where there are more."""
         found = tuple(read)
         return cls(found[:limit], len(found) > limit)

@@ -11,7 +11,7 @@ from gateway.core.frozen_records import record
 from gateway.core.ids import content_digest
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import PICO, CallCost
-from gateway.core.types.chain import START, ChainDigest, ChainKey
+from gateway.core.types.chain import CHAIN_START, ChainDigest, ChainKey
 from gateway.core.types.conversation import BranchPoint, ConversationMessage, NewFrame
 from gateway.core.types.memory import NotedThings
 
@@ -88,7 +88,7 @@ class NewAnswer:
 
     message: ConversationMessage
     choice: int
-    digest: ChainDigest = START
+    digest: ChainDigest = CHAIN_START
     other_digests: tuple[ChainDigest, ...] = ()
 
 
@@ -206,7 +206,7 @@ class StoredTurn:
     prefilled: bool = False
     cached: tuple[str, ...] = ()
     """Digests of contents that the cache keeps something of, until the last conversation that holds them is deleted."""
-    base: ChainDigest = START
+    base: ChainDigest = CHAIN_START
     digests: tuple[ChainDigest, ...] = ()
     branch_restores: bool = False
     unproven: bool = False

@@ -87,7 +87,7 @@ class ProtocolFacts:
     as_anthropics: bool = False
     """Messages for Claude go up translated into Anthropic's."""
     takes_items: bool = False
-    """They take back what only Responses has (`core.types.items.OF_RESPONSES`)."""
+    """They take back what only Responses has (`core.types.items.RESPONSES_ALONE`)."""
     takes_blocks: bool = False
     """They take back Anthropic's blocks as they came."""
     text_results: bool = False

@@ -28,14 +28,14 @@ from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.core.types.files import (
     PROCESSED,
     READ_PURPOSES,
-    SEALED,
+    SEALED_ENDING,
     UPLOADED,
     ContentPlace,
     FileQuery,
     FileRecord,
     KeptBytes,
 )
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.documents.file_reader import may_be_document
 from gateway.documents.files.sealed import PIECE, object_name, opened, sealed, start_of
 from gateway.documents.process import BytesAtOnce
@@ -151,7 +151,7 @@ class FileService:
         store = self._stores.get(place.store)
         if store is None:
             raise StorageUnavailable(f"The content of the file is in a store that is not configured: {place.store}.")
-        if not place.object.endswith(SEALED):
+        if not place.object.endswith(SEALED_ENDING):
             return record, self._read_in_turns(tenant, store.open(place.object, start))
         number, skipped = divmod(start, PIECE)
         pieces = opened(store.open(place.object, start_of(number)), place.object, self._vault, number)
@@ -189,7 +189,7 @@ class FileService:
                 return
             yield piece
 
-    async def page(self, tenant: str, query: FileQuery) -> Page[FileRecord]:
+    async def page(self, tenant: str, query: FileQuery) -> QueryPage[FileRecord]:
         """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         return await self._rows.page(tenant, query)
 

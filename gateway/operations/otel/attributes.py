@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from gateway.core import jsons
 from gateway.core.errors import GatewayError, UpstreamOverflow, UpstreamRefused
-from gateway.core.types.bill import READ, WRITTEN, CallCost, told
+from gateway.core.types.bill import CACHE_READ_NAMES, CACHE_WRITE_NAMES, CallCost, told
 from gateway.core.types.chat import ModelDeployment, dicts_of
 from gateway.core.types.turn import LedgerEntry
 
@@ -106,8 +106,8 @@ def of_usage(usage: object) -> Attributes:
     figures = {
         "input_tokens": usage.get("prompt_tokens"),
         "output_tokens": usage.get("completion_tokens"),
-        "cache_read.input_tokens": max(told(usage, READ), default=None),
-        "cache_creation.input_tokens": max(told(usage, WRITTEN), default=None),
+        "cache_read.input_tokens": max(told(usage, CACHE_READ_NAMES), default=None),
+        "cache_creation.input_tokens": max(told(usage, CACHE_WRITE_NAMES), default=None),
         "reasoning.output_tokens": completion.get("reasoning_tokens"),
     }
     return {f"gen_ai.usage.{name}": figure for name, figure in figures.items() if _is_number(figure)}

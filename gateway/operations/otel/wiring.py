@@ -19,8 +19,8 @@ from gateway.core.config.setting_sections import TelemetrySettings
 from gateway.core.instrumentation.logs import get_logger, tell_also
 from gateway.core.instrumentation.metrics import (
     COUNTED_METHODS,
-    SECONDS,
-    SHARES,
+    SECONDS_BUCKETS,
+    SHARE_BUCKETS,
     GatewayMetrics,
     MetricCounts,
     endpoint_of,
@@ -87,12 +87,14 @@ class OtelInstruments:
             "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=TOKENS
         )
         self.requests = meter.create_histogram(
-            "http.server.request.duration", "s", explicit_bucket_boundaries_advisory=SECONDS
+            "http.server.request.duration", "s", explicit_bucket_boundaries_advisory=SECONDS_BUCKETS
         )
         self.first_chunks = meter.create_histogram(
-            "gateway_time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=SECONDS
+            "gateway_time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=SECONDS_BUCKETS
         )
-        self.windows = meter.create_histogram("gateway_context_window", "1", explicit_bucket_boundaries_advisory=SHARES)
+        self.windows = meter.create_histogram(
+            "gateway_context_window", "1", explicit_bucket_boundaries_advisory=SHARE_BUCKETS
+        )
 
     def called(self, call: ModelCall, deployment: ModelDeployment) -> None:
         """A call of a model is over."""

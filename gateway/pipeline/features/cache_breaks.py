@@ -10,7 +10,15 @@ from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import READ, WRITTEN, BranchCosts, SentPrompt, cache_tokens, figure, told
+from gateway.core.types.bill import (
+    CACHE_READ_NAMES,
+    CACHE_WRITE_NAMES,
+    BranchCosts,
+    SentPrompt,
+    cache_tokens,
+    figure,
+    told,
+)
 from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequest
 
 log = get_logger("gateway.pipeline.features.cache_breaks")
@@ -33,7 +41,7 @@ class CacheBreaks:
     async def _told(self, settled: SettledRequest) -> SettledRequest:
         prepared, costs = settled.attempted.prepared, settled.costs
         usage = next((call.usage for call in settled.calls if call.purpose == "primary"), {})
-        reads = told(usage, READ)
+        reads = told(usage, CACHE_READ_NAMES)
         if costs is None or not reads or settled.attempted.outcome.status == "failed":
             return settled
         try:
@@ -78,7 +86,7 @@ def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> SentPrompt:
     native = request.native.fields.get("tools") if request.native is not None else None
     tools = native or request.forward.get("tools") or request.forward.get("functions") or ()
     sent = sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
-    written, prompt = told(usage, WRITTEN), figure(usage, "prompt_tokens")
+    written, prompt = told(usage, CACHE_WRITE_NAMES), figure(usage, "prompt_tokens")
     kept = sum(cache_tokens(usage)) if written else prompt if prompt >= MIN_CACHED_TOKENS else 0
     lifetime = cache_lifetime(request, prepared.facts.prices).total_seconds()
     return replace(sent, at=int(request.arrived_at.timestamp()), lifetime=int(lifetime), kept=kept)

@@ -25,7 +25,7 @@ from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, cache_group
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.items import named_file, pdf_data
-from gateway.core.types.places import MARKER, named_pages, pages_without_text
+from gateway.core.types.places import PLACE_MARKER, named_pages, pages_without_text
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import ShownPages, WindowInputs, first_forwarded
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
@@ -329,7 +329,7 @@ def _ranked(
 def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
     """Where pages begin, with their numbers. A text that is no PDF may have lines that look like marks, and no number
     in them."""
-    for found in MARKER.finditer(content):
+    for found in PLACE_MARKER.finditer(content):
         if found[1] == "page" and found[2].isdecimal() and len(found[2]) <= MAX_PAGE_DIGITS:
             yield found.start(), int(found[2])
 

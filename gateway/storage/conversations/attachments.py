@@ -11,7 +11,7 @@ from gateway.core.ids import ARTIFACT
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.places import LargeIndex
 from gateway.core.types.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.storage import rows
 from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, unheld_groups
 from gateway.storage.conversations.delete_item import delete_plans
@@ -24,7 +24,9 @@ PART_CHARS = 1_000_000
 """Characters of a large document's text that are read at once."""
 
 
-def read_page(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> Page[AttachmentRecord]:
+def read_page(
+    connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery
+) -> QueryPage[AttachmentRecord]:
     """The documents in the order in which they came, or the other way round; each content once.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: `after` is none of its documents."""
     require_conversation(connection, tenant, conversation_id)
@@ -37,7 +39,7 @@ def read_page(connection: sa.Connection, tenant: str, conversation_id: str, quer
     chosen = first.order_by(number.desc() if query.newest_first else number).limit(query.limit + 1)
     numbers = list(connection.execute(chosen).scalars())
     found = _read(connection, tenant, conversation_id, numbers[: query.limit])
-    return Page(tuple(found[each] for each in numbers[: query.limit]), len(numbers) > query.limit)
+    return QueryPage(tuple(found[each] for each in numbers[: query.limit]), len(numbers) > query.limit)
 
 
 def read_one(

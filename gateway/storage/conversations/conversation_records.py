@@ -24,7 +24,7 @@ from gateway.core.types.records import (
     TextPart,
     WindowRecord,
 )
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.audit_events import recorded
@@ -194,11 +194,11 @@ class ConversationRecords:
 
         return await self._transactions.run(work, write=True)
 
-    async def list_page(self, tenant: str, query: RecordQuery) -> Page[ConversationRecord]:
+    async def list_page(self, tenant: str, query: RecordQuery) -> QueryPage[ConversationRecord]:
         """A page of this tenant's conversations."""
         return await self._transactions.run(lambda connection: _read_page(connection, tenant, query))
 
-    async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> Page[Item]:
+    async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> QueryPage[Item]:
         """A page of the items of the current branch: the system messages in force, then the path to the head."""
         return await self._transactions.run(
             lambda connection: items.read_items(connection, tenant, conversation_id, query)
@@ -270,7 +270,7 @@ class ConversationRecords:
         await self._forget(groups)
         return record
 
-    async def attachments(self, tenant: str, conversation_id: str, query: ItemQuery) -> Page[AttachmentRecord]:
+    async def attachments(self, tenant: str, conversation_id: str, query: ItemQuery) -> QueryPage[AttachmentRecord]:
         """A page of the documents that are attached to a conversation."""
         return await self._transactions.run(
             lambda connection: attachments.read_page(connection, tenant, conversation_id, query)
@@ -320,7 +320,7 @@ def read_record(connection: sa.Connection, tenant: str, conversation_id: str) ->
     return _record(row)
 
 
-def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Page[ConversationRecord]:
+def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> QueryPage[ConversationRecord]:
     where = [TABLE.c.tenant == tenant, *_during(query)]
     if query.session is not None:
         named = schema.sessions
@@ -339,7 +339,7 @@ def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Pa
         chosen = sa.select(*own).where(*where).order_by(*order)
         where += having(connection, chosen, own, query.metadata, query.limit + 1)
     found = connection.execute(_RECORDS.where(*where).order_by(*order).limit(query.limit + 1)).all()
-    return Page.of(map(_record, found), query.limit)
+    return QueryPage.of(map(_record, found), query.limit)
 
 
 def _during(query: RecordQuery) -> list[sa.ColumnElement[bool]]:

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.errors import ConversationNotFound, InvalidRequest, ItemNotFound
 from gateway.core.ids import content_digest, new_id
-from gateway.core.types.chain import START, AnswerRun, ChainDigest, following
+from gateway.core.types.chain import CHAIN_START, AnswerRun, ChainDigest, following
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import INSTRUCTION_PREFIX, Item, call_kinds, instruction_items, items_of, message_id_of
 from gateway.core.types.records import ItemQuery
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -54,12 +54,12 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
     return row
 
 
-def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> Page[Item]:
+def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> QueryPage[Item]:
     """Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
     `after`."""
     row = require_conversation(connection, tenant, conversation_id)
     found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
-    return Page.of(found, query.limit)
+    return QueryPage.of(found, query.limit)
 
 
 def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> Item:
@@ -188,7 +188,7 @@ def add(
     Raises ConversationNotFound: the tenant has none of that id."""
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
-    chain: ChainDigest | None = START
+    chain: ChainDigest | None = CHAIN_START
     made: list[Item] = []
     if head is None:
         leading = list(takewhile(lambda message: message.role in INSTRUCTION_ROLES, messages))

@@ -15,7 +15,7 @@ from gateway.core import jsons
 from gateway.core.errors import ConversationNotFound, NotFound
 from gateway.core.ids import ARTIFACT
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.bill import OF_MODELS, PICO
+from gateway.core.types.bill import MODEL_PURPOSES, PICO
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
 from gateway.core.types.past_turns import (
     ConversationPath,
@@ -306,7 +306,7 @@ def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iter
     internal = sa.select(CALLS.c.request_id, sa.func.sum(cost).label("planning"))
     internal = internal.join(LEDGER, LEDGER.c.request_id == CALLS.c.request_id)
     of_it = (LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id)
-    planned = internal.where(*of_it, CALLS.c.purpose.not_in(OF_MODELS)).group_by(CALLS.c.request_id).subquery()
+    planned = internal.where(*of_it, CALLS.c.purpose.not_in(MODEL_PURPOSES)).group_by(CALLS.c.request_id).subquery()
     names = ("request_id", "status", "created_at", "prompt_tokens", "completion_tokens", "total_cost_picousd", "agent")
     columns = (*(LEDGER.c[name] for name in names), LEDGER.c.estimated, planned.c.planning)
     joined = LEDGER.outerjoin(planned, planned.c.request_id == LEDGER.c.request_id)

@@ -15,9 +15,9 @@ from gateway.core.names import has_nul
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.records import (
-    KIND,
+    EXPORT_KIND,
+    EXPORT_VERSION,
     UNLISTED,
-    VERSION,
     ImportedConversation,
     ImportedMessage,
     ImportResult,
@@ -367,8 +367,8 @@ def _document(found: ConversationRows) -> Iterator[bytes]:
     origins = {new: str(request["id"]) for new, request in imported.items()}
     numbers = {row.digest: number for number, row in enumerate(found.instructions)}
     head = {
-        "object": KIND,
-        "version": VERSION,
+        "object": EXPORT_KIND,
+        "version": EXPORT_VERSION,
         "id": found.conversation.id,
         "created_at": _time(found.conversation.created_at),
         "metadata": _text(found.conversation.metadata),

@@ -13,15 +13,8 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.errors import ConversationNotFound, MemoryNotFound
 from gateway.core.ids import new_id
-from gateway.core.types.memory import (
-    MAX_ALIASES,
-    MemoryEntity,
-    NotedThings,
-    ThingNote,
-    ThingQuery,
-    lookup_key,
-)
-from gateway.core.types.report_lists import Page
+from gateway.core.types.memory import MAX_ALIASES, MemoryEntity, NotedThings, ThingNote, ThingQuery, lookup_key
+from gateway.core.types.report_lists import QueryPage
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
@@ -204,7 +197,7 @@ def _merged(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*new, *old)))[:MAX_ALIASES]
 
 
-def read_page(connection: sa.Connection, tenant: str, query: ThingQuery, now: datetime) -> Page[MemoryEntity]:
+def read_page(connection: sa.Connection, tenant: str, query: ThingQuery, now: datetime) -> QueryPage[MemoryEntity]:
     """A page of a tenant's things, or of those of one place. Raises MemoryNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, _valid(now)]
     if query.place is not None:
@@ -231,7 +224,7 @@ def read_one(
 
 def read_conversations(
     connection: sa.Connection, tenant: str, kind: str, thing_id: str, query: ThingQuery, now: datetime
-) -> Page[MemoryEntity]:
+) -> QueryPage[MemoryEntity]:
     """The rows of a thing in the conversations that are about it; `query.after` is the id of a conversation.
     Raises ConversationNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, THINGS.c.type == kind, THINGS.c.thing_id == thing_id]
@@ -244,13 +237,13 @@ def read_conversations(
     return _page(connection, where, query, last)
 
 
-def _page(connection: sa.Connection, where: list[Any], query: ThingQuery, last: str | None) -> Page[MemoryEntity]:
+def _page(connection: sa.Connection, where: list[Any], query: ThingQuery, last: str | None) -> QueryPage[MemoryEntity]:
     """The rows behind the one of id `last`, in the order of their ids: that in which they were noted first."""
     if last is not None:
         where = [*where, THINGS.c.id < last if query.newest_first else THINGS.c.id > last]
     order = THINGS.c.id.desc() if query.newest_first else THINGS.c.id
     rows = connection.execute(sa.select(THINGS).where(*where).order_by(order).limit(query.limit + 1)).all()
-    return Page.of(map(thing_of, rows), query.limit)
+    return QueryPage.of(map(thing_of, rows), query.limit)
 
 
 def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None) -> None:

@@ -19,7 +19,7 @@ from gateway.core.types.memory import (
     ThingQuery,
     user_place,
 )
-from gateway.core.types.report_lists import Page
+from gateway.core.types.report_lists import QueryPage
 from gateway.storage.audit_events import recorded
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
@@ -165,11 +165,11 @@ class EntityStore:
         """Returns if the tenant has that conversation."""
         await self._transactions.run(lambda connection: require_conversation(connection, tenant, conversation_id))
 
-    async def page(self, tenant: str, query: ThingQuery, conversation_id: str | None = None) -> Page[MemoryEntity]:
+    async def page(self, tenant: str, query: ThingQuery, conversation_id: str | None = None) -> QueryPage[MemoryEntity]:
         """A page of a tenant's things, or with `query.place` of those of a place, which may be a conversation's."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> Page[MemoryEntity]:
+        def work(connection: sa.Connection) -> QueryPage[MemoryEntity]:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
             return entity_rows.read_page(connection, tenant, query, now)
@@ -187,7 +187,7 @@ class EntityStore:
 
         return await self._transactions.run(work)
 
-    async def conversations(self, tenant: str, kind: str, thing_id: str, query: ThingQuery) -> Page[MemoryEntity]:
+    async def conversations(self, tenant: str, kind: str, thing_id: str, query: ThingQuery) -> QueryPage[MemoryEntity]:
         """A thing as the conversations have it that are about it: a row for each; `query.after` is one of them."""
         now = self._clock.now()
         return await self._transactions.run(

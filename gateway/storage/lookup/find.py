@@ -14,7 +14,7 @@ from gateway.core.names import has_nul
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chain import ChainKey, chain_digests
 from gateway.core.types.conversation import (
-    NOWHERE,
+    BEFORE_ALL,
     BranchPoint,
     ConversationMessage,
     ConversationRef,
@@ -215,7 +215,7 @@ def find(
     model: str | None = None,
     paths: PathCache | None = None,
 ) -> StoredConversation | None:
-    """The conversation that is named, or the one that `lookup.keys` recognise (`ports.ConversationReader`).
+    """The conversation that is named, or the one that `lookup.keys` recognise (`ConversationStore.find_conversation`).
     `paths`: where paths that were read lately are kept."""
     if lookup is not None and lookup.keys:
         conversation_id = recognised(connection, tenant, lookup.keys)
@@ -246,7 +246,7 @@ def find(
         located = locate(connection, row.id, row.head_id, lookup)
         if located is None and lookup.keys:  # all of it was deleted since: it was emptied
             return None
-        point = located or (point if lookup.maybe_delta else NOWHERE)
+        point = located or (point if lookup.maybe_delta else BEFORE_ALL)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
     if ref.branch is not None:
         found = _as_of_branch(found, ref.branch)
@@ -269,7 +269,7 @@ def find(
 def _branch_point(connection: sa.Connection, conversation_id: str, branch: BranchPoint) -> ResumePoint | None:
     """The point behind the message that a replay goes on behind; None if that was deleted."""
     if branch.behind is None:
-        return NOWHERE
+        return BEFORE_ALL
     where = (MESSAGES.c.id == branch.behind, MESSAGES.c.conversation_id == conversation_id)
     row = connection.execute(sa.select(*CHAIN_COLUMNS).where(*where)).first()
     return resume_behind(row) if row is not None else None

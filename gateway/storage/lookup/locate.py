@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from gateway.core.types.chain import (
-    START,
+    CHAIN_START,
     AnswerRun,
     ChainDigest,
     call_ids,
@@ -21,7 +21,7 @@ from gateway.core.types.chain import (
     joined,
     message_digest,
 )
-from gateway.core.types.conversation import INSTRUCTION_ROLES, NOWHERE, HistoryLookup, ResumePoint
+from gateway.core.types.conversation import BEFORE_ALL, INSTRUCTION_ROLES, HistoryLookup, ResumePoint
 from gateway.core.types.items import BETWEEN
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
@@ -93,7 +93,7 @@ same with tool steps between."""
 class ChainEnd(NamedTuple):
     """A chain up to one message: its digest, the answers that stand next to each other at its end, its length."""
 
-    digest: ChainDigest = START
+    digest: ChainDigest = CHAIN_START
     run: AnswerRun | None = None
     length: int = 0
 
@@ -216,7 +216,7 @@ MAX_TURN_MESSAGES = 1000
 def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
     """The point behind a stored message, from its row with `CHAIN_COLUMNS`; `kept` sent messages lead there."""
     if row.message_id is None:
-        return NOWHERE
+        return BEFORE_ALL
     return ResumePoint(row.message_id, chain_digest(row), kept, branch_restores=bool(row.restored))
 
 
@@ -261,7 +261,7 @@ class _PathSearch:
         if found is None:
             found = self._halving(said[:-LOCATE_RECENT_MESSAGES])
         if found is None:
-            return self._onwards(NOWHERE)
+            return self._onwards(BEFORE_ALL)
         return self._onwards(self._verified(found))
 
     def is_part_of_run(self, point: ResumePoint) -> bool:
@@ -356,7 +356,7 @@ class _PathSearch:
         difference, base = _compared(self._upwards(point.message_id), self._lookup, index)
         if difference is None:
             return point
-        return self._point(base, difference) if base is not None else NOWHERE
+        return self._point(base, difference) if base is not None else BEFORE_ALL
 
     def _deepest(self, candidates: Sequence[tuple[bytes, int]]) -> ResumePoint | None:
         """The point behind the deepest of these digests, each with the index of its message, that has a link."""

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.frozen_records import record
 from gateway.core.ids import FILE, new_id
-from gateway.core.types.chain import START, ChainDigest, call_ids, extended, is_bare, message_digest
+from gateway.core.types.chain import CHAIN_START, ChainDigest, call_ids, extended, is_bare, message_digest
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.tool_steps import RESULT_ROLES, open_step
 from gateway.core.types.turn import LedgerEntry, StoredTurn
@@ -53,7 +53,9 @@ def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) 
         parent = head
         row = None if parent is None else _PARENT(connection, parent)
     if row is None:
-        return AttachPoint(None, 0, START, branch_restores=turn.branch_restores, client_agrees=turn.parent_id is None)
+        return AttachPoint(
+            None, 0, CHAIN_START, branch_restores=turn.branch_restores, client_agrees=turn.parent_id is None
+        )
     restores = bool(row.restored) or turn.branch_restores
     client_agrees = parent == turn.parent_id
     return AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restores, client_agrees=client_agrees)

@@ -7,8 +7,8 @@ import pytest
 
 from gateway.conversations.rebuild import RebuildOptions, build_llm_messages
 from gateway.core.errors import InvalidRequest
-from gateway.core.ports import ConversationReader
 from gateway.core.types.conversation import ConversationRef
+from gateway.storage.store import ConversationStore
 from tests.unit.making import OPTIONS, chat, user
 
 
@@ -26,5 +26,5 @@ async def test_of_a_compacted_conversation_as_much_is_read_as_is_not_compacted_a
     options = replace(OPTIONS, clear_above=limit)
     request = chat([user("go on")], conversation=ConversationRef(at="msg_1"), options=options)
     with pytest.raises(InvalidRequest):
-        await build_llm_messages(request, cast(ConversationReader, Reader()), RebuildOptions(remembers=True))
+        await build_llm_messages(request, cast(ConversationStore, Reader()), RebuildOptions(remembers=True))
     assert asked == [read + request.size]

@@ -14,7 +14,7 @@ VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
-PADDING = '"' + "x" * jsons.SMALL + '"'
+PADDING = '"' + "x" * jsons.SMALL_BYTES + '"'
 
 
 def nested(depth: int, inner: str = "1") -> str:
@@ -25,7 +25,7 @@ def nested(depth: int, inner: str = "1") -> str:
 @given(VALUES, st.booleans())
 def test_values_keep_their_value(value: Any, padded: bool) -> None:
     """Small documents and large ones, which are looked at differently; whole numbers of any size."""
-    raw = json.dumps([value, "x" * jsons.SMALL * padded]).encode()
+    raw = json.dumps([value, "x" * jsons.SMALL_BYTES * padded]).encode()
     assert jsons.loads_exact(raw)[0] == json.loads(raw)[0] == value
     assert json.loads(jsons.dumps(jsons.loads_exact(raw)))[0] == value
 

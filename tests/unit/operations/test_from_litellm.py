@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.config.config_file import REFERENCE
+from gateway.core.config.config_file import ENVIRONMENT_REFERENCE
 from gateway.core.config.litellm import move_in
 from gateway.core.config.loading import ConfigurationError, load_settings
 from gateway.core.config.setting_sections import ApiKey
@@ -110,7 +110,11 @@ def _referred(value: Any) -> set[str]:
     if isinstance(value, dict | list):
         parts = value.values() if isinstance(value, dict) else value
         return {name for each in parts for name in _referred(each)}
-    return {value.removeprefix(REFERENCE)} if isinstance(value, str) and value.startswith(REFERENCE) else set()
+    return (
+        {value.removeprefix(ENVIRONMENT_REFERENCE)}
+        if isinstance(value, str) and value.startswith(ENVIRONMENT_REFERENCE)
+        else set()
+    )
 
 
 def test_s12_14_no_secret_is_written(tmp_path: Path) -> None:

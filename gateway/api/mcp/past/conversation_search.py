@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, without_repeats
 from gateway.context.assembly.block import extract_text
 from gateway.core.errors import NotFound
-from gateway.core.ports import LargeTexts
 from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.memory import MemoryEntity
 from gateway.core.types.past_turns import ConversationTexts
@@ -20,6 +19,7 @@ from gateway.retrieval.index_cache import PassageFinder
 from gateway.storage.conversations.attachments import content_id_of
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.entities.entity_store import EntityStore
+from gateway.storage.large_documents import LargeDocuments
 
 # Ranks what was read of conversations by a query: one corpus of what was said, of tool results and of documents.
 
@@ -260,7 +260,7 @@ class PastSearch:
     """What tools read of the past of one tenant.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
-    def __init__(self, texts: PastReader, things: EntityStore, min_chars: int, large: LargeTexts) -> None:
+    def __init__(self, texts: PastReader, things: EntityStore, min_chars: int, large: LargeDocuments) -> None:
         """`min_chars`: longer texts in user messages may hold documents."""
         self._large = large
         self._texts = texts

@@ -12,13 +12,13 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.core.formats.anthropic.edits import block_events, with_iterations
-from gateway.core.formats.anthropic.request_parser import ORDER
+from gateway.core.formats.anthropic.request_parser import BLOCK_ORDER
 from gateway.core.formats.anthropic.serializer import (
     ENVELOPE,
     FINISH,
+    GATEWAYS_OWN_FIELDS,
     NATIVE_STOP,
     OF_A_MESSAGE,
-    OF_THE_GATEWAY,
     STOPPED,
     annotations_of,
     arguments_of,
@@ -131,7 +131,7 @@ class MessageEvents:
         more = extras(chunk)
         if not self._begun:
             self._first = {
-                name: value for name, value in more.items() if name in OF_THE_GATEWAY or name not in ENVELOPE
+                name: value for name, value in more.items() if name in GATEWAYS_OWN_FIELDS or name not in ENVELOPE
             }
         self._said |= {k: v for k, v in more.items() if k in ENVELOPE or self._first.get(k) != v}
         if isinstance(chunk.get("usage"), dict):
@@ -474,7 +474,7 @@ class MessageChunks:
             return [begun, self._chunk({"content": str(block["text"])})] if block.get("text") else [begun]
         if kind == "redacted_thinking":
             return [self._chunk({"thinking_blocks": [block]})]
-        return [] if kind in ORDER else [self._native({"type": "content_block_start", "content_block": block})]
+        return [] if kind in BLOCK_ORDER else [self._native({"type": "content_block_start", "content_block": block})]
 
     def _delta(self, block: "_StreamedBlock", delta: Json) -> list[Json]:
         name = PIECES.get(str(delta.get("type")), "")
@@ -485,7 +485,7 @@ class MessageChunks:
             block.take(delta)
         else:
             block.add(name, piece)
-        if not isinstance(piece, str) or block.said["type"] not in ORDER:
+        if not isinstance(piece, str) or block.said["type"] not in BLOCK_ORDER:
             return [self._native({"type": "content_block_delta", "delta": delta})]
         if name == "text":
             return [self._chunk({"content": piece})] if piece else []
@@ -501,7 +501,9 @@ class MessageChunks:
     def _stop(self, block: "_StreamedBlock") -> list[Json]:
         self._complete.append(block.whole())
         chunks: list[Json] = []
-        if ORDER.get(block.said["type"], ORDER["text"]) == ORDER["text"]:  # others end where a chat says so
+        if (
+            BLOCK_ORDER.get(block.said["type"], BLOCK_ORDER["text"]) == BLOCK_ORDER["text"]
+        ):  # others end where a chat says so
             cited: Json = {}
             if block.said.get("citations"):
                 before = len(annotations_of(self._complete[:-1]))

@@ -20,10 +20,10 @@ from gateway.core.types.chat import CacheMark, NativeRequest
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_file, named_picture, part_at
 
 Block = dict[str, Any]
-ROLES = ("user", "assistant", "system")
+ANTHROPIC_ROLES = ("user", "assistant", "system")
 ANTHROPIC_TEXT_FIELDS = frozenset(("type", "text"))
 ANTHROPIC_CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
-ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
+BLOCK_ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """In which an answer's blocks stand where `native_blocks` need not say so."""
 AT_HOME = ("search_result", "tool_reference")
 """Blocks of a user that a chat shows as text (`plain.py`), so that other upstreams get them, too."""
@@ -53,8 +53,8 @@ class MessageReader:
         if not isinstance(message, dict):
             raise invalid(where, "must be an object")
         role, content = message.get("role"), message.get("content")
-        if role not in ROLES:
-            raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
+        if role not in ANTHROPIC_ROLES:
+            raise invalid(f"{where}.role", f"must be one of {', '.join(ANTHROPIC_ROLES)}")
         if content is None:
             raise missing(f"{where}.content")
         if isinstance(content, str):
@@ -178,14 +178,14 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     calls: list[dict[str, Any]] = []
     exact, last = True, 0
     for index, block in enumerate(blocks):
-        place = ORDER.get(block["type"])
+        place = BLOCK_ORDER.get(block["type"])
         exact = exact and place is not None and place >= last
         last = last if place is None else place
         if block["type"] == "text":
             texts.append(_without_mark(block))
         elif block["type"] == "thinking" and not block.get("signature"):
             unsigned.append(str(block.get("thinking") or ""))
-        elif place == ORDER["thinking"]:
+        elif place == BLOCK_ORDER["thinking"]:
             thoughts.append(block)
         elif block["type"] == "tool_use":
             calls.append(_call(block, f"{where}[{index}]"))
@@ -345,7 +345,7 @@ ANTHROPIC_SAME_FIELDS = ("model", "max_tokens", "temperature", "top_p", "stream"
 """Fields that a chat has by the same name."""
 OWN_MESSAGE_FIELDS = ("context", "conversation", "attachments", "agent", "memory", "store")
 """The gateway's own (guarantee §2)."""
-SAID = frozenset(
+ANTHROPIC_SAID_FIELDS = frozenset(
     (*ANTHROPIC_SAME_FIELDS, *OWN_MESSAGE_FIELDS, "messages", "system", "tools", "tool_choice", "stop_sequences")
 )
 """Fields that a chat says in full. All others go up untouched to Anthropic, and nowhere else."""
@@ -430,7 +430,7 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
     user, session = _user(body.get("metadata"))
     if user is not None:
         chat["user"] = user
-    fields = {name: value for name, value in body.items() if name not in SAID and value is not None}
+    fields = {name: value for name, value in body.items() if name not in ANTHROPIC_SAID_FIELDS and value is not None}
     needs = [*reader.needs]
     hosted = [("mcp_servers", "mcp_servers")] if fields.get("mcp_servers") else []
     _read_tools(body, chat, fields, needs, hosted)

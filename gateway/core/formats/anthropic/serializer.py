@@ -10,7 +10,7 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.edits import applied, with_iterations
-from gateway.core.formats.anthropic.request_parser import BETA, ORDER
+from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER
 from gateway.core.formats.tool_calls import CallIds
 from gateway.core.types.bill import cache_tokens
 from gateway.core.types.chat import dicts_of
@@ -97,7 +97,7 @@ def ended(message: Json) -> Json:
 def message_of(blocks: list[Json]) -> Json:
     """The blocks of an answer as an assistant's message."""
     texts = [str(block.get("text") or "") for block in blocks if block["type"] == "text"]
-    thoughts = [block for block in blocks if ORDER.get(block["type"]) == 0]
+    thoughts = [block for block in blocks if BLOCK_ORDER.get(block["type"]) == 0]
     calls = [call_of(block) for block in blocks if block["type"] == "tool_use"]
     message: Json = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
     if cited := annotations_of(blocks):
@@ -137,8 +137,8 @@ def annotations_of(blocks: list[Json]) -> list[Json]:
 
 def is_plain(blocks: list[Json]) -> bool:
     """Whether thoughts, one text and calls, in that order, are all that the blocks say."""
-    places = [ORDER.get(block["type"], -1) for block in blocks]
-    if -1 in places or places != sorted(places) or places.count(ORDER["text"]) > 1:
+    places = [BLOCK_ORDER.get(block["type"], -1) for block in blocks]
+    if -1 in places or places != sorted(places) or places.count(BLOCK_ORDER["text"]) > 1:
         return False
     return all({k for k, v in block.items() if v is not None} <= BLOCK_FIELDS[block["type"]] for block in blocks)
 
@@ -215,9 +215,9 @@ ANTHROPIC_STOP_REASONS = frozenset(
     }
 )
 """Reasons in Anthropic's own words, which a choice may say beside its `finish_reason`, in `stop_reason`."""
-OF_THE_GATEWAY = ("response_metadata", "conversation", "agent")
+GATEWAYS_OWN_FIELDS = ("response_metadata", "conversation", "agent")
 """What the gateway says of an answer (guarantee §6)."""
-ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *OF_THE_GATEWAY)
+ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS_OWN_FIELDS)
 """Fields of a completion that stand at the end of a streamed message: those that Anthropic has, and the gateway's."""
 CHAT_ONLY_FIELDS = frozenset(
     ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier")

@@ -182,8 +182,8 @@ def _text(part: Part, name: str, where: str) -> str:
     return str(part[name])
 
 
-ROLES = ("user", "assistant", "system", "developer")
-STATUSES = ("completed", "incomplete", "in_progress")
+ITEM_ROLES = ("user", "assistant", "system", "developer")
+ITEM_STATUSES = ("completed", "incomplete", "in_progress")
 PATCHED = ("completed", "failed")
 """Statuses of what a patch came to."""
 Item = dict[str, Any]
@@ -245,7 +245,7 @@ class ItemReader:
         if kind not in self._kinds or self._is_hosted(item, kind):
             self.read_other(item, kind, where)
             return
-        statuses = PATCHED if kind == PATCH + OUTPUT else STATUSES
+        statuses = PATCHED if kind == PATCH + OUTPUT else ITEM_STATUSES
         if item.get("status") is not None and item["status"] not in statuses:
             raise invalid(f"{where}.status", f"must be one of {', '.join(statuses)}")
         pinned = item.get("pinned", False)
@@ -278,8 +278,8 @@ class ItemReader:
 
     def _message(self, item: Item, where: str) -> None:
         role = item.get("role")
-        if role not in ROLES:
-            raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
+        if role not in ITEM_ROLES:
+            raise invalid(f"{where}.role", f"must be one of {', '.join(ITEM_ROLES)}")
         if item.get("content") is None:
             raise missing(f"{where}.content")
         name = {"name": text_of(item, "name", where)} if item.get("name") is not None else {}

@@ -43,7 +43,7 @@ STANDING = ("item_reference", "compaction", "compaction_trigger")
 """Items that stand for something else: they are answered, or that is put in their place, before the rest is read."""
 COVERED = object()
 """Stands for an item that a compaction behind it stands for."""
-OURS = re.compile(r"[a-z]+_([0-9a-f]{32})(_[0-9a-f]{12})?")
+OWN_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(_[0-9a-f]{12})?")
 """An id that this gateway gave to an item of an answer, which is the same for all of them (`core.ids.new_id`)."""
 COMMENTARY = "commentary"
 """The phase of a message that is not the last of its answer."""
@@ -213,7 +213,7 @@ def _without_id(item: Item) -> Item:
 
 def _stem_of(item: Item) -> str | None:
     """What the ids of an answer's items have in common; None where this gateway gave it none."""
-    found = OURS.fullmatch(str(item.get("id")))
+    found = OWN_ITEM_ID.fullmatch(str(item.get("id")))
     return found[1] if found else None
 
 

@@ -25,7 +25,7 @@ from gateway.core.types.items import (
 from gateway.core.types.tool_steps import text_of
 
 Json = dict[str, Any]
-SEALED = "reasoning.encrypted_content"
+SEALED_THOUGHTS = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 RESPONSE_COMMON_FIELDS = (
     "messages tools tool_choice response_format verbosity reasoning_effort max_tokens max_completion_tokens"
@@ -73,8 +73,8 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     include = [*(own.get("include") or ())]
     if chat.get("logprobs"):
         include.append(LOGPROBS)
-    if not keeps and SEALED not in include:
-        include.append(SEALED)
+    if not keeps and SEALED_THOUGHTS not in include:
+        include.append(SEALED_THOUGHTS)
     fields = {"text": _text(chat, own), "reasoning": _reasoning(chat, own), "include": include}
     request |= {name: value for name, value in fields.items() if value}
     options = {k: v for k, v in (chat.get("stream_options") or {}).items() if k != "include_usage"}

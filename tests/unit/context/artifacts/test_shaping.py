@@ -22,13 +22,7 @@ from gateway.context.artifacts.shaping import (
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, ProcessingStrategy
 from gateway.core.types.conversation import ConversationMessage, FrozenDecision, PromptFrame
-from gateway.core.types.window import (
-    ArtifactRendering,
-    ForwardedMessages,
-    PackedWindow,
-    WindowInputs,
-    WindowSelection,
-)
+from gateway.core.types.window import ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
 from tests.support.growth import is_linear
 
 REFERENCE = re.compile(r"\[Unchanged: lines (\d+)-(\d+) are as in result (\d+)\.\]")

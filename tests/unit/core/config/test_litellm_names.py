@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.config.litellm_table import ROUTER_PARAMETERS, RULES, SECTIONS, UNKNOWN, rule_of
+from gateway.core.config.litellm_table import (
+    LITELLM_SECTIONS,
+    ROUTER_PARAMETERS,
+    SETTING_RULES,
+    UNKNOWN_SETTING,
+    rule_of,
+)
 
 NO_SETTING = re.compile(
     r"_(?:models|llms|list_set|by_provider)$|^(?:initialized_|_)|client_session$|^(?:model_list|adapters|"
@@ -89,22 +95,22 @@ def paths(part: str) -> set[str]:
 @pytest.mark.parametrize("part", [*MAPPINGS, "litellm_params"])
 def test_s12_14_every_setting_of_litellm_is_in_the_table(part: str) -> None:
     assert len(paths(part)) > 50
-    assert not sorted(path for path in paths(part) if rule_of(path) is UNKNOWN)
+    assert not sorted(path for path in paths(part) if rule_of(path) is UNKNOWN_SETTING)
 
 
 def test_s12_14_every_section_and_every_parameter_that_is_not_sent_is_in_the_table() -> None:
-    assert not sorted(name for name in SECTIONS - {*MAPPINGS} if rule_of(name) is UNKNOWN)
+    assert not sorted(name for name in LITELLM_SECTIONS - {*MAPPINGS} if rule_of(name) is UNKNOWN_SETTING)
     parameters = (f"model_list[].litellm_params.{name}" for name in ROUTER_PARAMETERS)
-    assert not sorted(path for path in parameters if rule_of(path) is UNKNOWN)
+    assert not sorted(path for path in parameters if rule_of(path) is UNKNOWN_SETTING)
 
 
 def test_what_is_read_is_not_told_as_not_supported() -> None:
-    assert not [rule.names for rule in RULES if rule.read and rule.group == "not supported"]
+    assert not [rule.names for rule in SETTING_RULES if rule.read and rule.group == "not supported"]
 
 
 def test_s12_14_a_name_has_the_row_that_names_it_as_a_whole() -> None:
     """As docs/litellm.md says: a pattern of an earlier row does not hide it."""
-    for rule in RULES:
+    for rule in SETTING_RULES:
         for name in rule.names.split():
             path = name if "." in name else f"router_settings.{name}"
             assert "*" in name or rule_of(path) == rule, name

@@ -5,14 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 
-from gateway.core.instrumentation.metrics import SHARES, BucketHistogram, MetricCounts, SharedCounts, bury
+from gateway.core.instrumentation.metrics import SHARE_BUCKETS, BucketHistogram, MetricCounts, SharedCounts, bury
 
 
 def counts(requests: int, in_flight: int = 0) -> MetricCounts:
     made = MetricCounts(in_flight=in_flight)
     made.requests["/v1/chat/completions", "POST", "small", "false", "200"] = requests
     made.costs["small", "primary"] = Decimal("0.000000000001") * requests
-    made.window_shares[("small",)] = BucketHistogram(SHARES)
+    made.window_shares[("small",)] = BucketHistogram(SHARE_BUCKETS)
     made.window_shares[("small",)].observe(0.97)
     made.durations["/v1/chat/completions", "small", "false"] = histogram = BucketHistogram()
     for _ in range(requests):

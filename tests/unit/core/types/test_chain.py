@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.types.chain import (
-    START,
+    CHAIN_START,
     ChainKeys,
     call_digest,
     chain_digests,
@@ -22,11 +22,11 @@ chats = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), wor
 
 
 def said(messages: list[dict[str, Any]]) -> bytes:
-    return (chain_digests(messages) or [START])[-1].said
+    return (chain_digests(messages) or [CHAIN_START])[-1].said
 
 
 def path(messages: list[dict[str, Any]]) -> bytes:
-    return (chain_digests(messages) or [START])[-1].path
+    return (chain_digests(messages) or [CHAIN_START])[-1].path
 
 
 @given(chats)
@@ -75,7 +75,10 @@ def test_s3_2_beside_calls_content_that_is_absent_null_or_empty_is_the_same(
     """As `model_dump(exclude_none=True)` leaves it out, and other clients write an empty text."""
     first, again = ({"role": "assistant", **more, **made} for more in ({"content": None}, none))
     assert chain_digests([user("hi"), again]) == chain_digests([user("hi"), first])
-    assert (message_digest(again), call_digest(START, again)) == (message_digest(first), call_digest(START, first))
+    assert (message_digest(again), call_digest(CHAIN_START, again)) == (
+        message_digest(first),
+        call_digest(CHAIN_START, first),
+    )
     assert message_digest(again) != message_digest({"role": "assistant", "content": None})
 
 
@@ -152,7 +155,7 @@ def test_other_words_are_another_chain(one: list[dict[str, Any]], other: list[di
 @given(chats, words)
 def test_a_chain_grows_by_its_last_message_alone(chat: list[tuple[str, str]], more: str) -> None:
     messages = [{"role": role, "content": text} for role, text in chat]
-    end = (chain_digests(messages) or [START])[-1]
+    end = (chain_digests(messages) or [CHAIN_START])[-1]
     assert extended(end, user(more)) == chain_digests([*messages, user(more)])[-1]
 
 
@@ -173,7 +176,7 @@ def test_plain_is_a_chain_of_roles_and_trimmed_texts() -> None:
         STEPS[1],
     ):
         assert not chain_digests([message, user("b")])[-1].plain
-    assert not extended(START, user("a"), reworded=True).plain
+    assert not extended(CHAIN_START, user("a"), reworded=True).plain
 
 
 def test_keys_tell_tenants_people_and_secrets_apart_and_calls_in_any_order() -> None:

@@ -6,12 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.types.places import TextPlaces, joined, marker, place_and_line, regions_of, sheet_marker
-from gateway.pipeline.features.citations import (
-    MAX_CITATIONS,
-    PASSAGE_CHARS,
-    SentArtifact,
-    citations_of,
-)
+from gateway.pipeline.features.citations import MAX_CITATIONS, PASSAGE_CHARS, SentArtifact, citations_of
 from tests.support.growth import is_linear
 
 ID, OTHER = "art_0123456789abcdef", "art_fedcba9876543210"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.setting_sections import RULES, MaskingSettings
+from gateway.core.config.setting_sections import MASK_RULES, MaskingSettings
 from gateway.pipeline.guards.masking import (
     BUILT_IN,
     IBAN_LENGTHS,
@@ -140,7 +140,7 @@ def test_what_was_searched_before_is_masked_the_same() -> None:
 def test_all_rules_have_examples() -> None:
     kinds = {kind for kind, _ in VALUES}
     assert kinds == {rule.kind for rule in rules_of(MaskingSettings())}
-    assert {name.upper() for name in RULES} == kinds
+    assert {name.upper() for name in MASK_RULES} == kinds
 
 
 @given(st.from_regex(r"\A[A-Z]{2}\d{2}(?: ?[A-Z0-9]){0,31}\Z"))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.core.types.places import BEGINS, MARKER, PLACE_KINDS, after_markers, marker, sheet_marker
+from gateway.core.types.places import BEGINS, PLACE_KINDS, PLACE_MARKER, after_markers, marker, sheet_marker
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.chunk import MAX_CHARS, TextChunk
 from gateway.retrieval.chunks.split import fields_of, passages
@@ -57,7 +57,7 @@ def test_s14_2_no_chunk_crosses_a_page_and_each_says_which_it_is_of() -> None:
     assert late[0][1].startswith("[page 30]\n")
     assert len(late) > 1
     assert {heading for heading, _ in late[1:]} == {"[page 30]"}
-    assert all(len(MARKER.findall(own)) <= 1 for _, own in found)
+    assert all(len(PLACE_MARKER.findall(own)) <= 1 for _, own in found)
 
 
 def test_s14_2_a_sheets_rows_have_its_marker_and_its_columns_above_them() -> None:
@@ -91,7 +91,7 @@ def test_s14_2_marked_texts_are_covered_and_never_crossed(lines: list[str], time
     covers(text, found)
     for chunk in found:
         body = after_markers(text, chunk.start, chunk.end)
-        assert MARKER.search(text, body, chunk.end) is None or "[file " in text[chunk.start : chunk.end]
+        assert PLACE_MARKER.search(text, body, chunk.end) is None or "[file " in text[chunk.start : chunk.end]
 
 
 @pytest.mark.long
