@@ -69,32 +69,6 @@ def test_s8_a_model_without_a_key_does_not_get_the_clients(
     assert len(upstream.chats) == 1
 
 
-def test_s8_tenants_are_apart(guarded: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
-    """Another tenant's id behaves exactly as one that does not exist; two keys of one tenant share all."""
-    alice, bob, alice_too = (make_client(guarded, key) for key in (ALICE, BOB, ALICE_TOO))
-    answer = alice.chat.completions.create(model="gpt-4o", messages=ASK)
-    body = {"conversation": conversation_of(answer)}
-    request_id = (answer.model_extra or {})["response_metadata"]["request_id"]
-    unknown = {"conversation": "conv_" + "0" * 32}
-    with pytest.raises(openai.NotFoundError) as foreign:
-        bob.chat.completions.create(model="gpt-4o", messages=ASK, extra_body=body)
-    with pytest.raises(openai.NotFoundError) as missing:
-        bob.chat.completions.create(model="gpt-4o", messages=ASK, extra_body=unknown)
-    assert foreign.value.body == missing.value.body
-    with http(guarded, BOB) as theirs, http(guarded, ALICE_TOO) as ours:
-        for path in (
-            f"/chat/completions/{answer.id}",
-            f"/chat/completions/{request_id}",
-            f"/chat/completions?conversation={body['conversation']}",
-        ):
-            assert theirs.get(path).status_code == 404
-            assert ours.get(path).status_code == 200
-        assert theirs.get(f"/chat/completions/{answer.id}").json() == theirs.get("/chat/completions/chatcmpl-0").json()
-    again: Any = [user("again")]
-    alice_too.chat.completions.create(model="gpt-4o", messages=again, extra_body=body)
-    assert [m["content"] for m in upstream.last.body["messages"]] == ["hello", "echo: hello", "again"]
-
-
 def test_s8_without_keys_the_clients_token_goes_to_the_default_upstream(
     own_key_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:

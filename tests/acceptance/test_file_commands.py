@@ -7,7 +7,7 @@ from typing import Any
 
 from openai import OpenAI
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, chat, http, user
 from tests.support.command import gateway_command
 from tests.support.documents import text_of
 from tests.support.gateway_process import GatewayProcess
@@ -36,11 +36,7 @@ def uploaded(gateway: GatewayProcess, key: str, name: str, text: str, **more: An
 
 
 def asked(gateway: GatewayProcess, **body: Any) -> Json:
-    with http(gateway, ADA) as client:
-        answer = client.post("/chat/completions", json={"model": "small", **body})
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return chat(gateway, key=ADA, model="small", **body)
 
 
 def test_s14_5_files_are_listed_and_shown(guarded: GatewayProcess, upstream: MockUpstream) -> None:

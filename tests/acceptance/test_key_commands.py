@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, http, status
 from tests.support.command import gateway_command
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -31,19 +31,14 @@ def read(gateway: GatewayProcess, *arguments: str) -> Json:
     return found
 
 
-def status_of(gateway: GatewayProcess, key: str | None) -> int:
-    with http(gateway, key) as client:
-        return client.post("/chat/completions", json={"model": "small", "messages": [user("hi")]}).status_code
-
-
 def test_s12_1_the_first_key_is_made_by_the_command(keyed: GatewayProcess) -> None:
     """An administrator's; with it the API makes others."""
-    assert [status_of(keyed, each) for each in (None, "sk-own", "sk-gw-" + "x" * 43)] == [401, 401, 401]
+    assert [status(keyed, each, "small") for each in (None, "sk-own", "sk-gw-" + "x" * 43)] == [401, 401, 401]
     key = run(keyed, "keys", "create", "--tenant", "ops", "--role", "admin", "--quiet").stdout.strip()
     with http(keyed, key) as client:
         made = client.post("/gateway/keys", json={"name": "Ann's"}).json()
     assert (made["tenant"], made["created_by"] is not None) == ("ops", True)
-    assert status_of(keyed, made["key"]) == 200
+    assert status(keyed, made["key"], "small") == 200
     assert "made at runtime" in gateway_check(keyed)
 
 
@@ -59,7 +54,7 @@ def test_s12_2_what_commands_change_holds_in_a_running_server(keyed: GatewayProc
         {"usd": 5.0, "period": "day", "hard": True},
         {"usd": 9.0, "period": "month", "hard": False},
     ]
-    assert status_of(keyed, made["key"]) == 200
+    assert status(keyed, made["key"], "small") == 200
     changed = read(keyed, "update", made["id"], "--tpm", "100000", "--clear", "name", "--context", "recall=true")
     assert changed["limits"] == {"rpm": 60, "tpm": 100_000, "concurrent": None}
     assert (changed["name"], changed["context"]) == (None, {"mode": "simple", "recall": True})
@@ -67,10 +62,10 @@ def test_s12_2_what_commands_change_holds_in_a_running_server(keyed: GatewayProc
     assert shown == changed
     assert "5/day, 9/month:soft" in run(keyed, "keys", "show", made["id"]).stdout
     new = read(keyed, "rotate", made["id"], "--grace", "1h")
-    assert [status_of(keyed, each["key"]) for each in (made, new)] == [200, 200]
+    assert [status(keyed, each["key"], "small") for each in (made, new)] == [200, 200]
     assert read(keyed, "revoke", made["id"])["revoked_at"] is not None
     for each in (made, new):
-        wait_until(lambda key=each["key"]: status_of(keyed, key) == 401, "it is refused", timeout=WITHIN)  # type: ignore[misc]
+        wait_until(lambda key=each["key"]: status(keyed, key, "small") == 401, "it is refused", timeout=WITHIN)  # type: ignore[misc]
     assert made["id"] not in run(keyed, "keys", "list", "--tenant", "acme").stdout
     assert "revoked" in run(keyed, "keys", "list", "--revoked").stdout
     assert "revoked" in run(keyed, "keys", "rotate", made["id"], status=1).stderr

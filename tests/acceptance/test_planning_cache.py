@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.support.answers import Json, exact, http, raw_request, user
+from tests.support.answers import Json, chat, http, raw_request, user
 from tests.support.documents import lamps, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -39,11 +39,7 @@ def ask(gateway: GatewayProcess, number: int = 60, token: str = "sk-tenant-a", *
     """About a document of so many lamps: other lamps are another document."""
     document = {"title": "Lamps", "content": lamps(number)}
     asked = {"model": "small", "messages": [user("What is kept?")], "attachments": [document], **body}
-    with http(gateway, token) as client:
-        answer = client.post("/chat/completions", json=asked)
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return found
+    return chat(gateway, key=token, **asked)
 
 
 def differently(times: int) -> list[list[Json]]:

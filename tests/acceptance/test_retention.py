@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, chat, http, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -22,10 +22,7 @@ def known(gateway: GatewayProcess, conversation: str) -> bool:
 
 def start(gateway: GatewayProcess) -> str:
     """A new conversation's id."""
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json=BODY)
-    assert answer.status_code == 200
-    return str(answer.json()["conversation"]["id"])
+    return str(chat(gateway, **BODY)["conversation"]["id"])
 
 
 def test_what_nothing_was_added_to_goes_by_itself(start_gateway: GatewayFactory, storage_url: str) -> None:

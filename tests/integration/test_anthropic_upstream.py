@@ -35,14 +35,6 @@ from tests.support.mock_provider import MockProvider
 Json = dict[str, Any]
 ASK: Json = {"role": "user", "content": "What is the weather in Bern?"}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
-ANSWER = wire.message(
-    wire.THOUGHT,
-    wire.text("Let me look."),
-    wire.tool_use("toolu_1", "weather", city="Bern", days=2),
-    wire.tool_use("toolu_2", "clock"),
-    spent=wire.usage(10, 42, read=7, written=5, hour=3),
-    stop="tool_use",
-)
 SEARCHED = wire.message(
     wire.text("I look it up."),
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Bern"}},
@@ -87,7 +79,7 @@ async def ask(claude: AnthropicUpstream, at: ModelDeployment, stream: bool, **fi
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s10_9_an_answer(provider: MockProvider, claude: AnthropicUpstream, stream: bool) -> None:
     """§10.9: thoughts with their signatures, text, calls and usage come back in the inner form."""
-    provider.reply(ANSWER)
+    provider.reply(wire.CALLS)
     choice, usage = await ask(claude, deployment(provider), stream, tools=TOOLS)
     message = choice["message"]
     assert message["content"] == "Let me look."
@@ -256,7 +248,7 @@ async def test_s10_9_a_stream_that_breaks_off(provider: MockProvider, claude: An
     provider.script(START, BEGIN, SAID, cut_after=3)
     with pytest.raises(UpstreamInterrupted):
         await ask(claude, deployment(provider), True)
-    provider.reply(ANSWER, stall_after=4)
+    provider.reply(wire.CALLS, stall_after=4)
     with pytest.raises(UpstreamTimeout):
         await ask(claude, replace(deployment(provider), idle_timeout=0.2), True)
 

@@ -1,7 +1,6 @@
 """Deletion for good: nothing that was said is left, the anonymous bill is (guarantee §5, §6)."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -24,6 +23,7 @@ from gateway.storage.lookup.path_cache import StorageCaches
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
 from tests.integration.traces import traces
+from tests.unit.making import NoCache
 
 WORD = "xylophone"
 
@@ -204,26 +204,14 @@ async def test_keyed_digests_of_its_chains_stay(
     assert len(await rows(transactions, schema.chains, tenant=tenant)) == 1
 
 
-class Keeping:
+class Keeping(NoCache):
     """Remembers which groups it was told to forget."""
 
     def __init__(self) -> None:
         self.forgotten: list[str] = []
 
-    async def get(self, key: str) -> bytes | None:
-        return None
-
-    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        return [None] * len(keys)
-
-    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
-        return None
-
     async def evict(self, *groups: str) -> None:
         self.forgotten += groups
-
-    async def close(self) -> None:
-        return None
 
 
 async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_the_content(

@@ -23,14 +23,6 @@ from tests.support import anthropic_wire as wire
 
 URL = "https://api.anthropic.com/v1/messages"
 SONNET = "anthropic/claude-sonnet-4-5"
-ANSWER = wire.message(
-    wire.THOUGHT,
-    wire.text("Let me look."),
-    wire.tool_use("toolu_1", "weather", city="Bern", days=2),
-    wire.tool_use("toolu_2", "clock"),
-    spent=wire.usage(10, 42, read=7, written=5, hour=3),
-    stop="tool_use",
-)
 
 
 @pytest.fixture
@@ -81,7 +73,7 @@ async def test_s1_text(provider: respx.Route, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s1_parallel_tool_calls_and_thoughts(provider: respx.Route, stream: bool) -> None:
     """§1: thinking blocks keep their signature; parallel calls are whole, also where a call has no arguments."""
-    choice, _ = await ask(provider, ANSWER, stream, tools=TOOLS)
+    choice, _ = await ask(provider, wire.CALLS, stream, tools=TOOLS)
     message = choice["message"]
     assert message["content"] == "Let me look."
     assert message["thinking_blocks"] == [wire.THOUGHT]
@@ -102,7 +94,7 @@ async def test_s1_parallel_tool_calls_and_thoughts(provider: respx.Route, stream
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s1_thoughts_go_up_again_as_they_came(provider: respx.Route, stream: bool) -> None:
     """§1: what the model needs back is put back: thinking blocks, hidden ones too, before the calls they led to."""
-    answer = {**ANSWER, "content": [wire.THOUGHT, wire.REDACTED, *ANSWER["content"][1:]]}
+    answer = {**wire.CALLS, "content": [wire.THOUGHT, wire.REDACTED, *wire.CALLS["content"][1:]]}
     choice, _ = await ask(provider, answer, stream, tools=TOOLS)
     results = [{"role": "tool", "tool_call_id": i, "content": "12 degrees"} for i in ("toolu_1", "toolu_2")]
     final = wire.message(wire.text("12 degrees."))
@@ -127,7 +119,7 @@ async def test_s1_9_a_call_that_was_cut_off_goes_up_again(provider: respx.Route,
         call = {"id": "toolu_1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
         told = {"role": "tool", "tool_call_id": "toolu_1", "content": "no such city"}
         said = {"role": "assistant", "content": None, "tool_calls": [call]}
-        await ask(provider, ANSWER, stream, ASK, said, told, tools=TOOLS)
+        await ask(provider, wire.CALLS, stream, ASK, said, told, tools=TOOLS)
         (block,) = sent(provider)["messages"][1]["content"]
         assert (block["id"], block["input"]) == ("toolu_1", meant)
 
@@ -135,7 +127,7 @@ async def test_s1_9_a_call_that_was_cut_off_goes_up_again(provider: respx.Route,
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s6_cached_tokens_are_part_of_the_prompt_once(provider: respx.Route, stream: bool) -> None:
     """§6: reads from and writes to the cache are within `prompt_tokens`, told apart as the bill needs them."""
-    _, usage = await ask(provider, ANSWER, stream, tools=TOOLS)
+    _, usage = await ask(provider, wire.CALLS, stream, tools=TOOLS)
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (22, 42)
     details = usage["prompt_tokens_details"]
     assert (details["cached_tokens"], details["cache_creation_tokens"]) == (7, 5)

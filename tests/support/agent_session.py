@@ -129,3 +129,17 @@ def talk(session: AgentSession, turns: range, words: int = 150, steps: int = 2) 
         results = [f"{keeper(10 * turn + step)} {prose(100 * turn + step, words)}" for step in range(steps)]
         question = f"{session.name}: who keeps lamp {10 * turn}? {prose(turn, 10)}"
         session.turn(question, results, f"It is {keeper(10 * turn)}")
+
+
+def filled(session: AgentSession) -> AgentSession:
+    """The session once something has had to leave, and not all room has been taken again."""
+    turn = 0
+    while not breaks(session.forwarded):
+        talk(session, range(turn, turn + 1), words=120, steps=1)
+        turn += 1
+    return session
+
+
+def begins_with(after: Sequence[Json], before: Sequence[Json]) -> bool:
+    """Whether all messages of a request stand at the beginning of another."""
+    return prefix(before, after) == len(before)

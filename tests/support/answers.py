@@ -88,13 +88,20 @@ def raw_request(body: Json, token: str = "sk-test") -> bytes:
     return post(json.dumps(body).encode(), f"authorization: Bearer {token}")
 
 
-def chat(gateway: GatewayProcess, **body: Any) -> Json:
-    """A chat; the answer with its headers as `_headers`, numbers as they are written."""
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json=body)
+def chat(gateway: GatewayProcess, *said: Json, key: Any = "sk-test", **body: Any) -> Json:
+    """A chat with these messages, or those of the body; the answer with its headers as `_headers`, numbers as they are
+    written."""
+    with http(gateway, key) as client:
+        answer = client.post("/chat/completions", json={**body, "messages": said} if said else body, timeout=120)
     assert answer.status_code == 200, answer.text
     found: Json = exact(answer.text)
     return {**found, "_headers": answer.headers}
+
+
+def status(gateway: GatewayProcess, key: str | None, model: str = "gpt-4o") -> int:
+    """What a short chat of that key is answered with."""
+    with http(gateway, key) as client:
+        return client.post("/chat/completions", json={"model": model, "messages": [user("hi")]}).status_code
 
 
 def stored(gateway: GatewayProcess, completion_id: str, token: str = "sk-test") -> Json:

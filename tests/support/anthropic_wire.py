@@ -52,6 +52,17 @@ def message(*blocks: Json, spent: Json | None = None, stop: str = "end_turn") ->
     }
 
 
+CALLS = message(
+    THOUGHT,
+    text("Let me look."),
+    tool_use("toolu_1", "weather", city="Bern", days=2),
+    tool_use("toolu_2", "clock"),
+    spent=usage(10, 42, read=7, written=5, hour=3),
+    stop="tool_use",
+)
+"""Thinks, says something, and calls two tools."""
+
+
 def events(answer: Json) -> list[bytes]:
     """The same answer as a stream, text and arguments in pieces, as Anthropic cuts them."""
     spent = answer["usage"]

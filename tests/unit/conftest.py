@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Kinds
+from tests.support.gateway_process import GatewayProcess
 from tests.support.schemas import sqlite_url
+from tests.support.web_page import Visits, visits
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,3 +31,9 @@ def kinds() -> Iterator[Kinds]:
 def module_storage_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One kind of storage: what differs between them is tested below `tests/integration`."""
     return sqlite_url(tmp_path_factory.mktemp("storage"))
+
+
+@pytest.fixture
+def visit(gateway: GatewayProcess) -> Iterator[Visits]:
+    with visits(gateway.url) as opened:
+        yield opened

@@ -11,7 +11,7 @@ import pytest
 from openai import OpenAI
 
 from tests.chaos.audit import all_rows, rows
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, chat, http, user
 from tests.support.documents import docx, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -48,11 +48,7 @@ def keeping(module_start_gateway: GatewayFactory, module_storage_url: str) -> Ga
 
 
 def asked(gateway: GatewayProcess, **body: Any) -> Json:
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json=body)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return chat(gateway, **body)
 
 
 def in_database(url: str) -> list[str]:

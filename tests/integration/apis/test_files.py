@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, all_used, exact, http, user
+from tests.support.answers import Json, all_used, chat, http, user
 from tests.support.documents import docx, file_part, keeper, lamps, locked_pdf, pdf, prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -48,11 +48,7 @@ LONG: dict[str, tuple[str, str | None, bytes]] = {
 
 
 def ask(gateway: GatewayProcess, content: Any, **more: Any) -> Json:
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={"model": "small", "messages": [user(content)], **more})
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return found
+    return chat(gateway, user(content), **{"model": "small", **more})
 
 
 @pytest.mark.parametrize("kind", LONG)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from openai import AuthenticationError, PermissionDeniedError
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, http, status, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -76,11 +76,6 @@ def answered(gateway: GatewayProcess, method: str, path: str, body: Json | None 
 def asked(gateway: GatewayProcess, method: str, path: str, body: Json | None = None, key: str = ROOT) -> httpx.Response:
     with http(gateway, key) as client:
         return client.request(method, f"/gateway/keys{path}", json=body)
-
-
-def status(gateway: GatewayProcess, key: str, model: str = "gpt-4o") -> int:
-    with http(gateway, key) as client:
-        return client.post("/chat/completions", json={"model": model, "messages": [user("hi")]}).status_code
 
 
 def error(got: httpx.Response) -> tuple[int, str, str | None]:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, chat, http, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -30,11 +30,7 @@ SECRET_WORDS = "the launch code is heliotrope"
 
 
 def ask(gateway: GatewayProcess, key: str | None = USER) -> Json:
-    with http(gateway, key) as client:
-        answer = client.post("/chat/completions", json={"model": "small", "messages": [user(SECRET_WORDS)]})
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return chat(gateway, user(SECRET_WORDS), key=key, model="small")
 
 
 def events(gateway: GatewayProcess, after: int = 0, **query: Any) -> list[Json]:

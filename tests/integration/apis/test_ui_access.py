@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.config.settings import Settings
 from gateway.routes import create_app
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, chat, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -33,10 +33,7 @@ def browser(guarded: GatewayProcess) -> Iterator[PageClient]:
 
 def ask(gateway: GatewayProcess, key: str | None, text: str) -> str:
     """The conversation of a question."""
-    with http(gateway, key) as client:
-        answer = client.post("/chat/completions", json={"model": "small", "messages": [user(text)]})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["conversation"]["id"])
+    return str(chat(gateway, user(text), key=key, model="small")["conversation"]["id"])
 
 
 def test_s13_2_the_page_shows_each_viewer_what_is_theirs(guarded: GatewayProcess) -> None:

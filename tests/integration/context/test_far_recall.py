@@ -58,12 +58,8 @@ def add_items(gateway: GatewayProcess, conversation: str, new: list[Json]) -> No
             assert answer.status_code == 200, answer.text
 
 
-def ask(gateway: GatewayProcess, conversation: str, question: str, **more: Any) -> Any:
-    body = {"model": "gpt-4o", "messages": [user(question)], "conversation": conversation, **more}
-    with http(gateway) as plain:
-        answer = plain.post("/chat/completions", json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+def ask(gateway: GatewayProcess, conversation: str, question: str, **more: Any) -> Json:
+    return chat(gateway, user(question), model="gpt-4o", conversation=conversation, **more)
 
 
 @pytest.mark.parametrize("store", [True, False], ids=["stored", "not stored"])

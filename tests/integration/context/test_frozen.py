@@ -1,12 +1,10 @@
 """What was forwarded is frozen until something has to leave (guarantee §4 I7)."""
 
-from typing import Any
-
 import pytest
 
-from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, breaks, prefix, runs, talk
+from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, begins_with, breaks, filled, prefix, runs, talk
 from tests.support.answers import chat
-from tests.support.documents import keeper, prompt_tokens, prose
+from tests.support.documents import prompt_tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -14,22 +12,6 @@ from tests.support.mock_upstream import MockUpstream
 BUDGET = 4096 - 512
 WAYS = [(how, bool(number % 2)) for number, how in enumerate(HOWS)]
 """How a session goes on, every other one streamed: a stream is forwarded as a whole answer is."""
-
-
-@pytest.mark.parametrize("how", HOWS[1::2])
-def test_s4_i7_ten_streamed_turns_of_an_agent_that_fit(
-    one_gateway: GatewayProcess, upstream: MockUpstream, how: How
-) -> None:
-    """Nothing has to leave: every request begins with all that was forwarded before, within a loop and beyond it."""
-    session = AgentSession(upstream, [one_gateway], how, True, model="gpt-4o", name=f"fits {how}")
-    talk(session, range(10), words=1500)
-    assert breaks(session.forwarded) == []
-    assert session.forwarded[-1] == [without_empty_text(message) for message in session.said[:-1]]
-
-
-def without_empty_text(message: dict[str, Any]) -> dict[str, Any]:
-    """As it is stored and forwarded: no text beside calls is null, as a whole answer has it."""
-    return {**message, "content": None} if message.get("tool_calls") and not message["content"] else message
 
 
 @pytest.mark.parametrize(("how", "stream"), WAYS)
@@ -48,20 +30,6 @@ def test_s4_i7_something_leaves_and_then_nothing_for_several_turns(
         assert session.bills[number]["tokens_used"] <= 0.75 * BUDGET + 1
 
 
-def filled(upstream: MockUpstream, gateways: list[GatewayProcess], name: str, **more: Any) -> AgentSession:
-    """A session in which something has had to leave, and not all room has been taken again."""
-    session = AgentSession(upstream, gateways, name=name, **more)
-    turn = 0
-    while not breaks(session.forwarded):
-        talk(session, range(turn, turn + 1), words=120, steps=1)
-        turn += 1
-    return session
-
-
-def begins_with(after: list[Any], before: list[Any]) -> bool:
-    return prefix(before, after) == len(before)
-
-
 @pytest.fixture(scope="module")
 def module_pair(module_start_gateway: GatewayFactory, module_storage_url: str) -> list[GatewayProcess]:
     """Two gateways on one database."""
@@ -75,7 +43,7 @@ def test_s4_i7_a_restart_and_two_processes_change_nothing(
     """What is frozen lives in the storage: the turns of one conversation go to two gateways by turns, one of which is
     started again in between."""
     first, second = module_pair
-    session = filled(upstream, [first, second], f"two {how}", how=how)
+    session = filled(AgentSession(upstream, [first, second], name=f"two {how}", how=how))
     count = len(session.forwarded)
     first.terminate()
     first.start()
@@ -89,7 +57,7 @@ def test_s4_i7_an_edit_and_another_answer_share_what_was_frozen_before_them(
 ) -> None:
     """A branch begins with what was forwarded up to the first message that the client changed; the one that it left
     goes on as it was."""
-    session = filled(upstream, [gateway], f"branches {how}", how=how)
+    session = filled(AgentSession(upstream, [gateway], name=f"branches {how}", how=how))
     frozen, said = session.forwarded[-1], list(session.said)
     talk(session, range(60, 61), words=20, steps=0)
     kept, one = list(session.said), session.forwarded[-1]
@@ -119,7 +87,7 @@ def test_s4_i7_a_request_that_stores_nothing_uses_what_was_frozen(
     gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """`store: false` begins with it, and leaves nothing."""
-    session = filled(upstream, [gateway], "not stored")
+    session = filled(AgentSession(upstream, [gateway], name="not stored"))
     frozen, said, conversation = session.forwarded[-1], session.said, session.conversation
     body = {"conversation": conversation, "store": False, "model": "small"}
     upstream.reply(text="Told.")
@@ -128,13 +96,3 @@ def test_s4_i7_a_request_that_stores_nothing_uses_what_was_frozen(
     session.said = said
     talk(session, range(90, 91), words=20, steps=1)
     assert begins_with(session.forwarded[-1], frozen)
-
-
-def test_s4_i7_a_plain_chat_that_is_streamed(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """Long questions and short answers, which nothing but the words recognises."""
-    session = AgentSession(upstream, [one_gateway], "resend", True, name="plain")
-    for turn in range(14):
-        session.turn(f"{session.name}, {turn}: {keeper(turn)} {prose(turn, 300)}", [], f"Yes, {turn}.")
-    broken = breaks(session.forwarded)
-    assert broken
-    assert all(each >= 2 for each in runs(broken, len(session.forwarded))[1:-1]), broken

@@ -1,19 +1,18 @@
 """`/ui/admin/keys`: who may change keys there, and that the API has what is changed (§12.1, §12.2, §13.16)."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, http, status, user
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
-from tests.support.web_page import PageClient, Visits, WebPage, checked, visits
+from tests.support.web_page import PageClient, Visits, WebPage, checked
 
 ROOT, VIEWER, USER = "sk-root-of-ops-1", "sk-looks-at-acme", "sk-user-of-acme1"
 KEYS = [
@@ -27,12 +26,6 @@ SCRIPT = "<script>alert(1)</script>"
 
 
 gateway = shared_gateway({"auth": {"keys": KEYS}})
-
-
-@pytest.fixture
-def visit(gateway: GatewayProcess) -> Iterator[Visits]:
-    with visits(gateway.url) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -60,11 +53,6 @@ def api(gateway: GatewayProcess, path: str, key: str = ROOT) -> Json:
     with http(gateway, key) as client:
         found: Json = client.get(f"/gateway/{path}").json()
     return found
-
-
-def status(gateway: GatewayProcess, key: str, model: str = "gpt-4o") -> int:
-    with http(gateway, key) as client:
-        return client.post("/chat/completions", json={"model": model, "messages": [user("hi")]}).status_code
 
 
 def test_s13_16_a_key_made_on_the_page_is_one_of_the_apis(gateway: GatewayProcess, admin: PageClient) -> None:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
-from tests.support.web_page import PageClient, Visits, checked, visits
+from tests.support.web_page import PageClient, Visits, checked
 
 ADMIN, BOTH, VIEWER, OTHER = "sk-sees-all-1234", "sk-both-of-ops-1", "sk-looks-at-acme", "sk-user-of-acme1"
 KEYS = [
@@ -74,12 +73,6 @@ def settings_of_gateway(upstream: MockUpstream) -> dict[str, Any]:
 
 
 gateway = shared_gateway(settings_of_gateway)
-
-
-@pytest.fixture
-def visit(gateway: GatewayProcess) -> Iterator[Visits]:
-    with visits(gateway.url) as opened:
-        yield opened
 
 
 def upload(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_session import HOWS, AgentSession, How, breaks, prefix, runs, talk
+from tests.support.agent_session import HOWS, How, begins_with, breaks, filled, runs, talk
 from tests.support.documents import keeper, lamps, prompt_tokens, prose
 from tests.support.local import LocalGateway
 
@@ -14,19 +14,6 @@ from tests.support.local import LocalGateway
 def local() -> Iterator[LocalGateway]:
     with LocalGateway() as made:
         yield made
-
-
-def filled(local: LocalGateway, name: str, **more: Any) -> AgentSession:
-    """A session in which something has had to leave, and not all room has been taken again."""
-    session, turn = local.session(name=name, **more), 0
-    while not breaks(session.forwarded):
-        talk(session, range(turn, turn + 1), words=120, steps=1)
-        turn += 1
-    return session
-
-
-def begins_with(after: list[Any], before: list[Any]) -> bool:
-    return prefix(before, after) == len(before)
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -40,7 +27,7 @@ def test_s4_i7_ten_turns_of_an_agent_that_fit(local: LocalGateway, how: How) -> 
 
 def test_s4_i7_two_models_in_one_conversation(local: LocalGateway) -> None:
     """Each model's requests begin with what it was sent before, whatever another model was sent in between."""
-    session = filled(local, "two models")
+    session = filled(local.session(name="two models"))
     sent: dict[str, Any] = {"small": session.forwarded[-1], "gpt-4o": []}
     for turn, model in enumerate(("gpt-4o", "small", "gpt-4o", "small"), 70):
         session.model = model
@@ -53,7 +40,7 @@ def test_s4_i7_two_models_in_one_conversation(local: LocalGateway) -> None:
 
 def test_s4_i7_a_larger_budget_later_changes_nothing_that_was_frozen(local: LocalGateway) -> None:
     """Nor does a short answer, for which less room is reserved; a smaller budget makes something leave."""
-    session = filled(local, "budgets", context={"max_input_tokens": 2000})
+    session = filled(local.session(name="budgets", context={"max_input_tokens": 2000}))
     frozen = session.forwarded[-1]
     for turn, limit in ((80, 3500), (81, 2500), (82, 4000)):
         session.context = {"max_input_tokens": limit}

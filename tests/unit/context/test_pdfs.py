@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, exact, http, user
+from tests.support.answers import Json, chat, exact, http, user
 from tests.support.documents import file_part, keeper, prose, text_of, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -27,11 +27,7 @@ def lamps(number: int) -> list[str]:
 
 
 def ask(gateway: GatewayProcess, *messages: Json, **more: Any) -> Json:
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": list(messages), **more})
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return found
+    return chat(gateway, *messages, **{"model": "gpt-4o", **more})
 
 
 def used(answer: Json) -> Json:

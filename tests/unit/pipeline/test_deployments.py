@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, http, user
+from tests.support.answers import Json, assistant, chat, http, user
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_here import UpstreamHere
 from tests.support.gateway_process import GatewayProcess
@@ -74,12 +74,8 @@ def routed(module_routed: GatewayProcess, one: MockUpstream, two: MockUpstream) 
     return module_routed
 
 
-def ask(gateway: GatewayProcess, model: str, *messages: Any, **more: Any) -> Json:
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={"model": model, "messages": messages, **more})
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+def ask(gateway: GatewayProcess, model: str, *messages: Json, **more: Any) -> Json:
+    return chat(gateway, *messages, model=model, **more)
 
 
 def text_of(answer: Json) -> str:

@@ -174,3 +174,41 @@ def test_s7_text_that_no_database_takes(gateway: GatewayProcess, upstream: MockU
     assert answer.status_code in (200, 502)
     assert "internal_error" not in answer.text
     assert stored(gateway, answer.headers["x-request-id"])["status"] in ("complete", "failed")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"body": b'{"id": "x", "choices": ['},
+        {"body": b"<html>login</html>", "content_type": "text/html"},
+        {"body": b""},
+        {"body": b"[1]"},
+        {"json": {"id": "x", "object": "chat.completion"}},
+    ],
+    ids=["malformed JSON", "HTML with status 200", "an empty body", "JSON that is no object", "no choices"],
+)
+def test_s7_answers_that_are_none(
+    one_gateway: GatewayProcess, upstream: MockUpstream, script: Json, streamed: bool
+) -> None:
+    """Not what an OpenAI-compatible server sends: 502 in OpenAI's shape, never a 500."""
+    upstream.reply(**script)
+    answer = ask(one_gateway, streamed)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")
+    assert stored(one_gateway, answer.headers["x-request-id"])["status"] == "failed"
+
+
+@BOTH
+def test_s7_a_connection_that_breaks_before_any_byte_is_tried_once_more(
+    one_gateway: GatewayProcess, upstream: MockUpstream, streamed: bool
+) -> None:
+    """Twice is 502 `upstream_unreachable`."""
+    upstream.reply(cut_after=-1)
+    upstream.reply(text="last")
+    assert '"last"' in ask(one_gateway, streamed).text
+    assert len(upstream.chats) == 2
+    upstream.reply(cut_after=-1)
+    upstream.reply(cut_after=-1)
+    answer = ask(one_gateway, streamed)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
+    assert len(upstream.chats) == 4
