@@ -74,7 +74,7 @@ from gateway.pipeline.replay import TurnReplayer
 from gateway.pipeline.stages import FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.embeddings.search import EmbeddingModel
-from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
+from gateway.retrieval.index_cache import ContentIndexes
 from gateway.storage.audit_events import AuditLog
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import open_cache
@@ -148,8 +148,7 @@ class Gateway:
         settings, clock = self.settings, self.clock
         self.transactions = open_transactions(settings.storage)
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
-        self.backend = open_cache(settings.cache, clock, open_vault(settings.storage))
-        self.cache = IndexedCache(self.backend, self.indexes)
+        self.cache = open_cache(settings.cache, clock, open_vault(settings.storage), self.indexes.evict)
         half, ttl = settings.cache.conversation_bytes // 2, settings.cache.conversation_ttl
         self.resends = BodyCache(half, clock, ttl)
         self.paths = PathCache(half, clock, ttl, also_forget=self.resends.forget)
@@ -267,7 +266,7 @@ class Gateway:
     def _wire_endpoints(self) -> None:
         settings, store, clock = self.settings, self.store, self.clock
         max_bytes = settings.server.max_body_bytes
-        shared = self.backend if settings.cache.url else None
+        shared = self.cache if settings.cache.url else None
         frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
         parts = PipelineParts(
             router=self.router,
@@ -316,7 +315,7 @@ class Gateway:
             paths=self.paths,
             resends=self.resends,
             indexes=self.indexes,
-            cache=self.backend,
+            cache=self.cache,
             documents=self.files,
             running=self.settlement.running,
             hooks=self.hooks,

@@ -140,7 +140,7 @@ def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:
         messages=gateway.messages,
         pipeline=gateway.pipeline,
         router=gateway.router,
-        cache=gateway.backend,
+        cache=gateway.cache,
         started=gateway.clock.now(),
         trail=gateway.trail,
         identity=gateway.identity,

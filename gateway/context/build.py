@@ -21,7 +21,7 @@ from gateway.context.gather import ContextInputs, MissingInput, OnForwarded, col
 from gateway.context.planning.decision import FORCED, ModelConfig, PlanningDecision, facts_of, should_use_llm_planning
 from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import SegmentRoom, bounded
-from gateway.context.window.counting import MIN_CACHED, PromptCounter, SelectionLimits
+from gateway.context.window.counting import MIN_CACHED_TOKENS, PromptCounter, SelectionLimits
 from gateway.context.window.fit import count_unreduced, fit
 from gateway.context.window.fitting import FittingSteps, no_results
 from gateway.core.errors import ContextLengthExceeded
@@ -228,7 +228,7 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     if tokens is not None and (history.stored or history.unread or (is_weighed and _known(history, material))):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
-        low_water = MIN_CACHED if is_weighed else int(settings.low_water * tokens)  # deeper is always cheaper
+        low_water = MIN_CACHED_TOKENS if is_weighed else int(settings.low_water * tokens)  # deeper is always cheaper
         keeps = is_weighed and may_keep_more(history.costs)
         limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(inputs))

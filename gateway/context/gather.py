@@ -1,13 +1,17 @@
 """Gathers all that a context is made of: what waits for a file, a cache or the storage is here and in
-`whole_files.py`. Everything behind it is computed from what was gathered."""
+`whole_files.py`. Everything behind it is computed from what was gathered, with what is pinned (guarantee §11.12).
+
+What is attached, files and contents that are HTML or data URLs, becomes text once; the conversation keeps the text."""
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from gateway.context.artifacts.collect import (
+    Context,
     StepsAsText,
     artifacts_of_earlier,
     attachments_to_artifacts,
@@ -15,12 +19,12 @@ from gateway.context.artifacts.collect import (
     documents_in_messages,
     extract_artifacts_from_messages,
     next_number,
+    own_words,
     steps_as_text,
     unique_ids,
     with_documents,
     without_repeats,
 )
-from gateway.context.artifacts.in_messages import Context, own_words, pinned_messages, with_in_full, with_whole_steps
 from gateway.context.assembly.block import says_same
 from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles, without_block_items
 from gateway.context.planning.decision import ToolLoops
@@ -30,8 +34,11 @@ from gateway.context.window.counting import PromptBudget
 from gateway.conversations.message_forms import as_frozen
 from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
 from gateway.core.config.settings import ContextSettings
+from gateway.core.errors import InvalidRequest, NotFound
 from gateway.core.ids import artifact_id
-from gateway.core.types.artifacts import Artifact
+from gateway.core.ports import FileStore
+from gateway.core.tasks import offload_if
+from gateway.core.types.artifacts import Artifact, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, dicts_of
 from gateway.core.types.conversation import (
     INLINE_MESSAGES,
@@ -39,13 +46,26 @@ from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,
     EarlierMessages,
+    FormNotes,
 )
 from gateway.core.types.memory import SUMMARY, PinnedMessage
+from gateway.core.types.places import PLACE_MARKER
 from gateway.core.types.recall import own_tools
-from gateway.core.types.tool_steps import text_of
+from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, text_of, tool_of
 from gateway.core.types.upstreams import PROTOCOLS
 from gateway.core.types.window import LAST_EARLIER, NO_REPEATS, RepeatedDocument, RepeatedDocuments, WindowInputs
-from gateway.documents.file_reader import ArrivedMessages, FilePlace, FileReader, has_files, has_named_pictures
+from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
+from gateway.documents.file_reader import (
+    ArrivedMessages,
+    FilePlace,
+    FileReader,
+    encoded_document,
+    has_files,
+    has_named_pictures,
+    sent_document,
+    stored_document,
+)
+from gateway.documents.process import DocumentReader
 from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.store import ConversationStore
 
@@ -53,7 +73,7 @@ QUESTION_CHARS = 4000
 """Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
 each."""
 INLINE_CHARS = 100_000
-"""A context of fewer characters is made in less time than a thread takes to start."""
+"""Of fewer characters a context is made, or a content decoded, in less time than a thread takes to start."""
 NO_EARLIER = EarlierMessages()
 OnForwarded = Callable[[ConversationHistory, NativeFiles], Awaitable[ConversationHistory]]
 
@@ -125,18 +145,19 @@ class ContextSources:
         store: older messages; without it none are read.
         large: the documents that are read by regions.
         loops: what is known of tool loops whose clients are not recognised.
+        on_forwarded: what a feature does with the conversation as it was forwarded (`ContextHooks`).
     """
 
     files: FileReader
     store: ConversationStore | None = None
     large: LargeDocuments | None = None
     loops: ToolLoops | None = None
+    on_forwarded: OnForwarded | None = None
 
 
 class ContextGatherer:
     """Reads what one request's context is made of, each file once.
-    `deployment`: who is asked, which decides on the PDFs that results of tools may hold; `on_forwarded`: what a feature
-    does with the conversation as it was forwarded (`context/build.py`)."""
+    `deployment`: who is asked, which decides on the PDFs that results of tools may hold."""
 
     def __init__(
         self,
@@ -146,10 +167,8 @@ class ContextGatherer:
         request: ChatRequest,
         facts: ModelFacts,
         deployment: ModelDeployment | None = None,
-        on_forwarded: OnForwarded | None = None,
     ) -> None:
         self._sources, self._settings, self._request = sources, settings, request
-        self._on_forwarded = on_forwarded
         self._origin = deployment.origin if deployment else None
         tenant = request.caller.tenant if request.store and not request.options.dry_run else None
         in_results = deployment is not None and PROTOCOLS[deployment.protocol].file_results
@@ -203,8 +222,8 @@ class ContextGatherer:
         has_tools = bool(tools or request.forward.get("functions"))
         frozen = with_whole_steps(as_frozen(history))
         has_parts = any(m.rendered is not None and isinstance(m.rendered.get("content"), list) for m in frozen.messages)
-        if has_parts and self._on_forwarded is not None:
-            frozen = await self._on_forwarded(frozen, natives)
+        if has_parts and self._sources.on_forwarded is not None:
+            frozen = await self._sources.on_forwarded(frozen, natives)
         steps = steps_as_text(frozen, without_block_items, has_tools=has_tools, origin=self._origin)
         native = NO_FILES
         if stays is not NativePdfs.NONE:
@@ -419,3 +438,187 @@ def _can_stand(file: Artifact, messages: Sequence[ConversationMessage]) -> bool:
     """Whether its message has a place for its text, in whatever form it goes up."""
     message = messages[file.place.message or 0]
     return message.rendered is None or message.forwarded_part(file.place.part or 0) is not None
+
+
+def with_whole_steps(history: ConversationHistory) -> ConversationHistory:
+    """The conversation in which the results of pinned calls are pinned, too."""
+    if not any(message.pinned for message in history.messages):
+        return history
+    found: list[ConversationMessage] = []
+    is_pinned = False
+    for message in history.messages:
+        if message.role not in RESULT_ROLES:
+            is_pinned = message.pinned
+        found.append(replace(message, pinned=True) if is_pinned and not message.pinned else message)
+    return replace(history, messages=tuple(found))
+
+
+def pinned_messages(
+    history: ConversationHistory,
+    files: Mapping[FilePlace, str],
+    older_files: Mapping[FilePlace, str],
+    restored: Sequence[Artifact] = (),
+) -> tuple[PinnedMessage, ...]:
+    """All that is pinned, the oldest first. System messages are in any window as what they are.
+    `files`: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_kept`;
+    `restored`: tool results that cannot be messages of this request."""
+    older: tuple[ConversationMessage, ...] = ()
+    if history.older_kept:
+        older = with_whole_steps(replace(history, messages=history.older_kept)).messages
+    found = (
+        *(replace(each, index=None) for each in _pinned(older, older_files)),
+        *(_as_text(artifact) for artifact in restored if artifact.pinned),
+        *_pinned(history.messages, files),
+    )
+    return tuple(each for each in found if each.body["role"] not in INSTRUCTION_ROLES)
+
+
+def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]) -> Iterator[PinnedMessage]:
+    if not any(message.pinned for message in messages):
+        return
+    calls: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        body, tool, arguments = message.body, "", ""
+        if message.role in RESULT_ROLES:
+            call = take_call(calls, body)
+            tool, arguments = tool_of(body, call), asked(call)[1]
+        else:
+            calls = calls_of(body)
+        if message.pinned:
+            texts = {part: text for (at, part), text in files.items() if at == index}
+            speaker = message.role if message.role in RESULT_ROLES else message.speaker  # `tool` names it
+            yield PinnedMessage(body, speaker, message.message_id, index, tool, arguments, texts)
+
+
+def _as_text(artifact: Artifact) -> PinnedMessage:
+    name = artifact.call.message_id if artifact.call is not None else None
+    body = {"role": "tool", "content": artifact.content}
+    arguments = artifact.call.arguments if artifact.call is not None else ""
+    return PinnedMessage(body, "tool", name, tool=artifact.title or "", arguments=arguments)
+
+
+def with_in_full(
+    history: ConversationHistory, context: Context, names: AbstractSet[str]
+) -> tuple[ConversationHistory, Context]:
+    """The same with these artifacts pinned, by their content ids, and with each stored message that holds one: that
+    stays, or comes back in the memory message. For a dry run that shows what a past request would have been with them
+    in full (guarantee §13.3)."""
+
+    def marked(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+        return tuple(replace(each, pinned=True) if each.content_id in names else each for each in artifacts)
+
+    placed = marked(context.placed)
+    held = {a.place.message for a in placed if a.pinned and (a.place.message or 0) < history.stored}
+    messages = tuple(
+        replace(message, pinned=True) if index in held else message for index, message in enumerate(history.messages)
+    )
+    return replace(history, messages=messages, notes=FormNotes()), replace(
+        context,
+        conversation_history=messages,
+        placed=placed,
+        restored=marked(context.restored),
+        artifacts=marked(context.artifacts),
+    )
+
+
+Kept = Callable[[DocumentFile, DocumentOwner], Awaitable[tuple[Reading, str]]]
+"""`FileReader.best`: what a document says, from the cache if it is there."""
+
+
+async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader, kept: Kept) -> ChatRequest:
+    """The request with a text as the content of each attachment.
+    `kept`: reads files that are kept here, unless nothing may outlive the request.
+    Raises NotFound: no such file for this client; names its field; InvalidRequest: an attachment is no readable
+    document, or has no text; names its field."""
+    found = []
+    owner = DocumentOwner(request.caller.tenant, keeps=False)
+    for index, attachment in enumerate(request.attachments):
+        where = f"attachments[{index}]"
+        if attachment.file_data is not None:
+            found.append(await _sent(attachment, f"{where}.file_data", documents, owner))
+        elif attachment.content is None:
+            by = "attachment_id" if attachment.attachment_id is not None else "file_id"
+            found.append(await _fetched(attachment, f"{where}.{by}", request, files, documents, kept))
+        else:
+            found.append(await _decoded(attachment, f"{where}.content", documents, owner))
+    return replace(request, attachments=tuple(found))
+
+
+async def _fetched(
+    attachment: RequestAttachment,
+    where: str,
+    request: ChatRequest,
+    files: FileStore,
+    documents: DocumentReader,
+    kept: Kept,
+) -> RequestAttachment:
+    file_id = attachment.attachment_id or attachment.file_id or ""
+    try:
+        file = await files.fetch(file_id, request.caller)
+        name = attachment.filename or file.name
+        document = stored_document(name, file.media_type, file.content, pictures=True)
+    except NotFound as error:
+        raise NotFound(error.message, param=where, code="attachment_not_found") from error
+    except UnreadableDocument as error:
+        raise _unreadable(f"The file {file_id!r} of {where}", error, where) from error
+    owner = DocumentOwner(request.caller.tenant, keeps=file.own and request.store)
+    text = await _text(document, f"The file {file_id!r} of {where}", where, documents, owner, kept)
+    title = attachment.title or attachment.filename or file.name
+    return attachment.model_copy(update={"content": text, "title": title, "file_id": file_id if file.own else None})
+
+
+async def _sent(
+    attachment: RequestAttachment, where: str, documents: DocumentReader, owner: DocumentOwner
+) -> RequestAttachment:
+    """The attachment with the text of the file that was sent with it; its bytes are not kept."""
+    data, name = attachment.file_data or "", attachment.filename or attachment.title or ""
+    try:
+        document = await offload_if(len(data) > INLINE_CHARS, sent_document, data, name)
+    except UnreadableDocument as error:
+        raise _unreadable(where, error, where) from error
+    text = await _text(document, where, where, documents, owner)
+    title = attachment.title or attachment.filename
+    return attachment.model_copy(update={"content": text, "title": title, "file_data": None})
+
+
+async def _decoded(
+    attachment: RequestAttachment, where: str, documents: DocumentReader, owner: DocumentOwner
+) -> RequestAttachment:
+    """The attachment itself, if its content is text as it is."""
+    content = attachment.content or ""
+    hints = (attachment.attachment_type, attachment.title or attachment.filename or "")
+    try:
+        document = await offload_if(len(content) > INLINE_CHARS, encoded_document, content, *hints)
+    except UnreadableDocument as error:
+        raise _unreadable(where, error, where) from error
+    titled = {} if attachment.title or not attachment.filename else {"title": attachment.filename}
+    if document is None:
+        return attachment.model_copy(update=titled) if titled else attachment
+    return attachment.model_copy(update={"content": await _text(document, where, where, documents, owner), **titled})
+
+
+async def _text(
+    document: DocumentFile,
+    what: str,
+    where: str,
+    documents: DocumentReader,
+    owner: DocumentOwner,
+    kept: Kept | None = None,
+) -> str:
+    try:
+        if kept is not None and owner.keeps:
+            reading, _ = await kept(document, owner)
+        else:
+            reading = await documents.read(document, owner.tenant)
+    except UnreadableDocument as error:
+        raise _unreadable(what, error, where) from error
+    if reading.pages and len(reading.empty) == len(reading.pages):
+        raise _unreadable(what, UnreadableDocument("it has no text, but pictures alone"), where)
+    said = PLACE_MARKER.sub("", reading.text) if reading.pages else reading.text
+    if not said or said.isspace():
+        raise _unreadable(what, UnreadableDocument("it has no text"), where)
+    return reading.told
+
+
+def _unreadable(what: str, error: UnreadableDocument, where: str) -> InvalidRequest:
+    return InvalidRequest(f"{what} cannot be read: {error}.", param=where, code="invalid_value")

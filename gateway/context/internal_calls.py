@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.billing.cost import price_internal
 from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.tokens.model_margins import MAX_REMEMBERED_MODELS
 from gateway.context.window.counting import REPLY_TOKENS
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import ContextSettings
@@ -122,13 +123,6 @@ def _thinks(deployment: ModelDeployment) -> bool:
     return deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED)
 
 
-def formats_of(schema: dict[str, Any] | None) -> list[dict[str, Any] | None]:
-    """The values of `response_format` to try, in this order: the strict schema, any JSON, text."""
-    if schema is None:
-        return [None]
-    return [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}, None]
-
-
 def refuses_format(refusal: UpstreamRefused) -> bool:
     """Whether it is the format that was refused, so that a simpler one may do."""
     if refusal.status not in FORMAT_REFUSALS:
@@ -160,8 +154,6 @@ def _first_choice(body: dict[str, Any] | None) -> dict[str, Any]:
 
 OPEN_SECONDS = 60.0
 """How long an unknown model is not asked for. A minute later it may be known: it was being loaded, or renamed."""
-MAX_REMEMBERED = 1000
-"""Models; names may come from clients."""
 UNKNOWN_CODES = ("model_not_found", "DeploymentNotFound")
 log = get_logger("gateway.context.planning")
 
@@ -171,7 +163,7 @@ class UnknownModelBreaker:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._cooldowns: BoundedCache[str, Cooldown] = BoundedCache(MAX_REMEMBERED)
+        self._cooldowns: BoundedCache[str, Cooldown] = BoundedCache(MAX_REMEMBERED_MODELS)
 
     def is_open(self, deployment: ModelDeployment) -> bool:
         """Whether the model is not to be asked now."""
@@ -217,7 +209,7 @@ def is_unknown(deployment: ModelDeployment, refusal: UpstreamRefused) -> bool:
     return refusal.status == 404 and re.search(named, refusal.message, re.IGNORECASE) is not None
 
 
-COUNTED_CHARS = 200_000
+COUNTED_ANSWER_CHARS = 200_000
 """Of a longer answer whose tokens nobody reported, the rest is taken to be like its beginning."""
 MAX_ANSWER_BYTES = 2**20
 """A plan or a summary is some kilobytes: more is no answer, and would keep memory from those who ask."""
@@ -260,7 +252,9 @@ class InternalModels:
         """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
         Raises UpstreamError: see `core/errors`."""
         model = model_at(deployment)
-        formats = formats_of(ask.schema)
+        formats: list[dict[str, Any] | None] = [None]
+        if ask.schema is not None:  # the strict schema, any JSON, text
+            formats = [{"type": "json_schema", "json_schema": ask.schema}, {"type": "json_object"}, None]
         first = min(self._formats.get(model, 0), len(formats) - 1)
         for number in range(first, len(formats)):
             try:
@@ -275,7 +269,7 @@ class InternalModels:
                     raise
                 continue
             self._breaker.answered(deployment)
-            if number and len(self._formats) < MAX_REMEMBERED:
+            if number and len(self._formats) < MAX_REMEMBERED_MODELS:
                 self._formats[model] = number
             return answer.body
         raise AssertionError("unreachable: the last format is returned or raised")
@@ -404,8 +398,8 @@ class BilledModel:
         text = text_of(body)
         if not text:
             return 0
-        counted = self.models.counter(self.facts).text(text[:COUNTED_CHARS])
-        return counted * len(text) // min(len(text), COUNTED_CHARS)
+        counted = self.models.counter(self.facts).text(text[:COUNTED_ANSWER_CHARS])
+        return counted * len(text) // min(len(text), COUNTED_ANSWER_CHARS)
 
     async def _book(self, ask: InternalRequest, most: InternalCall, body: dict[str, Any] | None, charged: bool) -> None:
         call = await asyncio.to_thread(self.used, ask, body, charged=charged)

@@ -8,9 +8,16 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from gateway.context.artifacts.in_messages import with_contents
 from gateway.context.assembly.block import one_line
-from gateway.context.assembly.messages import MODES, NO_OWN_FILES, OwnFiles, PromptProfile, composed, inferred, monolith
+from gateway.context.assembly.messages import (
+    NO_OWN_FILES,
+    PROFILE_MODES,
+    OwnFiles,
+    PromptProfile,
+    composed,
+    inferred,
+    monolith,
+)
 from gateway.context.build import (
     NO_HOOKS,
     ContextHooks,
@@ -34,6 +41,7 @@ from gateway.context.gather import (
     MissingInput,
     collect,
     read_anew,
+    with_contents,
 )
 from gateway.context.planner import (
     ContextPlanning,
@@ -66,7 +74,7 @@ from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, Art
 from gateway.core.types.bill import ContextUtilizationMetadata, EconomyNote, LeftOutTokens
 from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory
-from gateway.core.types.memory import EXTRACTS, MemoryMessage
+from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.places import NOTE_END, left_out_of, pages_without_text
 from gateway.core.types.tool_steps import turn_starts
 from gateway.core.types.window import (
@@ -189,8 +197,9 @@ def _utilization(
         utilization.left_by = MAX_TURNS
     new = material.attached[len(history.attachments) :]
     earlier = EarlierWindow.of(material, measured.unreduced, history.stored, new)
-    if fitted.forwarded.memory is not None:
-        utilization.memory = _memory(fitted.forwarded.memory, measured.counting)
+    if (memory := fitted.forwarded.memory) is not None:
+        tokens = measured.counting.message(memory.body)
+        utilization.memory = {"pinned": len(memory.pinned), "segments": len(memory.segments), "tokens": tokens}
     utilization.warnings += _without_text(material)
     utilization.artifacts_processed = records_of(
         material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
@@ -227,11 +236,6 @@ def _without_text(material: WindowInputs) -> list[str]:
             if told := left_out_of(text):
                 found[f"document_incomplete: {name}: {one_line(told)}"] = None
     return list(found)
-
-
-def _memory(message: MemoryMessage, counting: PromptCounter) -> dict[str, int]:
-    held, tokens = message, counting.message(message.body)
-    return {"pinned": len(held.pinned), "segments": len(held.segments), "tokens": tokens}
 
 
 def _report_summaries(utilization: ContextUtilizationMetadata, result: PlanResult) -> None:
@@ -295,7 +299,7 @@ def with_vectors(built: BuiltContext, ranking: RequestRanking, inputs: ContextIn
 __all__ = ["BuiltContext", "ContextManager", "ContextSources", "PassageRanking", "PlannerAccess"]
 COUNTED_APART = ("tools", "functions", "response_format")
 """Fields that add to the prompt: a request that has one needs a count."""
-BYTES_PER_TOKEN = 4
+PROSE_BYTES_PER_TOKEN = 4
 """Of English prose, about; a token of other text may have fewer."""
 MESSAGE_TOKENS = 4
 """Tokens that frame a message: its role and its delimiters, as OpenAI's chat format has them."""
@@ -339,7 +343,7 @@ def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> b
     `size`: bytes of the request's body, so at least those of all its texts; `largest`: characters from which a user
     message may hold a document (guarantee §4 I4)."""
     count, lengths = len(plain.lengths), plain.lengths
-    if size / BYTES_PER_TOKEN + MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
+    if size / PROSE_BYTES_PER_TOKEN + MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
         return False
     if max(lengths) > largest and any(
         n > largest and role == "user" for n, role in zip(lengths, plain.roles, strict=True)
@@ -415,7 +419,7 @@ class ContextManager:
         self._settings = settings.context
         self._profiles = settings.prompt_profiles if settings.prompt_profiles.is_set else None
         self._counters = counters
-        self._sources = sources
+        self._sources = replace(sources, on_forwarded=hooks.on_forwarded)
         self._ranking = ranking
         self._planning = planning
 
@@ -516,15 +520,7 @@ class ContextManager:
             return proposal, await planning.plan(request, task, planners)
 
     def _gatherer(self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NOBODYS) -> ContextGatherer:
-        return ContextGatherer(
-            self._sources,
-            self._counters,
-            self._settings,
-            request,
-            facts,
-            access.deployment,
-            on_forwarded=self._hooks.on_forwarded,
-        )
+        return ContextGatherer(self._sources, self._counters, self._settings, request, facts, access.deployment)
 
     async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
@@ -587,7 +583,7 @@ class ContextManager:
             return None, {}
         if not self._counters.is_loaded(facts):
             await asyncio.to_thread(self._counters.load, facts)
-        found = {mode: self._composed(mode, "request", facts) for mode in MODES}
+        found = {mode: self._composed(mode, "request", facts) for mode in PROFILE_MODES}
         mode, source = inferred(messages, before)
         return replace(found[mode], source=source), found
 

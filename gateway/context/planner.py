@@ -17,7 +17,7 @@ from gateway.billing.cost import expected_requests, saving_of
 from gateway.context.build import WindowProposal
 from gateway.context.internal_calls import Begin, CallBudget, InternalModels, OpenBill
 from gateway.context.planning.decision import FORCED, ModelConfig, PlanEconomics, PlannerCooldown, without_standing
-from gateway.context.planning.prompt import PROMPT_VERSION, PlannerTask, plan_schema, planner_messages
+from gateway.context.planning.prompt import PLANNER_PROMPT_VERSION, PlannerTask, plan_schema, planner_messages
 from gateway.context.planning.summaries import (
     ArtifactSummarizer,
     CachedSummary,
@@ -52,9 +52,9 @@ from gateway.storage.store import ConversationStore
 
 # Reads a planner's answer: strictly where it keeps the schema, tolerantly where it means well (guarantee §5).
 
-MAX_ANSWER_CHARS = 200_000
+MAX_PLAN_CHARS = 200_000
 """Many times what a planner may answer; a longer answer is not searched for a plan."""
-MAX_QUERY_CHARS = 1000
+MAX_PLAN_QUERY_CHARS = 1000
 """Of one search query: a passage, not a document."""
 MAX_TEXT_CHARS = 500
 """Of rationale, focus and extraction query: they go into prompts and metadata."""
@@ -64,7 +64,7 @@ MAX_OBJECTS_TRIED = 8
 """At so many braces of an answer a plan is looked for: each costs one reading of the rest."""
 THOUGHTS_END = "</think>"
 PLAN_DECODER = json.JSONDecoder()
-STRATEGIES = {  # the schema's names, and those that models without a schema use
+STRATEGY_NAMES = {  # the schema's names, and those that models without a schema use
     "full": ProcessingStrategy.INCLUDE_FULL,
     "include": ProcessingStrategy.INCLUDE_FULL,
     "summary": ProcessingStrategy.SUMMARIZE,
@@ -85,7 +85,7 @@ def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
     Unknown ids are dropped, of two entries for one id the first counts, fields of the wrong type are as if they were
     not there.
     Raises InvalidPlan: it is no JSON object, or names no known artifact and brings no query."""
-    if len(text) > MAX_ANSWER_CHARS:
+    if len(text) > MAX_PLAN_CHARS:
         raise InvalidPlan("planner_answer_too_long")
     value = _object(text)
     if value is None:
@@ -155,7 +155,7 @@ def _decision(entry: Any, known: Collection[str]) -> ArtifactDecision | None:
     if not isinstance(entry, dict):
         return None
     artifact_id, named = entry.get("artifact_id"), entry.get("strategy")
-    strategy = STRATEGIES.get(named.strip().lower()) if isinstance(named, str) else None
+    strategy = STRATEGY_NAMES.get(named.strip().lower()) if isinstance(named, str) else None
     if not isinstance(artifact_id, str) or artifact_id not in known or strategy is None:
         return None
     given = entry.get("priority")
@@ -173,7 +173,7 @@ def _decision(entry: Any, known: Collection[str]) -> ArtifactDecision | None:
 def _queries(value: Any) -> tuple[str, ...]:
     """Up to four, each once; a single text is one query."""
     given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    texts = [" ".join(item.split())[:MAX_QUERY_CHARS] for item in given if isinstance(item, str)]
+    texts = [" ".join(item.split())[:MAX_PLAN_QUERY_CHARS] for item in given if isinstance(item, str)]
     return tuple(dict.fromkeys(filter(None, texts)))[:MAX_QUERIES]
 
 
@@ -424,13 +424,8 @@ class ContextPlanning:
         store: ConversationStore,
         rest: PlannerCooldown,
     ) -> None:
-        self._settings = settings
-        self._models = models
-        self._summaries = summaries
-        self._plans = plans
-        self._store = store
-        self._rest = rest
-        self._clock = models.clock
+        self._settings, self._models, self._store, self._rest = settings, models, store, rest
+        self._summaries, self._plans = summaries, plans
         self._processor = ArtifactProcessor(settings)
         self._tasks = BackgroundTasks()
 
@@ -440,7 +435,7 @@ class ContextPlanning:
         if primary is None or request.options.mode != "auto":
             return None
         config = ModelConfig.from_request(request, self._settings)
-        call_budget = CallBudget.of(self._settings, self._clock)
+        call_budget = CallBudget.of(self._settings, self._models.clock)
         bill = OpenBill(access.scope, call_budget, access.begin)
 
         def served(name: str) -> InternalModel | None:
@@ -478,7 +473,7 @@ class ContextPlanning:
         async def once(ask: InternalRequest, make: Make) -> str:
             secret, _, keep = await self._cached_as(request)
             said = content_digest(jsons.canonical([ask.messages, ask.schema, ask.max_tokens]).decode())
-            key = SummaryKey(tenant, "", said, planner.name, PROMPT_VERSION, kind="plan")
+            key = SummaryKey(tenant, "", said, planner.name, PLANNER_PROMPT_VERSION, kind="plan")
             made = await self._plans.get_or_make(
                 key, partial(self._noted, tenant, planner, make), secret, read=False, keep=keep
             )

@@ -28,7 +28,7 @@ from gateway.core.types.window import first_forwarded
 from gateway.documents.document import DocumentOwner
 from gateway.documents.file_reader import HOLDERS, FilePlace, FileReader, Known, place_of
 
-DELETED = "(This picture was deleted.)"
+DELETED_PICTURE = "(This picture was deleted.)"
 NO_PICTURE = "is no picture: PNG, JPEG, GIF and WebP are taken"
 HEADS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -37,7 +37,7 @@ HEADS = {
     b"%PDF": "application/pdf",
 }
 """Media types by how contents begin."""
-UNKNOWN = "application/octet-stream"
+UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 Message = dict[str, Any]
 Part = dict[str, Any]
 
@@ -101,7 +101,7 @@ class WholeFiles:
         except NotFound as error:
             if sent is not None:
                 raise _not_there(error, place_of(part, sent, ".file_id")) from error
-            self.pictures[name] = _text(DELETED)
+            self.pictures[name] = _text(DELETED_PICTURE)
             return
         kind = media_type_of(found.content)
         if kind is not None and kind.startswith("image/"):
@@ -144,7 +144,7 @@ def _parts(messages: Any) -> list[Part]:
 
 
 def _data_url(media_type: str, content: bytes) -> str:
-    return f"data:{media_type or UNKNOWN};base64,{base64.b64encode(content).decode('ascii')}"
+    return f"data:{media_type or UNKNOWN_MEDIA_TYPE};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def _not_there(error: NotFound, where: str) -> NotFound:
@@ -156,7 +156,7 @@ def _text(text: str) -> Part:
 
 
 NO_FILES: Mapping[FilePlace, dict[str, Any]] = MappingProxyType({})
-INLINE_CHARS = 50_000
+INLINE_PDF_CHARS = 50_000
 """A PDF with a longer text is counted in a thread."""
 
 
@@ -239,7 +239,7 @@ class NativeFiles:
             if reading is None:
                 return None
             chars, data = len(reading.text), str(file["file_data"])
-            await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
+            await offload_if(chars > INLINE_PDF_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
         self.digests |= {digest: None} if keep and file is not None else {}
         return file
 
@@ -258,7 +258,7 @@ class NativeFiles:
             reading, digest = await self.files.pdf(part["file"], self.owner, self.known)
             if reading is not None:
                 chars = len(reading.text)
-                await offload_if(chars > INLINE_CHARS, self.counters.note_pdf, self.facts, data, reading)
+                await offload_if(chars > INLINE_PDF_CHARS, self.counters.note_pdf, self.facts, data, reading)
                 self.digests |= {digest: None} if self.tenant is not None else {}
 
 

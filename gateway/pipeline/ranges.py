@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from gateway.context.assembly.block import ID, NOTE
+from gateway.context.assembly.block import ARTIFACT_ID, BLOCK_NOTE
 from gateway.core.types.chat import as_parts, texts_of
 from gateway.core.types.items import BREAKPOINT
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of
@@ -24,7 +24,7 @@ RANGE_CHUNK_CHARS = (96, 24)
 """Characters that are looked for at once, before a word alone is."""
 END_CHARS = 16
 OWN_RUN = re.compile(
-    rf"<context_data note=\"{re.escape(NOTE)}\">\n|"
+    rf"<context_data note=\"{re.escape(BLOCK_NOTE)}\">\n|"
     r"\[(?:Left out:|Extract of|Summary of) (?:tool result|document) \"|\", id (?=art_)|"
     r"\[Unchanged: lines \d{1,6}-\d{1,6} are as in (?=art_)|"
     r", from (?:step_\d{1,6}:|history:msg_\d{1,9}:)|; [\d,]{1,15} characters\.\]|"
@@ -112,7 +112,7 @@ class RangeFinder:
         at, last = 0, 0
         first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
         while at < len(text):
-            if (name := ID.match(text, at)) is not None:
+            if (name := ARTIFACT_ID.match(text, at)) is not None:
                 if name[0] not in self._ids:
                     self._ids.append(name[0])
                 pieces.append([self._ids.index(name[0])])

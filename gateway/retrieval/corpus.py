@@ -40,9 +40,9 @@ el los las una y o es son quién qué dónde cuándo cómo por para con del
 STOPWORDS = frozenset(_ENGLISH.split()) | frozenset(_OTHERS.split())
 """Words that are not searched: articles, pronouns, auxiliaries of the most used languages."""
 
-WORD = re.compile(r"[^\W_]+(?:[_./@\\-]+[^\W_]+)*")
+SEARCHED_WORD = re.compile(r"[^\W_]+(?:[_./@\\-]+[^\W_]+)*")
 """A word, or a compound: an identifier, a path, an address, a date."""
-PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+WORD_PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 JOINING = "_./@\\-"
 APART = bytes(byte if chr(byte).isalnum() or chr(byte) in JOINING else 0x20 for byte in range(128)) + bytes(128)
 """Translates ASCII characters that are no part of a word into spaces."""
@@ -54,7 +54,7 @@ CJK = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 CYRILLIC, ARABIC = re.compile(r"[\u0400-\u04ff]"), re.compile(r"[\u0600-\u06ff]")
 YEAR, IDENTIFYING = 4, 6
 """Digits of a year, which is also a term by itself in a date; and from how many digits a number is an identifier."""
-LONGEST = 200
+MAX_WORD_CHARS = 200
 """Characters of a word that are searched; what is longer is data."""
 
 PLAIN, IDENTIFIER, NAME, NUMBER, PIECE_OF = 0, 1, 2, 3, 4
@@ -73,30 +73,27 @@ class TermLexicon:
 
     def __init__(self) -> None:
         # Without its cache: to make room in it, once it is full, takes longer than to stem everything anew.
-        self._english: Stem = Stemmer("english", 0).stemWords
+        self.stems: Stem = Stemmer("english", 0).stemWords
         self._russian: Stem = Stemmer("russian", 0).stemWords
         self._arabic: Stem = Stemmer("arabic", 0).stemWords
 
     def question(self, text: str) -> Terms:
-        found = [term for word in words(text) for term in self.unstemmed(word)]
+        found = [term for word in SEARCHED_WORD.findall(text) for term in self.unstemmed(word)]
         return list(zip(self.stems([term for term, _ in found]), [kind for _, kind in found], strict=True))
 
     def unstemmed(self, word: str) -> Terms:
         """The terms of a word before stemming. `numbered` finds the same for many words at once, faster."""
         if not word.isascii():
-            return self._not_ascii(word[:LONGEST])
-        pieces = PIECE.findall(word[:LONGEST])
+            return self._not_ascii(word[:MAX_WORD_CHARS])
+        pieces = WORD_PIECE.findall(word[:MAX_WORD_CHARS])
         if not pieces:
             return []
         if len(pieces) > 1:
-            return _compound(word[:LONGEST], [piece.lower() for piece in pieces])
+            return _compound(word[:MAX_WORD_CHARS], [piece.lower() for piece in pieces])
         if word.isdigit():
-            return [(word[:LONGEST], NUMBER if len(word) < IDENTIFYING else IDENTIFIER)]
-        lower = word[:LONGEST].lower()
+            return [(word[:MAX_WORD_CHARS], NUMBER if len(word) < IDENTIFYING else IDENTIFIER)]
+        lower = word[:MAX_WORD_CHARS].lower()
         return [] if lower in STOPWORDS else [(lower, PLAIN if word.islower() else NAME)]
-
-    def stems(self, terms: list[str]) -> list[str]:
-        return self._english(terms)
 
     def _not_ascii(self, word: str) -> Terms:
         folded = _folded(word)
@@ -132,17 +129,13 @@ def segments(word: str) -> list[str]:
     )
 
 
-def words(text: str) -> list[str]:
-    return WORD.findall(text)
-
-
 def all_words(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """The words of all texts, and how many each text has. Words of ASCII texts still have signs around them, so that
     `bare` needs to strip each different word only once."""
     found: list[str] = []
     counts: list[int] = []
     for text in texts:
-        here = text.encode().translate(APART).decode().split() if text.isascii() else WORD.findall(text)
+        here = text.encode().translate(APART).decode().split() if text.isascii() else SEARCHED_WORD.findall(text)
         found += here
         counts.append(len(here))
     return found, counts
@@ -193,7 +186,7 @@ CHARACTERS = bytes(map(_kind_of, map(chr, range(128)))) + bytes(128)
 ALPHANUMERIC_BYTES = bytes(b if chr(b).isalnum() else 0x20 for b in range(128)) + bytes(128)
 PATH_SEPARATORS = str.maketrans("@\\", "//")
 NEW_LINE, SPACE = 10, 32
-NOTHING = np.zeros(1, np.uint8)
+NO_CHARACTER = np.zeros(1, np.uint8)
 
 
 class NumberedTerms(NamedTuple):
@@ -212,9 +205,9 @@ def numbers_of(terms: Terms) -> Numbers:
 
 def numbered(words: Sequence[str], lexicon: TermLexicon) -> NumberedTerms:
     """The terms of each of these words, which hold no line ends."""
-    if "".join(words).isascii() and max(map(len, words), default=0) <= LONGEST:
+    if "".join(words).isascii() and max(map(len, words), default=0) <= MAX_WORD_CHARS:
         return _numbered_ascii(words, lexicon)
-    usual = [word.isascii() and len(word) <= LONGEST for word in words]
+    usual = [word.isascii() and len(word) <= MAX_WORD_CHARS for word in words]
     ascii_words = _numbered_ascii([word for word, is_usual in zip(words, usual, strict=True) if is_usual], lexicon)
     others = _one_by_one([word for word, is_usual in zip(words, usual, strict=True) if not is_usual], lexicon)
     of_ascii = np.array(usual)
@@ -290,9 +283,9 @@ def _numbered_ascii(words: Sequence[str], lexicon: TermLexicon) -> NumberedTerms
 
 
 def _begins_piece(characters: Kinds) -> Mask:
-    """Where a piece begins (see `PIECE`): where the kind of character changes, but not from a capital to a small
+    """Where a piece begins (see `WORD_PIECE`): where the kind of character changes, but not from a capital to a small
     letter; and at the last capital before one."""
-    framed = np.concatenate((NOTHING, characters, NOTHING))
+    framed = np.concatenate((NO_CHARACTER, characters, NO_CHARACTER))
     before, after = framed[:-2], framed[2:]
     after_capital = before == UPPER
     changes = (characters != before) & ~((characters == LOWER) & after_capital)
@@ -342,7 +335,7 @@ def _hashes(terms: Sequence[str]) -> Numbers:
     return np.fromiter(map(hash, terms), np.int64, len(terms))
 
 
-SHORT = 500
+SHORT_TEXT_CHARS = 500
 """Characters up to which a text is one chunk."""
 CHUNK_BYTES = 200
 """Bytes of a chunk as an object, roughly."""
@@ -400,7 +393,7 @@ def _searched(text: str, chunk: TextChunk) -> str:
 
 
 def chunks_of(text: str) -> list[TextChunk]:
-    if len(text) > SHORT or is_marked(text):
+    if len(text) > SHORT_TEXT_CHARS or is_marked(text):
         return passages(text)
     return [TextChunk(0, len(text))] if text.strip() else []
 
@@ -514,7 +507,7 @@ class SourceCorpus:
 K1, B = 1.2, 0.6
 """BM25's saturation and length normalisation, in the range that its authors recommend (Robertson and Zaragoza, 2009: k1
 1.2 to 2, b 0.5 to 0.8)."""
-MAX_TERMS = 64
+MAX_QUESTION_TERMS = 64
 """Different terms of a question that are looked up; bounds the time of a question that is itself a document."""
 LABEL_SHARE = 0.3
 """Weight of a term in the label of a source (a tool's arguments, a title), as a fraction of one in the text. Tuned (ADR
@@ -525,7 +518,7 @@ TOGETHER_SHARE = 0.5
 """Weight of two terms that stand side by side in question and chunk, as a fraction of the two alone. Tuned (ADR 11)."""
 OTHER_WORDS = 0.5
 """What an ordinary word of a question that no chunk holds says, as a fraction of one that a single chunk would hold."""
-NEAR = 4
+NEAR_TERMS = 4
 """Terms within which two terms of a chunk stand side by side: a word or two may come between them."""
 COVERAGE = 0.5
 """Fraction of a score that grows with how many of the question's terms the chunk holds. Tuned (ADR 11)."""
@@ -533,9 +526,9 @@ COVERAGE = 0.5
 
 def lexical(corpus: SourceCorpus, terms: Terms, weights: Mapping[str, float] | None = None) -> Scores:
     """A score for each chunk, 0 where neither it nor its source's label holds any of the terms.
-    `terms`: the terms to look up, in order; only the first `MAX_TERMS` different ones count; `weights`: of terms; 1 for
-    those that are not in it."""
-    order = list(dict.fromkeys(term for term, _ in terms))[:MAX_TERMS]
+    `terms`: the terms to look up, in order; only the first `MAX_QUESTION_TERMS` different ones count; `weights`: of
+    terms; 1 for those that are not in it."""
+    order = list(dict.fromkeys(term for term, _ in terms))[:MAX_QUESTION_TERMS]
     if not order or not corpus.count:
         return np.zeros(corpus.count)
     weight = np.array([(weights or {}).get(term, 1.0) for term in order])
@@ -560,7 +553,7 @@ def share_held(corpus: SourceCorpus, terms: Terms, *, labels: bool = True) -> Sc
     than a common one. What no chunk holds says the most if it names something; an ordinary word may stand there as
     another."""
     kinds = dict(reversed(terms))
-    order = list(dict.fromkeys(term for term, _ in terms))[:MAX_TERMS]
+    order = list(dict.fromkeys(term for term, _ in terms))[:MAX_QUESTION_TERMS]
     if not order or not corpus.count:
         return np.zeros(corpus.count)
     hits = corpus.seek(order)
@@ -598,7 +591,7 @@ def _together(corpus: SourceCorpus, hits: TermHits, worth: NDArray[np.float64]) 
     if len(hits.places) < 2:
         return np.zeros(corpus.count)
     a, b = slice(None, -1), slice(1, None)
-    near = (hits.chunks[a] == hits.chunks[b]) & (hits.places[b] - hits.places[a] <= NEAR)
+    near = (hits.chunks[a] == hits.chunks[b]) & (hits.places[b] - hits.places[a] <= NEAR_TERMS)
     near &= hits.terms[a] + 1 == hits.terms[b]
     pairs = np.unique(hits.chunks[a][near] * len(worth) + hits.terms[a][near])
     chunks, terms = pairs // len(worth), pairs % len(worth)

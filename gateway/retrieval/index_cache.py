@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ids import content_digest
-from gateway.core.ports import ClaimingCache, Clock
+from gateway.core.ports import Clock
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.conversation import NotedForms
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
@@ -27,7 +27,8 @@ class ContentIndexes:
             max_weight=max_bytes, now=clock.monotonic, ttl=ttl
         )
         self._forgotten: BoundedCache[str, int] = BoundedCache(MAX_FORGOTTEN)
-        self._moment = 0
+        self.moment = 0
+        """A counter of deletions: what is built from here on may be kept if it is not deleted later."""
         self._lock = Lock()
         self.hits = self.misses = 0
 
@@ -35,11 +36,6 @@ class ContentIndexes:
     def size(self) -> int:
         """Bytes of all kept indexes."""
         return self._indexes.weight
-
-    @property
-    def moment(self) -> int:
-        """A counter of deletions: what is built from here on may be kept if it is not deleted later."""
-        return self._moment
 
     def get(self, tenant: str, digest: str) -> "ContentIndex | None":
         """The index of that content, None if it is not kept."""
@@ -58,12 +54,13 @@ class ContentIndexes:
                     self._indexes.put(group, index, weight=index.size)
 
     def evict(self, *groups: str) -> None:
-        """Deletes the indexes of these groups (`cache_group`), also those that are still being built."""
+        """Deletes the indexes of these groups (`cache_group`), also those that are still being built: they leave with
+        their contents (guarantee §5)."""
         with self._lock:
-            self._moment += 1
+            self.moment += 1
             for group in groups:
                 self._indexes.pop(group)
-                self._forgotten.put(group, self._moment)
+                self._forgotten.put(group, self.moment)
 
 
 KEPT_CHARS = 2000
@@ -117,70 +114,26 @@ class PassageFinder:
         """An index of each text; `kept` are those that may be kept, None: all."""
         from gateway.retrieval.corpus import index_texts
 
-        def may_be_kept(text: str) -> bool:
-            return self._kept is not None and len(text) >= KEPT_CHARS and (kept is None or text in kept)
-
-        new = [
-            text
-            for text in dict.fromkeys(texts)
-            if text not in self._known and not self._is_noted(text) and not (may_be_kept(text) and self._is_kept(text))
-        ]
+        new = [text for text in dict.fromkeys(texts) if not self._is_known(text, kept is None or text in kept)]
         for text, index in zip(new, index_texts(new, lexicon), strict=True):
             self._known[text] = index
-            if self._noted is not None and len(text) < KEPT_CHARS and (kept is None or text in kept):
-                self._noted.put(text, index.alone())
-            if may_be_kept(text):
+            if kept is not None and text not in kept:
+                continue
+            if len(text) >= KEPT_CHARS:
                 self._built[content_digest(text)] = index
+            elif self._noted is not None:
+                self._noted.put(text, index.alone())
         return [self._known[text] for text in texts]
 
-    def _is_noted(self, text: str) -> bool:
+    def _is_known(self, text: str, may_be_kept: bool) -> bool:
+        """Whether this request, or one before it, has indexed the text."""
+        if text in self._known:
+            return True
         found = self._noted.get(text) if self._noted is not None else None
+        if found is None and may_be_kept and self._kept is not None and len(text) >= KEPT_CHARS:
+            digest = content_digest(text)
+            self._digests[digest] = None
+            found = self._kept.get(self._tenant, digest)
         if found is not None:
             self._known[text] = found
         return found is not None
-
-    def _is_kept(self, text: str) -> bool:
-        if self._kept is None:
-            return False
-        digest = content_digest(text)
-        self._digests[digest] = None
-        found = self._kept.get(self._tenant, digest)
-        if found is not None:
-            self._known[text] = found
-        return found is not None
-
-
-class IndexedCache:
-    """A cache that deletes a content's index together with the content (guarantee §5); all else goes to `cache`."""
-
-    def __init__(self, cache: ClaimingCache, indexes: ContentIndexes) -> None:
-        self._cache, self._indexes = cache, indexes
-
-    async def get(self, key: str) -> bytes | None:
-        """The value, None if there is none."""
-        return await self._cache.get(key)
-
-    async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The value of each key, None if there is none."""
-        return await self._cache.get_many(keys)
-
-    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
-        """Keeps a value for `ttl` seconds, in a group with which it is deleted."""
-        await self._cache.set(key, value, ttl, group=group)
-
-    async def evict(self, *groups: str) -> None:
-        self._indexes.evict(*groups)
-        await self._cache.evict(*groups)
-
-    async def claim(self, key: str, owner: str, ttl: float) -> bool:
-        return await self._cache.claim(key, owner, ttl)
-
-    async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
-        return await self._cache.get_or_claim(key, claim, owner, ttl)
-
-    async def release(self, key: str, owner: str) -> None:
-        await self._cache.release(key, owner)
-
-    async def close(self) -> None:
-        """Closes the cache."""
-        await self._cache.close()

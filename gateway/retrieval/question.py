@@ -34,12 +34,12 @@ from gateway.retrieval.corpus import (
     NAME,
     NUMBER,
     PLAIN,
+    SEARCHED_WORD,
     Scores,
     SourceCorpus,
     TermLexicon,
     Terms,
     rarity,
-    words,
 )
 
 _KINDS = {
@@ -55,7 +55,7 @@ _WORDS = "|".join(re.escape(word) for word in sorted(KIND_OF, key=len, reverse=T
 _NUMBER = r"\d{1,3}(?:[.,']\d{3})+|\d{1,7}"
 _SPACE = r"[\s]{0,3}"
 _FOLLOWS = rf"{_SPACE}(?:,|and|und|&|or|oder|-|–|to|bis){_SPACE}"
-NAMED = re.compile(
+NAMED_PLACE = re.compile(
     rf"(?<![\w.])(?P<kind>{_WORDS}){_SPACE}(?:(?:number|no\.?|nummer|nr\.?){_SPACE})?#?{_SPACE}"
     rf"(?P<numbers>(?:{_NUMBER})(?:{_FOLLOWS}(?:{_NUMBER})){{0,19}})(?!\w)",
     re.IGNORECASE,
@@ -75,7 +75,7 @@ CELL_RANGE = re.compile(
 )
 IN_FILE = re.compile(r"(?<=\.)(?:\w{1,8})(?::|#L)(\d{1,7})\b")
 """`src/a.py:120`, as tools name a line."""
-NAMES = re.compile(r"\w\.[a-z]\w{0,7}\b|(?<!\w)(?:sheet|tab|table|file|blatt|tabelle|datei)", re.IGNORECASE)
+NAMING_WORDS = re.compile(r"\w\.[a-z]\w{0,7}\b|(?<!\w)(?:sheet|tab|table|file|blatt|tabelle|datei)", re.IGNORECASE)
 """Whether a question may name a file, sheet or table."""
 QUESTION_CHARS = 4000
 """Characters at the beginning of a question, and at its end, in which numbers of places are looked for."""
@@ -120,14 +120,14 @@ def named_places(question: str) -> NamedPlaces:
         for number in range(first, min(last, first + MAX_NUMBERS) + 1)
     }
     lines = tuple(dict.fromkeys((first, last) for kind, first, last in ranges if kind == "line"))
-    may_name = bool(lines or NAMES.search(searched))
+    may_name = bool(lines or NAMING_WORDS.search(searched))
     return NamedPlaces(question.lower(), frozenset(numbered), lines[:MAX_NUMBERS], may_name)
 
 
 def _ranges(question: str) -> Iterator[tuple[str, int, int]]:
     """Kind, first and last number of each place."""
     left = MAX_NUMBERS
-    for match in NAMED.finditer(question):
+    for match in NAMED_PLACE.finditer(question):
         kind, before = KIND_OF[match["kind"].lower()], 0
         for each in EACH.finditer(match["numbers"]):
             if (left := left - 1) < 0:
@@ -169,7 +169,7 @@ COUNTED = frozenset({"", "file", "sheet"})
 """Kinds of sections whose lines or rows have numbers."""
 MAX_FILES = 8
 """Files, or sheets, of one text in which a line is looked for that names none of them."""
-FILE_NAME = re.compile(r"[^\s/\\\"']+\.\w{1,8}\b")
+NAMED_FILE = re.compile(r"[^\s/\\\"']+\.\w{1,8}\b")
 MIN_STEM = 4
 """Characters of a file's name without its ending from which it may stand for the file."""
 
@@ -229,15 +229,15 @@ def numbered_named(named: NamedPlaces, content: str) -> list[Span]:
     """The pages, slides, chapters and notebook cells of a text that a question names."""
     if not named.numbered or not is_marked(content):
         return []
-    sections = TextPlaces(content).sections()
-    return [(each.start, each.end) for each in sections if each.kind in NUMBERED and _is_named(each, named)]
+    pages = (each for each in TextPlaces(content).sections() if each.kind in NUMBERED)
+    return [(each.start, each.end) for each in pages if is_named(each.kind, each.name, named)]
 
 
 def is_label_named(label: str, named: NamedPlaces) -> bool:
     """Whether the question names a text by its title: a file's name, also without its ending."""
     if named.names(label):
         return True
-    for name in FILE_NAME.findall(label)[:MAX_FILES]:
+    for name in NAMED_FILE.findall(label)[:MAX_FILES]:
         stem = name.rpartition(".")[0]
         if named.names(name) or (len(stem) >= MIN_STEM and named.names(stem)):
             return True
@@ -248,7 +248,7 @@ def _meant(sections: Sequence[PlaceSection], named: NamedPlaces) -> Iterator[Pla
     """The sections with lines that the question may mean: of sheets and files that it names, else of the first ones."""
     counted = [each for each in sections if each.kind in COUNTED]
     for kinds in (("sheet",), ("file",)):
-        own = [each for each in counted if each.kind in kinds and _is_named(each, named)]
+        own = [each for each in counted if each.kind in kinds and is_named(each.kind, each.name, named)]
         if own:
             yield from own
             return
@@ -261,10 +261,6 @@ def _meant(sections: Sequence[PlaceSection], named: NamedPlaces) -> Iterator[Pla
 def _sheet(section: PlaceSection) -> str:
     found = SHEET.match(section.name) if section.kind == "sheet" else None
     return found[1] if found else ""
-
-
-def _is_named(section: PlaceSection, named: NamedPlaces) -> bool:
-    return is_named(section.kind, section.name, named)
 
 
 def is_named(kind: str, name: str, named: NamedPlaces) -> bool:
@@ -302,8 +298,8 @@ def speaker_weights(corpus: SourceCorpus, question: str) -> Scores | None:
     known = {name for name in names if name}
     if sum(name != "" for name in names) < max(1, MIN_SPEAKERS * sum(turns)) or len(known) < 2:
         return None
-    asked = {word.lower() for word in words(question)}
-    named = {name for name in known if asked & {word.lower() for word in words(name) if len(word) > 1}}
+    asked = {word.lower() for word in SEARCHED_WORD.findall(question)}
+    named = {name for name in known if asked & {word.lower() for word in SEARCHED_WORD.findall(name) if len(word) > 1}}
     if not named or named == known:
         return None
     by_source = [OTHERS_SHARE if turn and name not in named else 1.0 for turn, name in zip(turns, names, strict=True)]
@@ -323,7 +319,7 @@ def speaker(source: SearchedSource) -> str:
 
 
 QUOTED = re.compile(r'"([^"\n]{3,200})"|“([^”\n]{3,200})”|`([^`\n]{3,200})`|(?<!\w)\'([^\'\n]{3,200})\'(?!\w)')
-MAX_PLACES = 200
+MAX_QUOTED_PLACES = 200
 """Places of a quotation that are looked at in one text; one with more of them tells no passage apart."""
 
 
@@ -340,7 +336,7 @@ def quotation_scores(corpus: SourceCorpus, question: str) -> Scores:
                 corpus.chunk_at(number, match.start())
                 for number, text in enumerate(texts)
                 if corpus.indexes[number].chunks and len(text) == len(corpus.sources[number].content)
-                for match in islice(pattern.finditer(text), MAX_PLACES)
+                for match in islice(pattern.finditer(text), MAX_QUOTED_PLACES)
             }
         )
         if chunks:
@@ -418,7 +414,7 @@ def _names(text: str, lexicon: TermLexicon) -> bool:
     return any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in lexicon.question(rest))
 
 
-LARGE_CHARS = 4_000_000
+LARGE_TEXT_CHARS = 4_000_000
 """Characters from which a text is looked through by regions: an index of so many takes half a second and 100 MB."""
 SEARCHED_CHARS = 2_000_000
 """Characters of the best regions, which are searched closely: ten times as many as a large window holds."""
@@ -430,7 +426,7 @@ Search = Callable[[Sequence[SearchedSource]], list[list[RankedPassage]]]
 
 def is_large(source: SearchedSource) -> bool:
     """Whether its text is looked through by regions."""
-    return len(source.content) >= LARGE_CHARS
+    return len(source.content) >= LARGE_TEXT_CHARS
 
 
 def search_by_regions(
@@ -473,16 +469,10 @@ def _parts(
     wanted = [*lines, *numbered_named(named, text)]
     for start, end in _merged(_best(text, needles, wanted)):
         above = markers.above(start) if markers else header if start > 0 else ""
-        own = tuple(_shifted(lines, start, end, len(above) - start))
+        by = len(above) - start
+        own = tuple((max(low, start) + by, min(high, end) + by) for low, high in lines if low < end and high > start)
         parts.append((replace(source, content=above + text[start:end], named=own), start, len(above)))
     return parts
-
-
-def _shifted(spans: Sequence[Span], start: int, end: int, by: int) -> Iterator[Span]:
-    """What these spans have of a stretch, moved."""
-    for low, high in spans:
-        if low < end and high > start:
-            yield max(low, start) + by, min(high, end) + by
 
 
 def _best(text: str, needles: dict[str, float], named: Sequence[Span] = ()) -> list[Span]:

@@ -5,7 +5,7 @@ highest price, cost, fare …).
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -21,7 +21,7 @@ from gateway.retrieval.chunks.split import fields_of, passages
 from gateway.retrieval.corpus import (
     IDENTIFIER,
     NAME,
-    SHORT,
+    SHORT_TEXT_CHARS,
     ContentIndex,
     Numbers,
     Scores,
@@ -53,12 +53,12 @@ from gateway.retrieval.question import (
 # Reads values of records as numbers: amounts with units, sizes, durations, dates.
 
 DIGIT = re.compile(r"\d")
-NUMBER = re.compile(r"^\s*[~<>≈]?\s*[$€£¥₹]?\s*([+-]?\d[\d,_ ]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%°$€£]{0,8})")
+AMOUNT = re.compile(r"^\s*[~<>≈]?\s*[$€£¥₹]?\s*([+-]?\d[\d,_ ]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%°$€£]{0,8})")
 DATE = re.compile(r"^\s*(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2}))?)?")
 SLASHED = re.compile(r"^\s*(\d{1,2})/(\d{1,2})/(\d{4})\b")
 _MONTH = r"([A-Z][a-z]{2})[a-z]*\.?"
 WORDED = re.compile(rf"^\s*{_MONTH} (\d{{1,2}}),? (\d{{4}})\b|^\s*(\d{{1,2}}) {_MONTH} (\d{{4}})\b")
-DURATION = re.compile(r"^\s*(?:(\d+)\s*h(?:ours?|rs?)?)\s*(?:(\d+)\s*m(?:in(?:utes?)?)?)?\s*$")
+DURATION_VALUE = re.compile(r"^\s*(?:(\d+)\s*h(?:ours?|rs?)?)\s*(?:(\d+)\s*m(?:in(?:utes?)?)?)?\s*$")
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _UNITS = {
     1e3: "k thousand kb km",
@@ -76,10 +76,10 @@ _UNITS = {
     3600.0: "h hours",
     86400.0: "days",
 }
-UNITS = {unit: factor for factor, units in _UNITS.items() for unit in units.split()}
+UNIT_FACTORS = {unit: factor for factor, units in _UNITS.items() for unit in units.split()}
 """Factors to one base unit (second, metre, kilogram, byte). `m` and `b` are read as in amounts of money."""
 DAY = 86400.0
-MAX_CHARS = 60
+MAX_VALUE_CHARS = 60
 """Characters beyond which a value is text, whatever it begins with."""
 
 
@@ -89,7 +89,7 @@ def quantity(value: Any) -> float | None:
         return None
     if isinstance(value, int | float):
         return float(value)
-    return _of_text(value) if isinstance(value, str) and len(value) < MAX_CHARS else None
+    return _of_text(value) if isinstance(value, str) and len(value) < MAX_VALUE_CHARS else None
 
 
 def _of_text(text: str) -> float | None:
@@ -101,12 +101,12 @@ def _of_text(text: str) -> float | None:
         return None
     if moment is not None:
         return moment
-    if duration := DURATION.match(text):
+    if duration := DURATION_VALUE.match(text):
         return int(duration[1]) * 3600.0 + int(duration[2] or 0) * 60.0
-    found = NUMBER.match(text)
+    found = AMOUNT.match(text)
     if found is None:
         return None
-    return float(re.sub(r"[,_ ]", "", found[1])) * UNITS.get(found[2].lower(), 1.0)
+    return float(re.sub(r"[,_ ]", "", found[1])) * UNIT_FACTORS.get(found[2].lower(), 1.0)
 
 
 def _moment(text: str) -> float | None:
@@ -127,51 +127,6 @@ def _moment(text: str) -> float | None:
 
 MOST, LEAST = 1, -1
 """Directions: the highest or the lowest value."""
-_FIELDS = """
-expensive costly pricey dear | price cost fare fee charge amount total value rate
-cheap inexpensive affordable | -price cost fare fee charge amount total value rate
-long lengthy | length duration runtime running minutes time hours elapsed distance
-short brief | -length duration runtime running minutes time hours elapsed distance height
-deep | depth
-shallow | -depth
-tall | height stature
-high | height elevation altitude depth level score rate price value
-low | -height elevation altitude level score rate price value
-large big great huge enormous sizable | size area population budget magnitude amount total quantity count volume bytes
-small little tiny slight | -size area population budget magnitude amount total quantity count volume bytes
-heavy | weight mass kilograms
-light lightweight | -weight mass kilograms
-strong powerful intense severe violent | magnitude mag strength power intensity force severity
-weak faint mild | -magnitude mag strength power intensity force severity
-hot warm | temperature temp heat
-cold cool chilly | -temperature temp heat
-rich wealthy | wealth income gdp revenue salary balance worth
-poor | -wealth income gdp revenue salary balance worth
-populous crowded | population inhabitants people
-popular famous liked viewed downloaded | popularity votes views downloads stars likes followers rating
-rated good acclaimed | rating score stars grade points
-bad | -rating score stars grade points
-far distant remote | distance
-near close | -distance
-fast quick rapid swift | speed velocity throughput -duration latency elapsed time
-slow | duration latency elapsed time -speed velocity throughput
-old ancient | age -date born birth dob year founded created released release established
-young | -age date born birth dob year
-new recent late modern | date created updated released release time timestamp year modified
-early | -date created released release time timestamp year founded
-profitable lucrative grossing | profit revenue gross earnings income
-busy active | count requests traffic load passengers visits
-frequent common | count frequency occurrences
-wide broad | width breadth
-narrow | -width breadth
-bright | brightness luminosity
-loud | volume loudness decibels
-rare scarce | -count frequency occurrences stock
-valuable | value price worth
-dense | density
-"""
-"""Adjectives | words in the names of the fields that they are about, the likeliest first; `-` in front of a word: from
-there on the lowest value. Source: written by hand for this project; ordinary English."""
 IRREGULAR = {"best": "good", "worst": "bad", "farthest": "far", "furthest": "far", "latest": "late", "eldest": "old"}
 ALONE = {"maximum": MOST, "max": MOST, "biggest": MOST, "minimum": LEAST, "min": LEAST, "fewest": LEAST}
 ALONE |= {"greatest": MOST, "highest": MOST, "largest": MOST, "lowest": LEAST, "smallest": LEAST, "most": MOST}
@@ -179,7 +134,7 @@ ALONE |= {"least": LEAST, "top": MOST}
 """Superlatives of any field: `highest salary`, `fewest errors`."""
 EST = re.compile(r"\b(\w{2,})est\b", re.IGNORECASE)
 MORE = re.compile(r"\b(most|least)\s+(?:\w+ly\s+)?(\w+)", re.IGNORECASE)
-WORD = re.compile(r"\w+")
+QUESTION_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +151,15 @@ class SuperlativeQuestion:
 
 def superlative(question: str) -> SuperlativeQuestion | None:
     """The first superlative of a question, None if it has none."""
+    known = superlative_fields()
     for match in MORE.finditer(question):
-        fields = FIELDS.get(match[2].lower())
+        fields = known.get(match[2].lower())
         if fields:
             sign = MOST if match[1].lower() == "most" else LEAST
             return SuperlativeQuestion(tuple((name, each * sign) for name, each in fields), fields[0][1] * sign)
-    for word in WORD.findall(question.lower()):
+    for word in QUESTION_WORD.findall(question.lower()):
         if base := IRREGULAR.get(word) or _base(word):
-            return SuperlativeQuestion(FIELDS[base], ALONE.get(word, FIELDS[base][0][1]))
+            return SuperlativeQuestion(known[base], ALONE.get(word, known[base][0][1]))
         if word in ALONE:
             return SuperlativeQuestion((), ALONE[word])
     return None
@@ -216,13 +172,15 @@ def _base(word: str) -> str | None:
         return None
     stem = found[1]
     spellings = (stem, stem + "e", re.sub("i$", "y", stem), re.sub(r"(.)\1$", r"\1", stem))
-    return next((base for base in spellings if base in FIELDS), None)
+    return next((base for base in spellings if base in superlative_fields()), None)
 
 
-def _read_fields() -> dict[str, tuple[tuple[str, int], ...]]:
+@cache
+def superlative_fields() -> dict[str, tuple[tuple[str, int], ...]]:
+    """By adjective, words in the names of the fields that it is about with the direction of each, the likeliest
+    first."""
     found = {}
-    for line in _FIELDS.strip().splitlines():
-        adjectives, _, names = line.partition("|")
+    for adjectives, names in _told("superlatives.txt"):
         sign, fields = MOST, []
         for name in names.split():
             sign = LEAST if name.startswith("-") else sign
@@ -231,7 +189,13 @@ def _read_fields() -> dict[str, tuple[tuple[str, int], ...]]:
     return found
 
 
-FIELDS = _read_fields()
+def _told(table: str) -> Iterator[tuple[str, str]]:
+    """The rows of a table beside this module: what it is called, and what that stands for."""
+    for line in Path(__file__).with_name(table).read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            names, _, members = line.partition("|")
+            yield names, members
+
 
 FIRST = 5
 """Records of each text that are ranked: ties, and fields of another meaning, leave some room for error."""
@@ -288,7 +252,7 @@ def superlative_scores(corpus: SourceCorpus, question: str) -> Scores | None:
 
 def _records(corpus: SourceCorpus, source: int) -> list[_FieldRecord]:
     content, chunks, begin = corpus.sources[source].content, list(corpus.indexes[source].chunks), corpus.begins[source]
-    if len(content) <= SHORT:  # one chunk, whose records are told apart here alone
+    if len(content) <= SHORT_TEXT_CHARS:  # one chunk, whose records are told apart here alone
         firsts = {chunk.record: chunk for chunk in reversed(passages(content)) if chunk.ordinal >= 0}
         return [_FieldRecord([int(begin)], fields_of(content, chunk)) for chunk in firsts.values()]
     return [_FieldRecord(numbers, fields_of(content, chunks[numbers[0] - begin])) for numbers in corpus.records(source)]
@@ -341,20 +305,16 @@ def _holding(corpus: SourceCorpus, record: _FieldRecord, name: str, value: Any) 
 
 # Finds talk about a topic that the question names: a question about pets is answered by "we have a puppy".
 
-TOPICS_FILE = Path(__file__).with_name("topics.txt")
-"""One topic a line: `words that name it | words in which people speak of it`."""
-
 
 @cache
 def topics() -> dict[int, Numbers]:
     """For each term that names a topic, the terms in which people speak of it, as sorted numbers."""
     lexicon = TermLexicon()
     found: dict[int, set[int]] = {}
-    for line in TOPICS_FILE.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            names, members = (numbers_of(lexicon.question(side)).tolist() for side in line.split("|"))
-            for name in names:
-                found.setdefault(name, set()).update(members)
+    for sides in _told("topics.txt"):
+        names, members = (numbers_of(lexicon.question(side)).tolist() for side in sides)
+        for name in names:
+            found.setdefault(name, set()).update(members)
     return {name: np.array(sorted(members), np.int64) for name, members in found.items()}
 
 
@@ -417,7 +377,6 @@ fetch fetched visit visited browse browsed download downloaded get got web
 TOOL_WORDS = tuple(frozenset(line.split()) for line in _TOOL_WORDS.strip().splitlines())
 """Words of one line mean the same kind of tool: `the first file you opened` is what `read_file` gave first."""
 RANK_WORD = re.compile(r"[A-Za-z]+")
-RANK_LINE_END = re.compile("\n")
 FOLLOWING = 2
 """Records after the one that is asked for that are ranked, too: people do not all count from the same line."""
 
@@ -442,7 +401,8 @@ def position_scores(corpus: SourceCorpus, question: str) -> Scores | None:
     """Scores of the chunks at the position that the question asks for, None if it asks for none."""
     artifacts = [i for i, source in enumerate(corpus.sources) if source.kind == "artifact"]
     artifacts.sort(key=lambda i: corpus.sources[i].number)
-    tools = {i: _tool_words(corpus.sources[i]) for i in artifacts}
+    labels = {i: corpus.sources[i].label.partition(" ")[0].lower() for i in artifacts}
+    tools = {i: frozenset(RANK_WORD.findall(label)) for i, label in labels.items()}
     asked = position(question, frozenset().union(*tools.values()))
     if asked is None or not artifacts:
         return None
@@ -497,10 +457,6 @@ def _number(ordinal: str) -> int | None:
     return LAST
 
 
-def _tool_words(source: SearchedSource) -> frozenset[str]:
-    return frozenset(word.lower() for word in RANK_WORD.findall(source.label.partition(" ")[0]))
-
-
 def _of_tool(noun: str, question: str, artifacts: list[int], tools: dict[int, frozenset[str]]) -> list[int]:
     """The texts that are counted: those of the tools that the noun or the question's verb names, else all."""
     single = noun.removesuffix("s")
@@ -535,7 +491,7 @@ def _chunks(corpus: SourceCorpus, source: int, asked: NamedPosition) -> Sequence
 def _of_lines(corpus: SourceCorpus, source: int, record: int) -> Sequence[int]:
     """The chunks of a line and of those that follow it. Lines are few that are looked up, of however many."""
     content = corpus.sources[source].content
-    starts = [0, *(found.end() for found in RANK_LINE_END.finditer(content))]
+    starts = [0, *(found.end() for found in re.finditer("\n", content))]
     at = record if record >= 0 else len(starts) + record
     if not 0 <= at < len(starts):
         return []
@@ -544,7 +500,7 @@ def _of_lines(corpus: SourceCorpus, source: int, record: int) -> Sequence[int]:
 
 # Follows what the best passages name to other passages: an order's customer, a film's director.
 
-MAX_HOLDERS = 12
+MAX_TERM_HOLDERS = 12
 """Chunks that may hold an identifier or a name for it to say which record is meant."""
 OTHER_PIECE = 0.5
 """Weight of a piece of a record that does not hold its identifier, as a fraction of the one that does."""
@@ -559,7 +515,7 @@ def named_records(corpus: SourceCorpus, terms: Terms, weights: dict[str, float])
         return None
     of, chunks, held = _holders(corpus, identifiers)
     worth = rarity(held, corpus.count) * np.array([weights.get(term, 1.0) for term in identifiers])
-    rare = held[of] <= MAX_HOLDERS
+    rare = held[of] <= MAX_TERM_HOLDERS
     scores = np.zeros(corpus.count)
     for term, chunk in zip(of[rare].tolist(), chunks[rare].tolist(), strict=True):
         scores[chunk] += worth[term]
@@ -697,7 +653,8 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus) -> list[TermRanking]:
     weights = borrowed_terms(query.question, query.recent, corpus.lexicon)
     terms = question + [(term, 0) for term in weights]
     main = lexical(corpus, terms, weights) + QUOTATION_WEIGHT * quotation_scores(corpus, query.question)
-    main *= _turn_weights(corpus)
+    current = np.array([not source.historical and source.kind == "artifact" for source in corpus.sources], bool)
+    main *= np.where(current[corpus.source_of], CURRENT_WEIGHT, 1.0)
     of_topics = topic_scores(corpus, question)
     if of_topics is not None:
         main += TOPIC_WEIGHT * of_topics
@@ -760,9 +717,3 @@ def _of_searches(corpus: SourceCorpus, searches: Sequence[str], asked: Collectio
     each = [corpus.lexicon.question(search) for search in searches]
     new = [terms for terms in each if any(term not in asked for term, _ in terms)]
     return [TermRanking(lexical(corpus, terms), 1 / len(new)) for terms in new]
-
-
-def _turn_weights(corpus: SourceCorpus) -> Scores:
-    """For each chunk `CURRENT_WEIGHT` where the current turn fetched it, else 1."""
-    current = np.array([not source.historical and source.kind == "artifact" for source in corpus.sources], bool)
-    return np.where(current[corpus.source_of], CURRENT_WEIGHT, 1.0)

@@ -45,7 +45,7 @@ from gateway.pipeline.pipeline import open_pipeline
 from gateway.pipeline.stages import FeatureHooks, SettledRequest, not_paused
 from gateway.pipeline.stored_turn import TurnRecorder
 from gateway.pipeline.unstored_frames import UnstoredFrames
-from gateway.retrieval.index_cache import ContentIndexes, IndexedCache
+from gateway.retrieval.index_cache import ContentIndexes
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.database.sqlite import open_transactions
@@ -172,7 +172,7 @@ class InProcess:
         self.resends = BodyCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.paths = PathCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
         self.indexes = ContentIndexes(2**24, 60.0, clock)
-        cache = IndexedCache(MemoryCache(2**20, clock), self.indexes)
+        cache = MemoryCache(2**20, clock, self.indexes.evict)
         self.settings = settings
         self.transactions = open_transactions(settings.storage)
         self.upstream = Function(answers)

@@ -1,4 +1,5 @@
-"""Finds the artifacts of a request: tool results, attachments, files, and documents inside messages (guarantee §4).
+"""Finds the artifacts of a request: tool results, attachments, files, and documents inside user messages, beside which
+stand the user's own words (guarantee §4 I4).
 
 Tool steps that the gateway restores where they cannot be messages become artifacts, too (guarantee §3.3): many
 providers refuse calls and results in a request without tools, or calls that another provider's model made. They are
@@ -7,14 +8,16 @@ them back as they were, with signatures (§1).
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
-from gateway.context.artifacts.in_messages import document_spans
+from gateway.core import jsons
+from gateway.core.frozen_records import record
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import (
     NO_DOCUMENTS,
@@ -40,9 +43,284 @@ from gateway.core.types.tool_steps import (
 from gateway.core.types.window import LAST_EARLIER
 from gateway.documents.file_reader import FilePlace
 
+DOCUMENT_CHARS = 1000
+"""A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""
+MIN_MARKED_DOCUMENT_CHARS = 200
+"""The same for a content part of its own that is fenced or tagged."""
+MEMBERS_SHARE = 0.8
+"""A tagged block is a mere wrapper if the blocks inside it are this share of it."""
+MAX_DOCUMENT_LEVELS = 3
+"""Wrappers inside wrappers that are looked into."""
+EDGE_CHARS = 1000
+"""In a text without paragraphs, the longest stretch that counts as its first or last paragraph."""
+BESIDE_CHARS = 200
+"""White space that is looked through for the edge of a line, or of a paragraph."""
+QUESTION_HEAD_CHARS = 160
+"""Characters at the outer end of such a text that are taken for the question, in whole sentences."""
+
+Span = tuple[int, int]
+
+
+@record
+class Context:
+    """Everything that may enter the model's window for one request, in the words of the project's
+    description.
+
+    `current` is the index of the message that begins the current turn; `placed` artifacts are inside messages,
+    `restored` ones are tool results forwarded as text, `artifacts` are the attached ones."""
+
+    conversation_history: tuple[ConversationMessage, ...]
+    current: int
+    placed: tuple[Artifact, ...] = ()
+    restored: tuple[Artifact, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+    def all_artifacts(self) -> tuple[Artifact, ...]:
+        """Artifacts of historical messages and of the current steps, then the attached ones."""
+        return self.placed + self.restored + self.artifacts
+
+
+def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int, int]]:
+    """Documents in a text of an over-long user message: fences and tagged blocks, else the middle of the text. Its
+    first and last paragraph are the user's own words and stay (guarantee §4 I4).
+    `min_chars`: texts longer than this are over-long. `beside`: the text is a content part of its own beside the
+    question. All of it is a document, unless it is short and neither fenced nor tagged."""
+    if beside and (len(text) > DOCUMENT_CHARS or (len(text) > MIN_MARKED_DOCUMENT_CHARS and _is_marked(text.strip()))):
+        return [(0, len(text))]
+    if len(text) <= min_chars:
+        return []
+    between, spans = middle(text, min_chars), marked_spans(text, DOCUMENT_CHARS)
+    if PARAGRAPH.search(text):
+        spans = [kept for span in spans if (kept := _plainly_marked(text, span, between))]
+    if sum(end - start for start, end in spans) > len(text) / 2 and not _is_json(text[slice(*between)]):
+        return spans
+    return [between]
+
+
+def _plainly_marked(text: str, span: Span, between: Span) -> Span | None:
+    """What of a marked span in paragraphs is plainly a document; None if too little is. A tag in the midst of a line
+    may be one of somebody's data: it says nothing of the rest of that, and the first and the last paragraph stay."""
+    (start, end), (first, last) = span, between
+    if text[start - 1] != ">" or (start <= first and end >= last):  # a fence; or tags beside the user's own words
+        return span
+    opening, closing = (text.rindex("<", 0, start), start), (end, text.index(">", end) + 1)
+    begins, ends = _has_own_line(text, opening), _has_own_line(text, closing)
+    if not (begins or ends) and first < start and end < last:
+        return span if _is_a_paragraph(text, opening[0], closing[1]) else None
+    if (begins and ends) or not PARAGRAPH.search(text, *span):
+        return span
+    start, end = max(start, first), min(end, last)
+    return (start, end) if end - start > DOCUMENT_CHARS else None
+
+
+def _has_own_line(text: str, tag: Span) -> bool:
+    """Whether a tag begins or ends its line."""
+    start, end = tag
+    before, after = text[max(0, start - BESIDE_CHARS) : start], text[end : end + BESIDE_CHARS]
+    return before.rstrip(" \t")[-1:] in ("", "\n") or after.lstrip(" \t\r")[:1] in ("", "\n")
+
+
+def _is_a_paragraph(text: str, start: int, end: int) -> bool:
+    """Whether a stretch is a whole paragraph, but for some words in its first and its last line."""
+    above = text.rfind("\n", max(0, start - EDGE_CHARS), start)
+    below = text.find("\n", end, end + EDGE_CHARS)
+    before = text[max(0, above - BESIDE_CHARS) : max(0, above)]
+    return before.rstrip(" \t")[-1:] == "\n" and PARAGRAPH.match(text, below) is not None if below > 0 else False
+
+
+def _is_json(text: str) -> bool:
+    """Whether all of a text is JSON, so that tags inside its strings mean nothing."""
+    return text.strip()[:1] in ("{", "[") and jsons.is_json(text)
+
+
+FENCE_MARK = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})([^\n]*)$", re.MULTILINE)
+OPENING = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>")
+CLOSING = re.compile(r"</([A-Za-z][\w:.-]*)\s*>")
+MARKDOWN = frozenset({"markdown", "md", "mdx", "rst"})
+
+
+class CodeFence(NamedTuple):
+    """A line of at least three backticks or tildes; `info` is the text after them."""
+
+    start: int
+    end: int
+    sign: str
+    length: int
+    info: str
+
+
+def marked_spans(text: str, min_chars: int) -> list[Span]:
+    """The insides of fences and tagged blocks that are longer than `min_chars`, in order. If a fence and a block
+    overlap, the fence counts; of a block that merely wraps others, those count. One pass finds them all, also if a user
+    sends millions of marks without a partner."""
+    fenced = [(start, end) for start, end in _fenced(text) if end - start > min_chars]
+    starts = [start for start, _ in fenced]
+    tagged = []
+    for start, end in _tagged(text):
+        after = bisect_left(starts, end)
+        if end - start > min_chars and (after == 0 or fenced[after - 1][1] <= start):
+            tagged += _members(text, (start, end), min_chars, MAX_DOCUMENT_LEVELS)
+    return sorted(fenced + tagged)
+
+
+def _is_marked(text: str) -> bool:
+    return text.startswith("```") or is_tagged(text)
+
+
+def is_tagged(text: str) -> bool:
+    """Whether all of the text is one tagged block."""
+    opening = OPENING.match(text)
+    if opening is None:
+        return False
+    name = opening.group(1)
+    return re.search(rf"</{re.escape(name)}\s*>\Z", text[-len(name) - 100 :]) is not None
+
+
+def _members(text: str, span: Span, min_chars: int, levels: int) -> list[Span]:
+    """The documents that a block wraps, if there are several, else the block."""
+    start, end = span
+    inner = [(start + a, start + b) for a, b in _tagged(text[start:end]) if b - a > min_chars] if levels else []
+    if len(inner) < 2 or sum(b - a for a, b in inner) < MEMBERS_SHARE * (end - start):
+        return [span]
+    return [each for member in inner for each in _members(text, member, min_chars, levels - 1)]
+
+
+def _fenced(text: str) -> Iterator[Span]:
+    """The insides of fences, without the line ends beside them."""
+    lines = [CodeFence(m.start(), m.end(), m[1][0], len(m[1]), m[2].strip()) for m in FENCE_MARK.finditer(text)]
+    longest = _longest_after(lines)
+    number, nests = 0, True
+    while number < len(lines):
+        opening = lines[number]
+        if longest[number].get(opening.sign, 0) < opening.length:
+            number += 1
+            continue
+        is_markdown = opening.info.partition(" ")[0].lower() in MARKDOWN
+        closing = _closing(lines, number, nested=True) if is_markdown and nests else None
+        if closing is None:
+            nests = nests and not is_markdown  # once is enough: looking to the end each time would take quadratic time
+            closing = _closing(lines, number, nested=False) or len(lines) - 1
+        end = text.rfind("\n", opening.end, lines[closing].start)
+        yield opening.end + 1, max(opening.end + 1, end - (text[end - 1 : end] == "\r"))
+        number = closing + 1
+
+
+def _closing(lines: Sequence[CodeFence], number: int, *, nested: bool) -> int | None:
+    """The next fence of that kind that is as long and has no info (CommonMark); if `nested`, as in pasted Markdown that
+    has fences itself, the one that closes the outermost."""
+    opening, depth = lines[number], 1
+    for closing in range(number + 1, len(lines)):
+        line = lines[closing]
+        if line.sign == opening.sign and line.length >= opening.length:
+            depth += 1 if line.info else -1
+            if not line.info and (depth == 0 or not nested):
+                return closing
+    return None
+
+
+def _longest_after(lines: Sequence[CodeFence]) -> list[dict[str, int]]:
+    """For each fence the length of the longest later one of each kind that could close it."""
+    found: list[dict[str, int]] = []
+    longest: dict[str, int] = {}
+    for line in reversed(lines):
+        found.append(longest)
+        if not line.info and line.length > longest.get(line.sign, 0):
+            longest = {**longest, line.sign: line.length}
+    return found[::-1]
+
+
+def _tagged(text: str) -> Iterator[Span]:
+    ends: dict[str, list[Span]] = defaultdict(list)
+    for match in CLOSING.finditer(text):
+        ends[match.group(1)].append(match.span())
+    position = 0
+    for opening in OPENING.finditer(text):
+        if opening.start() < position or opening.group(1) not in ends:
+            continue
+        closings = ends[opening.group(1)]
+        at = bisect_left(closings, (opening.end(), 0))
+        if at < len(closings):
+            yield opening.end(), closings[at][0]
+            position = closings[at][1]
+
+
+PARAGRAPH = re.compile(r"\n[ \t]*\n")
+DOCUMENT_LINE_END = re.compile(r"\n")
+DOCUMENT_SENTENCE_END = re.compile(r"[.!?…]++[\"'”’»)\]]*+\s++|[。！？؟।]++|\n")
+WORD_END = re.compile(r"\s++")
+ASKING = re.compile(r"[?？؟][\"'”’»)\]]*\s*\Z")
+
+
+def middle(text: str, most_chars: int) -> Span:
+    """The document in an over-long text that nothing marks: all between its first and last paragraph, or line if it has
+    no paragraphs. If one of these is longer than `most_chars`, only its outer edge is the user's own words."""
+    breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in DOCUMENT_LINE_END.finditer(text)]
+    if breaks:
+        (first, start), (end, last) = breaks[0], breaks[-1]
+        start = start if first <= most_chars else _first_edge(text, first)
+        end = end if len(text) - last <= most_chars else _last_edge(text, last)
+        if end - start > DOCUMENT_CHARS:
+            return start, end
+    return _first_edge(text, len(text)), _last_edge(text, 0)
+
+
+def own_words(text: str, spans: Sequence[Span]) -> str:
+    """The text without the documents in it. If nothing separates a document from the words around it, most of those
+    belong to it, too: only the outermost sentences count, and questions."""
+    pieces = []
+    at = 0
+    for start, end in sorted(spans):
+        before = text[at:start]
+        pieces.append(before if before.rstrip(" \t")[-1:] in ("", "\n", ">") else _question(before, first=True))
+        at = end
+    after = text[at:]
+    is_parted = not spans or after.lstrip(" \t")[:1] in ("", "\r", "\n", "<")
+    return "\n".join([*pieces, after if is_parted else _question(after, first=False)])
+
+
+def _first_edge(text: str, until: int) -> int:
+    """End of the words that a text begins with: a line, else whole sentences, else words."""
+    most = min(EDGE_CHARS, len(text) // 4)
+    line = text.find("\n", 0, min(until, most))
+    if line > 0:
+        return line + 1
+    for pattern in (DOCUMENT_SENTENCE_END, WORD_END):
+        found = [m.end() for m in pattern.finditer(text, 0, most)]
+        if found:
+            return found[-1]
+    return most
+
+
+def _last_edge(text: str, since: int) -> int:
+    """Beginning of the words that a text ends with."""
+    least = len(text) - min(EDGE_CHARS, len(text) // 4)
+    line = text.rfind("\n", max(since, least), len(text.rstrip()))
+    if line >= 0:
+        return line
+    for pattern in (DOCUMENT_SENTENCE_END, WORD_END):
+        found = pattern.search(text, least)
+        if found and found.end() < len(text):
+            return found.end()
+    return least
+
+
+def _question(piece: str, *, first: bool) -> str:
+    ends = [*(m.end() for m in DOCUMENT_SENTENCE_END.finditer(piece)), len(piece)]
+    sentences = [piece[start:end] for start, end in zip([0, *ends], ends, strict=False) if piece[start:end].strip()]
+    outer = sentences if first else sentences[::-1]
+    taken, chars = set(), 0
+    for number, sentence in enumerate(outer):
+        if chars < QUESTION_HEAD_CHARS and (not number or chars + len(sentence) <= QUESTION_HEAD_CHARS):
+            taken.add(number if first else len(outer) - 1 - number)
+            chars += len(sentence)
+        else:
+            break
+    return "".join(s for n, s in enumerate(sentences) if n in taken or ASKING.search(s))
+
+
 # What documents inside user messages are called: by their tags, their fences, or the lines above them.
 
-TITLE_CHARS = 100
+DOCUMENT_TITLE_CHARS = 100
 TITLE_SEARCHED = 600
 """Characters before a document in which its name is looked for."""
 TAG_BEFORE = re.compile(r"<([A-Za-z][\w:.-]*)((?:\s[^<>]*)?)>\s*\Z")
@@ -56,14 +334,14 @@ FENCE_BEFORE = re.compile(r"(?:^|\n) {0,3}(?:`{3,}|~{3,})([^\n`]*)\n\Z")
 INFO_NAME = re.compile(
     r"""(?:title|name|filename|file|path)\s*=\s*["']?([^"'\s}]+)|([\w./\\-]*\w\.\w{1,8})(?::\d+)?(?=\s|\Z)"""
 )
-FILE_NAME = re.compile(r"(?:^|[\s`*\"'(\[#:])([\w./\\-]*\w\.[A-Za-z]\w{0,7})[`*\"')\]]*:?\s*\Z")
+FILE_NAME_AT_END = re.compile(r"(?:^|[\s`*\"'(\[#:])([\w./\\-]*\w\.[A-Za-z]\w{0,7})[`*\"')\]]*:?\s*\Z")
 
 
 def title_of(text: str, span: tuple[int, int]) -> str | None:
     """The document's name, on one line: by its tag, its fence, or the line above it; None if it has none."""
     before = text[max(0, span[0] - TITLE_SEARCHED) : span[0]]
     found = _of_tag(before, text[span[0] : span[1]][:TITLE_SEARCHED]) or _of_fence(before) or _of_line(before)
-    return " ".join(unescape(found).split())[:TITLE_CHARS] or None if found else None
+    return " ".join(unescape(found).split())[:DOCUMENT_TITLE_CHARS] or None if found else None
 
 
 def _of_tag(before: str, inside: str) -> str | None:
@@ -96,7 +374,7 @@ def _of_fence(before: str) -> str | None:
 def _of_line(before: str) -> str | None:
     """The file name that ends the line above, as in `Here is src/app.py:`."""
     line = before.rstrip().rpartition("\n")[2]
-    named = FILE_NAME.search(line[-200:])
+    named = FILE_NAME_AT_END.search(line[-200:])
     return named.group(1) if named else None
 
 
@@ -193,7 +471,7 @@ def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: in
     found = []
     for number, attachment in enumerate(attachments, first):
         title = attachment.title or attachment.source or attachment.attachment_id or attachment.file_id or "untitled"
-        source = f"attachment:{number}:{' '.join(title.split())[:TITLE_CHARS]}"
+        source = f"attachment:{number}:{' '.join(title.split())[:DOCUMENT_TITLE_CHARS]}"
         metadata = {"attachment_type": attachment.attachment_type, "label": attachment.source}
         if attachment.file_id is not None:
             metadata["file_id"] = attachment.file_id

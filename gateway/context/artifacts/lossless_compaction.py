@@ -8,13 +8,13 @@ import re
 from gateway.core.jsons import is_json
 from gateway.core.types.places import is_marked
 
-SEPARATORS = (",", "\t", ";", "|")
+CSV_SEPARATORS = (",", "\t", ";", "|")
 MIN_ROWS = 3
 """Fewer lines with equal numbers of separators may be sentences."""
 MAX_COLUMNS = 1000
 """More columns than a table has: the text is something else, and would take long to check."""
 
-MAX_CHARS = 16_000_000
+MAX_COMPACTED_CHARS = 16_000_000
 """A longer text is left as it is: no window holds it compacted, and parsed it takes ten times its memory."""
 
 WHITE = str.maketrans("", "", " \t\r\n")
@@ -28,7 +28,7 @@ def compact(text: str) -> str:
     """The same value in fewer characters, or the text itself: equal when parsed as JSON, as JSON lines, or as a table
     of separated values. White space around it stays, since a fence closes on a line of its own. Where places are marked
     nothing changes, since lines are counted there (guarantee §14.2)."""
-    core = text.strip(" \t\r\n") if len(text) <= MAX_CHARS else ""
+    core = text.strip(" \t\r\n") if len(text) <= MAX_COMPACTED_CHARS else ""
     if not core or is_marked(core):
         return text
     shorter = _compact_json(core) if core[0] in "{[" else _compact_csv(core)
@@ -87,7 +87,7 @@ def _compact_csv(text: str) -> str | None:
     if '"' not in text and "\r\n" not in text:
         return None
     first = text[: text.find("\n") + 1]
-    for separator in SEPARATORS:
+    for separator in CSV_SEPARATORS:
         if separator in first and _is_strict(text, separator):
             return _rewritten(text, separator)
     return None

@@ -25,16 +25,16 @@ from gateway.core.types.bill import ArtifactUsageRecord, nameless
 from gateway.core.types.chat import ChatRequest, ContextOptions
 from gateway.core.types.conversation import ConversationHistory, FormNotes, FrozenDecision
 from gateway.core.types.tool_steps import calls_of, turn_starts
-from gateway.core.types.window import ArtifactRendering, FullPrompt, PackedWindow, RecalledExcerpts, WindowInputs
+from gateway.core.types.window import ArtifactRendering, FullPrompt, PackedWindow, WindowInputs
 
 RECALLED = "recalled"
 """Reason of a record: the question brought back something of what had been left out."""
-NAME_CHARS = 200
+RECORD_NAME_CHARS = 200
 """The longest of a client's own words on the bill."""
 SAME_DOCUMENT = "same_document"
 """Reason of a record: the same document stands elsewhere in the window."""
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
-STRATEGIES = {each.value: each for each in ProcessingStrategy}
+STRATEGY_BY_NAME = {each.value: each for each in ProcessingStrategy}
 STRONGEST = (
     ProcessingStrategy.SUMMARIZE,
     ProcessingStrategy.RAG_EXTRACT,
@@ -206,8 +206,10 @@ def records_of(
                 continue
         beside = artifact.artifact_id in fitted.selection.quoted
         if artifact.artifact_id in fitted.selection.same and not beside:
-            if artifact.place.message is not None:
-                records.append(_same(artifact, named=named, stands=material.repeats.said_same(artifact)))
+            if artifact.place.message is not None:  # one that is attached has no record besides
+                stood = material.repeats.said_same(artifact)
+                exclude = ProcessingStrategy.EXCLUDE
+                records.append(_record(artifact, exclude, 0, named=named, reason=SAME_DOCUMENT, standing=stood))
             continue
         earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)
@@ -215,49 +217,48 @@ def records_of(
         if earlier is not None:  # what is shown already, and, if the question called for more, that beside it
             here = FrozenDecision(earlier.artifact_id, strategy.value, shown)
             both = earlier if rendering is None else together(earlier, here)
-            strategy = STRATEGIES.get(both.strategy, strategy)  # a later version of the gateway may have stored others
+            strategy = STRATEGY_BY_NAME.get(both.strategy, strategy)  # a later version may have stored others
             shown = min(artifact.size_chars, both.shown_chars)
         elif rendering is None and not fitted.new_pass and window.is_gone(artifact) and not artifact.pinned:
             if artifact.block_name not in window.decided_on:
                 continue  # it left with its turn, which `messages_excluded` counts
             strategy, shown = ProcessingStrategy.EXCLUDE, 0
         kind, origin = (artifact.kind, artifact.origin) if named else (None, None)
-        record = ArtifactUsageRecord(
-            artifact_id=artifact.artifact_id,
-            source=artifact.source if named else nameless(artifact.source),
-            artifact_type=artifact.artifact_type.value,
-            strategy=strategy.value,
-            original_size_chars=artifact.size_chars,
-            processed_size_chars=shown,
+        index = artifact.place.message if artifact.artifact_type is ArtifactType.TOOL_RESULT else None
+        record = _record(
+            artifact,
+            strategy,
+            shown,
+            named=named,
             guarded=artifact.artifact_id in fitted.guarded,
             reason=RECALLED if beside else None,
             standing=not beside and earlier_window is not None and earlier_window.left(artifact, strategy, shown),
-            attachment_type=kind and kind[:NAME_CHARS],
-            attachment_source=origin and origin[:NAME_CHARS],
+            attachment_type=kind and kind[:RECORD_NAME_CHARS],
+            attachment_source=origin and origin[:RECORD_NAME_CHARS],
             untouched=rendering is None and strategy is ProcessingStrategy.INCLUDE_FULL,
-            message=_message_of(artifact),
+            message=index if index is not None and index >= 0 else None,
         )
         records.append(record)
         if in_message and record.standing and record.message is not None:
             standing[record.message] = artifact, record
     if notes is not None and named:
         notes.standing = standing
-    turns = fitted.selection.turns
     records += _of_segments(material, fitted)
-    return [*records, _of_turns(turns)] if turns else records
+    turns = fitted.selection.turns
+    return [*records, _record(turns.artifact, ProcessingStrategy.RAG_EXTRACT, turns.shown_chars)] if turns else records
 
 
-def _same(artifact: Artifact, *, named: bool, stands: bool) -> ArtifactUsageRecord:
-    """Of a file whose document stands elsewhere in the window. One that is attached has no record besides."""
+def _record(
+    artifact: Artifact, strategy: ProcessingStrategy, shown: int, *, named: bool = True, **more: Any
+) -> ArtifactUsageRecord:
     return ArtifactUsageRecord(
         artifact_id=artifact.artifact_id,
         source=artifact.source if named else nameless(artifact.source),
         artifact_type=artifact.artifact_type.value,
-        strategy=ProcessingStrategy.EXCLUDE.value,
+        strategy=strategy.value,
         original_size_chars=artifact.size_chars,
-        processed_size_chars=0,
-        reason=SAME_DOCUMENT,
-        standing=stands,
+        processed_size_chars=shown,
+        **more,
     )
 
 
@@ -285,22 +286,6 @@ def _standing_messages(window: WindowContents, fitted: PackedWindow, earlier_win
     if window.decisions or window.in_kept_block or earlier_window.window.decisions:
         return frozenset()
     return frozenset(i for i in window.indexes & earlier_window.window.indexes if 0 <= i < earlier_window.stored)
-
-
-def _message_of(artifact: Artifact) -> int | None:
-    index = artifact.place.message
-    return index if index is not None and index >= 0 and artifact.artifact_type is ArtifactType.TOOL_RESULT else None
-
-
-def _of_turns(turns: RecalledExcerpts) -> ArtifactUsageRecord:
-    return ArtifactUsageRecord(
-        artifact_id=turns.artifact.artifact_id,
-        source=turns.artifact.source,
-        artifact_type=turns.artifact.artifact_type.value,
-        strategy=ProcessingStrategy.RAG_EXTRACT.value,
-        original_size_chars=turns.artifact.size_chars,
-        processed_size_chars=turns.shown_chars,
-    )
 
 
 def reduced_of(material: WindowInputs, fitted: PackedWindow) -> Iterator[tuple[int, FrozenDecision]]:
@@ -336,22 +321,16 @@ def strategy_of(artifact: Artifact, window: WindowContents, fitted: PackedWindow
     if window.is_kept_in_full(artifact) or artifact.pinned:
         return ProcessingStrategy.INCLUDE_FULL
     if index is not None and index not in window.indexes:
-        full = rendering is not None and artifact.block_name in window.in_block
-        if full:
+        if rendering is None:
+            return ProcessingStrategy.EXCLUDE
+        if artifact.block_name in window.in_block:
             return ProcessingStrategy.INCLUDE_FULL
-        kept = rendering is not None and rendering.strategy in REDUCED
-        return rendering.strategy if rendering and kept else ProcessingStrategy.EXCLUDE
+        return rendering.strategy if rendering.strategy in REDUCED else ProcessingStrategy.EXCLUDE
     if rendering is not None:
         return rendering.strategy
-    if index is not None:
+    if index is not None or (fitted.selection.frozen and artifact.block_name in window.in_earlier_blocks):
         return ProcessingStrategy.INCLUDE_FULL
-    if not fitted.selection.frozen:
-        return ProcessingStrategy.EXCLUDE
-    return (
-        ProcessingStrategy.INCLUDE_FULL
-        if artifact.block_name in window.in_earlier_blocks
-        else ProcessingStrategy.RAG_EXTRACT
-    )
+    return ProcessingStrategy.RAG_EXTRACT if fitted.selection.frozen else ProcessingStrategy.EXCLUDE
 
 
 def _shown(artifact: Artifact, strategy: ProcessingStrategy, rendering: ArtifactRendering | None) -> int:
@@ -418,11 +397,7 @@ class DecisionRow(NamedTuple):
     reason: str
 
 
-def _is_in_vain(facts: PlanningFacts, _: ContextSettings) -> bool:
-    return facts.unrecognised and not facts.must_leave
-
-
-TABLE = (
+DECISION_TABLE = (
     DecisionRow("no artifacts", lambda f, _: f.artifacts == 0, False, NO_ARTIFACTS),
     DecisionRow("`context.planning` is `never`", lambda f, _: f.planning == "never", False, "disabled"),
     DecisionRow("`context.planning` is `always`", lambda f, _: f.planning == "always", True, FORCED),
@@ -430,7 +405,12 @@ TABLE = (
         "no planner, or mode `simple`", lambda f, _: not f.has_planner or f.mode == "simple", False, NO_PLANNER
     ),
     DecisionRow("every artifact has a standing decision", lambda f, _: f.all_standing, False, "standing"),
-    DecisionRow("not recognised from request to request, and all fits", _is_in_vain, False, "not_recognised"),
+    DecisionRow(
+        "not recognised from request to request, and all fits",
+        lambda f, _: f.unrecognised and not f.must_leave,
+        False,
+        "not_recognised",
+    ),
     DecisionRow("a historical artifact has none", lambda f, _: f.new_historical, True, "historical_artifacts"),
     DecisionRow("total size is small", lambda f, s: f.total_chars < s.small_total_chars, False, "small_total"),
     DecisionRow(
@@ -449,7 +429,7 @@ TABLE = (
 
 def should_use_llm_planning(facts: PlanningFacts, settings: ContextSettings) -> PlanningDecision:
     """The first row of the table that holds; a pure function."""
-    return next(PlanningDecision(row.use, row.reason) for row in TABLE if row.holds(facts, settings))
+    return next(PlanningDecision(row.use, row.reason) for row in DECISION_TABLE if row.holds(facts, settings))
 
 
 DEFAULT_INTERNAL = "gpt-4o-mini"

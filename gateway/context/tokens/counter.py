@@ -31,6 +31,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import imagesize
+
 from gateway.context.tokens.model_margins import ModelMargins, PromptReport
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
@@ -48,13 +50,10 @@ from gateway.core.types.upstreams import (
     ScaledPictures,
     family_of,
 )
-from gateway.documents.document import PageFacts
+from gateway.documents.document import PageFacts, Reading
 
 if TYPE_CHECKING:
     import tiktoken
-
-    from gateway.documents.document import Reading
-
 
 HEADER_BYTES = 96 * 1024
 PIXELS_PER_BYTE = 16
@@ -79,27 +78,17 @@ def image_tokens(image: Any, model: str) -> int:
     return picture_tokens(picture_size(url) if isinstance(url, str) else None, model, detail)
 
 
-class KnownPictures:
-    """Sizes of pictures that are kept here, by the ids that parts name; the oldest are forgotten first."""
-
-    def __init__(self) -> None:
-        self._known: BoundedCache[str, Size] = BoundedCache(MAX_REMEMBERED_FILES)
-
-    def put(self, file_id: str, size: Size) -> None:
-        self._known.put(file_id, size)
-
-    def tokens(self, part: dict[str, Any], file_id: str, model: str) -> int:
-        """Tokens of an `input_image` part; the most that the formula can give where its size is not known."""
-        return picture_tokens(self._known.peek(file_id), model, part.get("detail"))
-
-
 def picture_tokens(size: Size | None, model: str, detail: Any = None) -> int:
     """Tokens of a picture of this size, `None` where nobody knows it."""
     costs = family_of(model).pictures
     if isinstance(costs, ScaledPictures):
-        return _scaled(size, costs)
+        if size is None:
+            return costs.most
+        width, height = _within(size, costs.long_side)
+        return min(costs.most, ceil(width * height / costs.pixels_per_token))
     if isinstance(costs, PatchedPictures):
-        return ceil(_patches(size) * costs.factor)
+        patches = ceil(size[0] / PATCH) * ceil(size[1] / PATCH) if size is not None else MAX_PATCHES
+        return ceil(min(MAX_PATCHES, patches) * costs.factor)
     return costs.base if detail == LOW_DETAIL else costs.base + costs.tile * _tiles(size)
 
 
@@ -110,8 +99,6 @@ def picture_size(url: str) -> Size | None:
     if not header.startswith("data:") or not comma or "base64" not in header:
         return None
     start = len(header) + 1
-    import imagesize
-
     try:
         raw = base64.b64decode(url[start : start + HEADER_BYTES // 3 * 4])
         width, height = imagesize.get(io.BytesIO(raw))
@@ -130,19 +117,6 @@ def _tiles(size: Size | None) -> int:
         scale = SHORT_SIDE / min(width, height)
         width, height = width * scale, height * scale
     return ceil(width / TILE) * ceil(height / TILE)
-
-
-def _patches(size: Size | None) -> int:
-    if size is None:
-        return MAX_PATCHES
-    return min(MAX_PATCHES, ceil(size[0] / PATCH) * ceil(size[1] / PATCH))
-
-
-def _scaled(size: Size | None, costs: ScaledPictures) -> int:
-    if size is None:
-        return costs.most
-    width, height = _within(size, costs.long_side)
-    return min(costs.most, ceil(width * height / costs.pixels_per_token))
 
 
 def _within(size: Size, side: int) -> tuple[float, float]:
@@ -222,7 +196,7 @@ def _key(data: str, model: str, encoding: str) -> tuple[Any, ...]:
 # What a text is written in (prose, code, JSON, a script of its own, base64) shows in any piece of it; rules of thumb
 # for characters of a token are wrong by half for most of them.
 
-COUNTED_CHARS = 3000
+MAX_COUNTED_CHARS = 3000
 """Texts of no more characters together are counted: samples would take as long."""
 SAMPLE_CHARS = 128
 MIN_SAMPLES, MAX_SAMPLES = 16, 32
@@ -234,12 +208,12 @@ GOLDEN = 0.6180339887498949
 BOUND_CHARS = 2**18
 """Characters that a lower bound looks at at once."""
 _IMPORTING = Lock()
-MAX_REMEMBERED = 50_000
+MAX_REMEMBERED_TEXTS = 50_000
 """Texts whose bounds are kept, and whose counts for each encoding."""
-_BOUNDS: BoundedCache[tuple[int, int], int] = BoundedCache(MAX_REMEMBERED)
+_BOUNDS: BoundedCache[tuple[int, int], int] = BoundedCache(MAX_REMEMBERED_TEXTS)
 """Lower bounds by text, oldest forgotten first."""
 OTHER, LETTER, DIGIT = 0, 1, 2
-KINDS = bytes(
+BYTE_KINDS = bytes(
     LETTER if byte > 127 or chr(byte).isalpha() else DIGIT if chr(byte).isdigit() else OTHER for byte in range(256)
 )
 """The kind of each byte. What is not ASCII may be a letter: a run of it is taken for one word."""
@@ -258,7 +232,7 @@ def estimated_tokens(
     are known already."""
     lengths = lengths if lengths is not None else list(map(len, texts))
     total = sum(lengths)
-    if total <= COUNTED_CHARS:
+    if total <= MAX_COUNTED_CHARS:
         return sum(map(count, texts)), True
     ends = list(accumulate(lengths))
     number = min(MAX_SAMPLES, max(MIN_SAMPLES, total // CHARS_PER_SAMPLE))
@@ -294,7 +268,7 @@ def _least_tokens(text: str) -> int:
     total = 0
     for start in range(0, len(text), BOUND_CHARS):  # in pieces: the whole would take four times its memory
         data = text[start : start + BOUND_CHARS].encode("utf-8", "replace")
-        kinds = np.frombuffer(data.translate(KINDS), np.uint8)
+        kinds = np.frombuffer(data.translate(BYTE_KINDS), np.uint8)
         begun = np.count_nonzero((kinds[1:] != kinds[:-1]) & (kinds[1:] != OTHER))
         total += max(0, int(begun) - data.count(b"'"))
     return total
@@ -331,7 +305,8 @@ class CounterRegistry:
         self._margins = margins or ModelMargins(SystemClock())
         self._loaded: set[str] = set()
         self.pdfs = KnownPdfs()
-        self._pictures = KnownPictures()
+        self._pictures: BoundedCache[str, Size] = BoundedCache(MAX_REMEMBERED_FILES)
+        """Sizes of pictures that are kept here, by the ids that parts name; the oldest are forgotten first."""
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
         known = self._margins.known(facts, COUNTED_BY)
@@ -342,14 +317,14 @@ class CounterRegistry:
         """Whether it is known what the model is charged for the PDF with this data."""
         return self.pdfs.get(data, facts.name, encoding_name(facts)[0]) is not None
 
-    def note_pdf(self, facts: ModelFacts, data: str, reading: "Reading", file_id: str | None = None) -> None:
+    def note_pdf(self, facts: ModelFacts, data: str, reading: Reading, file_id: str | None = None) -> None:
         """Counts what the model is charged for a PDF (guarantee §14.1), by its data and the id by which a part names
         it; long ones take some tenths of a second."""
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
         for name in (data, file_id) if file_id is not None else (data,):
             self.pdfs.put(name, facts.name, encoding_name(facts)[0], tokens, artifact_id(reading.told))
 
-    def of_pdf(self, facts: ModelFacts, reading: "Reading") -> int:
+    def of_pdf(self, facts: ModelFacts, reading: Reading) -> int:
         """What the model is charged for a PDF."""
         counter = self.counter(facts)
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, counter.plain_text)
@@ -389,11 +364,11 @@ class TiktokenCounter:
         margin: float,
         known: ModelCalibration | None = None,
         pdfs: KnownPdfs | None = None,
-        pictures: KnownPictures | None = None,
+        pictures: BoundedCache[str, Size] | None = None,
     ) -> None:
         self._facts = facts
         self._pdfs = pdfs
-        self._pictures = pictures or KnownPictures()
+        self._pictures = pictures
         self._calibration = known
         self.margin = margin
 
@@ -407,12 +382,8 @@ class TiktokenCounter:
         return f"{self._name}/{COUNTING_VERSION}"
 
     def text(self, text: str) -> int:
-        tokens = self._raw(text)
+        tokens = self.plain_text(text)
         return tokens if self.margin == 1.0 else self.with_margin(tokens)
-
-    def plain_text(self, text: str) -> int:
-        """Tokens of a text without any margin."""
-        return self._raw(text)
 
     def message(self, message: dict[str, Any]) -> int:
         total, media = self._measure(message)
@@ -446,7 +417,7 @@ class TiktokenCounter:
 
     def parts(self, message: dict[str, Any]) -> MessageParts:
         """What `estimate_parts` needs of a message."""
-        return MessageParts(*self._parts_of(message))
+        return MessageParts(*_parts_of(message, self._facts.name, self._by_file))
 
     def estimate_parts(self, parts: Sequence[MessageParts]) -> tuple[int, bool]:
         frames, media = 0, 0
@@ -456,14 +427,14 @@ class TiktokenCounter:
             texts += said
             if found:
                 media += sum(found)
-        tokens, counted = estimated_tokens(texts, self._raw, self._piece)
+        tokens, counted = estimated_tokens(texts, self.plain_text, self._piece)
         return self.with_margin(frames + tokens) + media + self.added_per_message * len(parts), counted
 
     def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:
         """The same of messages that are one text each."""
         if not texts:
             return 0, True
-        tokens, counted = estimated_tokens(texts, self._raw, self._piece, lengths)
+        tokens, counted = estimated_tokens(texts, self.plain_text, self._piece, lengths)
         return self.with_margin(MESSAGE_TOKENS * len(texts) + tokens) + self.added_per_message * len(texts), counted
 
     @property
@@ -473,17 +444,15 @@ class TiktokenCounter:
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, list[int]]:
         """Tokens of a message's texts and what frames them, and those of each of its pictures and sounds."""
-        frame, texts, media = self._parts_of(message)
-        return frame + sum(map(self._raw, texts)), media
-
-    def _parts_of(self, message: dict[str, Any]) -> tuple[int, list[str], list[int]]:
-        return _parts_of(message, self._facts.name, self._by_file)
+        frame, texts, media = _parts_of(message, self._facts.name, self._by_file)
+        return frame + sum(map(self.plain_text, texts)), media
 
     def _by_file(self, part: dict[str, Any]) -> int | None:
         """Tokens of a picture by its file's id, or of a PDF that the model reads itself; None: it is neither, or the
         PDF was not read."""
         if (name := named_picture(part)) is not None:
-            return self._pictures.tokens(part, name, self._facts.name)
+            size = self._pictures.peek(name) if self._pictures is not None else None
+            return picture_tokens(size, self._facts.name, part.get("detail"))
         data = pdf_data(part) or named_file(part) or ""
         known = self._pdfs.get(data, self._facts.name, self._name) if self._pdfs else None
         return self.with_margin(known.texts) + known.pictures if known is not None else None
@@ -509,27 +478,28 @@ class TiktokenCounter:
         named = [t.get("function", t) for t in forward.get("tools") or () if isinstance(t, dict)]
         functions = [f for f in (*named, *(forward.get("functions") or ())) if isinstance(f, dict)]
         for function in functions:
-            total += TOOL_TOKENS + self._raw(f"{function.get('name')}:{function.get('description') or ''}")
+            total += TOOL_TOKENS + self.plain_text(f"{function.get('name')}:{function.get('description') or ''}")
             parameters = function.get("parameters")
             properties = parameters.get("properties") if isinstance(parameters, dict) else None
             rest = {k: v for k, v in function.items() if k not in ("name", "description", "parameters", "strict")}
             if isinstance(parameters, dict) and isinstance(properties, dict):
                 lines = (f"{name}:{jsons.dumps_text(value)}" for name, value in properties.items())
-                total += PARAMETER_TOKENS + sum(PARAMETER_TOKENS + self._raw(line) for line in lines)
+                total += PARAMETER_TOKENS + sum(PARAMETER_TOKENS + self.plain_text(line) for line in lines)
                 rest["parameters"] = {k: v for k, v in parameters.items() if k in ("$defs", "definitions", "required")}
             elif parameters:
                 rest["parameters"] = parameters
-            total += self._raw(jsons.dumps_text(rest)) if any(rest.values()) else 0
+            total += self.plain_text(jsons.dumps_text(rest)) if any(rest.values()) else 0
         total += TOOLS_END_TOKENS if functions else 0
         if forward.get("response_format"):
-            total += self._raw(jsons.dumps_text(forward["response_format"]))
+            total += self.plain_text(jsons.dumps_text(forward["response_format"]))
         return total
 
     def _piece(self, text: str) -> int:
         """Tokens of a piece of a text, which is not met again."""
         return len(_encoding(self._name).encode_ordinary(text))
 
-    def _raw(self, text: str) -> int:
+    def plain_text(self, text: str) -> int:
+        """Tokens of a text without any margin."""
         if not text:
             return 0
         key = (len(text), hash(text))
@@ -643,7 +613,7 @@ def _encoding(name: str) -> "tiktoken.Encoding":
 @lru_cache(maxsize=8)
 def _remembered(encoding: str) -> BoundedCache[tuple[int, int], int]:
     """Counts by text for one encoding, oldest forgotten first: a resent history is not counted again."""
-    return BoundedCache(MAX_REMEMBERED)
+    return BoundedCache(MAX_REMEMBERED_TEXTS)
 
 
 def _part(part: Any, model: str, by_file: Callable[[dict[str, Any]], int | None]) -> tuple[str, int | None]:

@@ -19,17 +19,17 @@ from gateway.core.ports import CalibrationStore, Clock
 from gateway.core.types.chat import ModelFacts, as_parts
 from gateway.core.types.upstreams import CALL_TOKENS, MAX_MARGIN, MESSAGE_TOKENS, MIN_MARGIN, ModelCalibration
 
-WRITE_SECONDS = 20.0
+KEEP_SECONDS = 20.0
 """Between writes of what was learned."""
 READ_EVERY = 15
 """Writes between reads of what other processes have learned: five minutes."""
 WORTH_WRITING = 0.005
 """A margin that moved by less is not written."""
-MAX_REMEMBERED = 1000
+MAX_REMEMBERED_MODELS = 1000
 """Models; names may come from clients."""
 WINDOW = "window"
 """What is told of a window is no count of anybody's."""
-NAME_CHARS = 180
+MODEL_NAME_CHARS = 180
 """Of a model's name in its key, which has to fit a column."""
 MIN_PLAUSIBLE, MAX_PLAUSIBLE = 0.4, 4.0
 """A report beyond these times the count is not of that prompt: of several calls, or of a part of it."""
@@ -94,11 +94,11 @@ class ModelMargins:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: BoundedCache[str, ModelCalibration] = BoundedCache(
-            MAX_REMEMBERED, on_evict=lambda key, _: self._changed.discard(key)
+            MAX_REMEMBERED_MODELS, on_evict=lambda key, _: self._changed.discard(key)
         )
         self._stored: dict[str, ModelCalibration] = {}
         self._changed: set[str] = set()
-        self._small: BoundedCache[str, int] = BoundedCache(MAX_REMEMBERED)
+        self._small: BoundedCache[str, int] = BoundedCache(MAX_REMEMBERED_MODELS)
         self._looked_up = asyncio.Event()
         self._told = asyncio.Event()
 
@@ -210,11 +210,11 @@ def key_of(name: str, served_at: str, tokenizer: str | None, counted_by: str) ->
     counts its tokens."""
     text = f"{served_at}\0{name}\0{tokenizer}"
     digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-    readable = "".join(c if c.isascii() and c.isprintable() else "?" for c in name[:NAME_CHARS])
+    readable = "".join(c if c.isascii() and c.isprintable() else "?" for c in name[:MODEL_NAME_CHARS])
     return f"{readable} {digest} {counted_by}"
 
 
-async def keep_calibrated(margins: ModelMargins, store: CalibrationStore, seconds: float = WRITE_SECONDS) -> None:
+async def keep_calibrated(margins: ModelMargins, store: CalibrationStore, seconds: float = KEEP_SECONDS) -> None:
     """Keeps memory and storage in step until it is cancelled. What goes wrong costs exactness, never a request."""
     waited = READ_EVERY
     while True:

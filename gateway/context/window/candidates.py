@@ -422,11 +422,11 @@ class GreedyFit:
         misses = 0
         for number, candidate in enumerate(candidates):
             room = limit - self.used
-            if room < tuning.MIN_ROOM or misses > tuning.MAX_MISSES:
+            if room < tuning.MIN_ROOM or misses > tuning.MAX_PASSAGE_MISSES:
                 left.extend(candidates[number:])
                 break
             passage = candidate.passage
-            least = (passage.end - passage.start) / tuning.CHARS_PER_TOKEN / 2
+            least = (passage.end - passage.start) / tuning.TOKEN_CHARS / 2
             surely_long = passage.start > 0 and tuning.ELISION_TOKENS + least > room  # the cheapest test first
             is_barred = self.block_fixed and not self._in_window(candidate)
             is_begun = self._passages[id(candidate.of)] and not candidate.summary
@@ -511,18 +511,18 @@ class GreedyFit:
     def _around(self, candidate: PassageCandidate) -> float:
         """Tokens of what is written around a passage: a label, a mark of what is left out, a heading."""
         of = candidate.of
-        more = tuning.SUMMARY_LABEL_TOKENS + len(candidate.focus) / tuning.CHARS_PER_TOKEN if candidate.summary else 0
+        more = tuning.SUMMARY_LABEL_TOKENS + len(candidate.focus) / tuning.TOKEN_CHARS if candidate.summary else 0
         if self._passages[id(of)]:
             return tuning.ELISION_TOKENS + more
-        block = 0 if self._quoted or self._has_items else tuning.BLOCK_TOKENS
+        block = 0 if self._quoted or self._has_items else tuning.BLOCK_TAG_TOKENS
         if not isinstance(of, Artifact):
             head = head_of(of.text) if candidate.passage.start == 0 else ""
             written_already = self.counting.text(head) if head and self._heads[head] else 0
-            return tuning.LINE_TOKENS + (0 if self._quoted else tuning.LABEL_TOKENS + block) - written_already
-        heading = len(candidate.passage.heading) / tuning.CHARS_PER_TOKEN + more
+            return tuning.LINE_TOKENS + (0 if self._quoted else tuning.ITEM_LABEL_TOKENS + block) - written_already
+        heading = len(candidate.passage.heading) / tuning.TOKEN_CHARS + more
         if self._in_window(candidate):
             return heading + tuning.EXTRACT_TOKENS
-        return heading + tuning.LABEL_TOKENS + block + len(of.search_label) / tuning.CHARS_PER_TOKEN
+        return heading + tuning.ITEM_LABEL_TOKENS + block + len(of.search_label) / tuning.TOKEN_CHARS
 
     def _in_window(self, candidate: PassageCandidate) -> bool:
         return candidate.message is not None and candidate.message >= self.first

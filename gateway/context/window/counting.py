@@ -29,7 +29,7 @@ REFIT_SHARE = 0.8
 """Share of a refused prompt to try next, if upstream did not say by how much it was too long."""
 REFIT_SHARE_KNOWN = 0.95
 """The same at most, if upstream did say so."""
-MIN_CACHED = 1024
+MIN_CACHED_TOKENS = 1024
 """Tokens of a prompt below which no provider caches it: there a pass costs nothing, so that it fills as many."""
 REPORTED_SHARE = 0.98
 """Usable share of a limit that upstream reported: the ratio of two tokenizers differs a little by the text."""
@@ -114,7 +114,7 @@ class SelectionLimits:
     def old_goal(self) -> int:
         """The part of `goal` that is filled whether or not anything is fresh."""
         usable = self.usable or 0
-        return usable if self.low_water is None else min(max(self.low_water, MIN_CACHED), usable)
+        return usable if self.low_water is None else min(max(self.low_water, MIN_CACHED_TOKENS), usable)
 
 
 def cleared_above(budget: PromptBudget, tokens: int | None) -> PromptBudget:
@@ -368,14 +368,12 @@ class PromptCounter:
         left = tokens - MISSED_SHARE * bound
         if bound <= tokens or left < 0:
             return bound <= tokens
-        if self._plain is not None or self._size_not_counted(forwarded) <= COUNTED_BYTES:
+        if self._plain is not None:
+            return False
+        stored = self._stored_counts()  # those without a count, or not stored, are many
+        if sum(self._size(message)[0] for message in forwarded.messages if id(message) not in stored) <= COUNTED_BYTES:
             return False
         return self.estimate(forwarded).total <= min(ESTIMATED_SHARE * tokens, left)
-
-    def _size_not_counted(self, forwarded: ForwardedMessages) -> int:
-        """Bytes of the messages that are stored without a count, or not stored."""
-        stored = self._stored_counts()
-        return sum(self._size(message)[0] for message in forwarded.messages if id(message) not in stored)
 
     @property
     def margin(self) -> float:

@@ -25,7 +25,7 @@ from gateway.context.window.candidates import (
     of_each_content,
     transcript,
 )
-from gateway.context.window.counting import MIN_CACHED
+from gateway.context.window.counting import MIN_CACHED_TOKENS
 from gateway.context.window.fitting import WindowFitter, in_full
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
 from gateway.core.types.chat import as_parts
@@ -79,7 +79,7 @@ def with_recalled(fitting: WindowFitter, frozen: PackedWindow) -> PackedWindow |
     _take_best(taken, best, limit, tokens_of_taken)
     goal = fitting.limits.goal
     in_part = limit == room and best not in taken.passages()
-    if in_part and before < MIN_CACHED and counting.text(best.text) <= goal * tuning.BEST_OF_PASS_SHARE:
+    if in_part and before < MIN_CACHED_TOKENS and counting.text(best.text) <= goal * tuning.BEST_OF_PASS_SHARE:
         return None  # only its beginning has room beside what stands, and a pass shows it whole for nothing
     if _unseen(material, frozen, taken.passages()) != taken.passages():  # a part may end where that of the window does
         taken.shrink(taken.used)
@@ -363,7 +363,7 @@ class PlanGuide:
             found = best_first(by_plan[c.order] for c in (*relevant, *rest))
             relevant = [c for c in found if c.relevant]
             rest = latest_first([c for c in found if not c.relevant])
-        wanted = self._wanted([*relevant, *rest], (room - taken.used - tuning.LABEL_TOKENS) * tuning.CHARS_PER_TOKEN)
+        wanted = self._wanted([*relevant, *rest], (room - taken.used - tuning.ITEM_LABEL_TOKENS) * tuning.TOKEN_CHARS)
         gone = {id(c) for c in wanted}
         relevant, rest = ([c for c in some if not (id(c) in gone or self._forbids(c))] for some in (relevant, rest))
         late = [c for c in (*relevant, *rest) if self._excludes(c)]

@@ -322,7 +322,7 @@ class WindowPacker:
         if room < tuning.ROOMY_TOKENS and not material.artifacts:
             return 1.0  # labels would take more of the room than turns leave
         chars = sum(a.size_chars for a in material.searched) + sum(len(each.text) for each in self._quotable)
-        held = min(1.0, room * tuning.CHARS_PER_TOKEN / max(1, chars))
+        held = min(1.0, room * tuning.TOKEN_CHARS / max(1, chars))
         grown = max(0.0, (held - tuning.GROWS_FROM) / (1 - tuning.GROWS_FROM))
         return share + (tuning.MAX_TURNS_SHARE - share) * grown if share < tuning.MAX_TURNS_SHARE else share
 
@@ -419,7 +419,7 @@ class WindowPacker:
 
 def labels(room: float) -> int:
     """Returns the tokens of a block for one lane alone, as far as the room has any for them."""
-    return tuning.BLOCK_TOKENS + tuning.LABEL_TOKENS if room >= tuning.ROOMY_TOKENS else 0
+    return tuning.BLOCK_TAG_TOKENS + tuning.ITEM_LABEL_TOKENS if room >= tuning.ROOMY_TOKENS else 0
 
 
 LANES = (

@@ -350,7 +350,7 @@ class ForwardedMinimum:
         messages, current = self._material.messages, self._material.current
         said = [index for index in range(current, len(messages)) if messages[index].role == "user"]
         found: dict[str, ArtifactRendering] = {}
-        room = tuning.TASK_SHARE * self._goal * tuning.CHARS_PER_TOKEN
+        room = tuning.TASK_SHARE * self._goal * tuning.TOKEN_CHARS
         before = (turn.start for turn in reversed(self._before))
         holders = dict.fromkeys((*said[:1], *said[-1:], *before))
         for artifact in (each for index in holders for each in self._inside.get(index, ())):
@@ -422,9 +422,7 @@ class ForwardedMinimum:
     def _tokens_for_latest(self, step: TurnSpan) -> float:
         """Tokens kept for the results of the latest step as long as older steps can leave."""
         chars = sum(len(a.content) for at in range(step.start, step.end) for a in self._inside.get(at, ()))
-        return max(
-            min(chars / tuning.CHARS_PER_TOKEN, (self._goal - self._fixed) * tuning.LATEST_SHARE), self.for_fresh
-        )
+        return max(min(chars / tuning.TOKEN_CHARS, (self._goal - self._fixed) * tuning.LATEST_SHARE), self.for_fresh)
 
     def _tokens_for_fresh(self) -> int:
         """Tokens that a pass down to the low-water mark keeps for what the model has not seen yet: all of it where it
@@ -457,7 +455,7 @@ class ForwardedMinimum:
     def _pointers(self) -> dict[str, ArtifactRendering]:
         placed, attached = (
             self._material.placed,
-            [a for a in self._material.attached if not a.historical][: tuning.MAX_NAMED],
+            [a for a in self._material.attached if not a.historical][: tuning.MAX_NAMED_DOCUMENTS],
         )
         attached += [a for a in self._material.attached if a.pinned and a.historical]
         if self.keeps_block:

@@ -7,17 +7,17 @@ others are chosen by hand. A wrong guess of tokens shows when the selection is c
 """
 
 # Guesses of tokens and characters
-CHARS_PER_TOKEN = 4.5  # of an average token of o200k_base in English prose
+TOKEN_CHARS = 4.5  # of an average token of o200k_base in English prose
 MAX_CHARS_PER_TOKEN = 6  # more than a token has on average in any ordinary text
-LABEL_TOKENS = 55  # the label of an item in the block (id, type, source, title, what is shown)
-BLOCK_TOKENS = 35  # the block's own tags and note
+ITEM_LABEL_TOKENS = 55  # the label of an item in the block (id, type, source, title, what is shown)
+BLOCK_TAG_TOKENS = 35  # the block's own tags and note
 LINE_TOKENS = 7  # turn and speaker before an excerpt
 ELISION_TOKENS = 3  # the mark where something was left out, with its line end
 EXTRACT_TOKENS = 15  # the label of an extract, beyond that of an artifact of which nothing is shown
 SUMMARY_LABEL_TOKENS = 20  # the label of a summary, beyond that of an extract and without its focus
 SEGMENT_TOKENS, MEMORY_TOKENS = 40, 35  # around a summary of old turns, and around all of them
-LABEL_CHARS = LABEL_TOKENS * CHARS_PER_TOKEN  # what a plan makes shorter by no more stays as it is
-POINTER_CHARS = 8 * LABEL_TOKENS  # a longer artifact has more tokens than the label that says what was left out
+LABEL_CHARS = ITEM_LABEL_TOKENS * TOKEN_CHARS  # what a plan makes shorter by no more stays as it is
+POINTER_CHARS = 8 * ITEM_LABEL_TOKENS  # a longer artifact has more tokens than the label that says what was left out
 MARK_CHARS = 10  # one mark of what is left out, when tokens are only guarded against
 MAX_LABEL_CHARS = 4000  # left out from which a label and marks surely take fewer tokens than they save
 HUGE_CHARS = 1_000_000  # worth a look before it is put into a message: each message is a copy of it
@@ -30,7 +30,7 @@ LATEST_SHARE = 0.4  # results of the latest tool step, which the model has not s
 TASK_SHARE = 0.3  # documents in what began a tool loop and was said last in it: instructions are often as long
 BEFORE_SHARE = 0.5  # what was said directly before, without a tool step: people may talk for long before they ask
 FREE_SHARE = 0.25  # of the room beside what cannot leave, also above the low-water mark: else no word of earlier steps
-MAX_NAMED = 20  # attached documents that are named in the block although nothing of them is shown
+MAX_NAMED_DOCUMENTS = 20  # attached documents that are named in the block although nothing of them is shown
 
 # Lanes, as shares of the room above the minimum (ADR 11)
 BEST_PASSAGES, BEST_SHARE = 3, 0.3  # that are taken before any turn
@@ -46,7 +46,7 @@ OLD_PART = 0.5  # of an old artifact, while current ones are reduced; its best p
 # Filling and correcting
 FULL_SHARE = 0.99  # of the goal: from there on a window counts as filled
 MIN_ROOM = 12  # tokens: in less no passage is tried, since it would hold less than a sentence
-MAX_MISSES = 48  # passages in a row that prove too long: counting more costs more than the rest of the room is worth
+MAX_PASSAGE_MISSES = 48  # passages in a row that prove too long: counting more costs more than the rest is worth
 MAX_PARTS = 8  # passages of which a part is tried when all of them are too long
 MIN_PART = 40  # characters: a shorter part of a passage is not worth showing; no word is longer
 MAX_CORRECTIONS = 8  # counts of a selection whose tokens were guessed wrongly; more than three are rare

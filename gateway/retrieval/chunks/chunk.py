@@ -4,7 +4,7 @@ places (`core.types.places`) what stands between two markers is cut by itself (Â
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 from unicodedata import combining
 
 import numpy as np
@@ -14,7 +14,7 @@ from gateway.core.types.places import NUMBERED, PLACE_MARKER
 
 TARGET_CHARS = 700
 """Length in characters up to which paragraphs and statements are gathered. Tuned (ADR 11)."""
-MAX_CHARS = 1400
+MAX_CHUNK_CHARS = 1400
 """Length in characters of the longest chunk."""
 
 Kind = Literal["record", "row", "line", "code", "prose"]
@@ -60,14 +60,14 @@ def trimmed(text: str, start: int, end: int) -> Span:
 
 
 def bounded(text: str, start: int, end: int, target: int = TARGET_CHARS) -> Iterator[Span]:
-    """The span in pieces of whole sentences: one if it is within `MAX_CHARS`, else of about `target` characters."""
+    """The span in pieces of whole sentences: one if it is a chunk's at most, else of about `target` characters."""
     start, end = trimmed(text, start, end)
-    if end - start <= MAX_CHARS:
+    if end - start <= MAX_CHUNK_CHARS:
         if end > start:
             yield start, end
         return
     at = start
-    while end - at > MAX_CHARS:
+    while end - at > MAX_CHUNK_CHARS:
         until = _cut(text, at, target)
         yield trimmed(text, at, until)
         at = until
@@ -77,12 +77,17 @@ def bounded(text: str, start: int, end: int, target: int = TARGET_CHARS) -> Iter
         yield at, end
 
 
+def pieces_of(text: str, start: int, end: int, heading: str, *record: Any) -> Iterator[TextChunk]:
+    """The chunks of a span, each with that heading; `record` are their kind, ordinal and origin."""
+    return (TextChunk(*piece, heading, *record) for piece in bounded(text, start, end))
+
+
 def _cut(text: str, at: int, target: int) -> int:
     """The end of the piece that begins at `at`: after the last sentence within the target, else after the first one
     within the limit, else between words, else between characters."""
     best = 0
     sentence = ASCII_SENTENCE if text.isascii() else SENTENCE
-    for match in sentence.finditer(text, at + 1, at + MAX_CHARS):
+    for match in sentence.finditer(text, at + 1, at + MAX_CHUNK_CHARS):
         if match.end() - at > target:
             best = best or match.end()
             break
@@ -120,7 +125,7 @@ def gathered(chunks: list[TextChunk], most: int = MAX_CHUNKS) -> list[TextChunk]
     until = first.end
     for chunk in chunks[1:]:
         is_alike = chunk.kind == first.kind and chunk.heading == first.heading
-        if is_alike and until - first.start < least and chunk.end - first.start <= MAX_CHARS:
+        if is_alike and until - first.start < least and chunk.end - first.start <= MAX_CHUNK_CHARS:
             until = chunk.end
             continue
         found.append(TextChunk(first.start, until, *first[2:]))
@@ -128,8 +133,8 @@ def gathered(chunks: list[TextChunk], most: int = MAX_CHUNKS) -> list[TextChunk]
     return [*found, TextChunk(first.start, until, *first[2:])]
 
 
-KINDS: tuple[Kind, ...] = ("record", "row", "line", "code", "prose")
-COLUMNS = ("start", "end", "ordinal", "origin")
+CHUNK_KINDS: tuple[Kind, ...] = ("record", "row", "line", "code", "prose")
+CHUNK_COLUMNS = ("start", "end", "ordinal", "origin")
 STRING_BYTES = 60
 """Bytes of a string in Python besides its characters."""
 
@@ -142,9 +147,9 @@ class PackedChunks(Sequence[TextChunk]):
         headings = (numbers.setdefault(chunk.heading, len(numbers)) for chunk in chunks)
         self._heading_of = np.fromiter(headings, np.int32, len(chunks))
         self._headings = list(numbers)
-        self._kinds = np.fromiter((KINDS.index(chunk.kind) for chunk in chunks), np.uint8, len(chunks))
+        self._kinds = np.fromiter((CHUNK_KINDS.index(chunk.kind) for chunk in chunks), np.uint8, len(chunks))
         self._columns: list[NDArray[np.int32]] = [
-            np.fromiter((getattr(chunk, name) for chunk in chunks), np.int32, len(chunks)) for name in COLUMNS
+            np.fromiter((getattr(chunk, name) for chunk in chunks), np.int32, len(chunks)) for name in CHUNK_COLUMNS
         ]
 
     @property
@@ -168,13 +173,13 @@ class PackedChunks(Sequence[TextChunk]):
             return [self[number] for number in range(*index.indices(len(self)))]
         start, end, ordinal, origin = (int(column[index]) for column in self._columns)
         return TextChunk(
-            start, end, self._headings[self._heading_of[index]], KINDS[self._kinds[index]], ordinal, origin
+            start, end, self._headings[self._heading_of[index]], CHUNK_KINDS[self._kinds[index]], ordinal, origin
         )
 
     def __iter__(self) -> Iterator[TextChunk]:
         starts, ends, ordinals, origins = (column.tolist() for column in self._columns)
         headings = map(self._headings.__getitem__, self._heading_of.tolist())
-        kinds = map(KINDS.__getitem__, self._kinds.tolist())
+        kinds = map(CHUNK_KINDS.__getitem__, self._kinds.tolist())
         return map(TextChunk, starts, ends, headings, kinds, ordinals, origins)
 
 
@@ -253,7 +258,7 @@ def placed(section: MarkedSection, chunks: Sequence[TextChunk]) -> Iterator[Text
         return
     rest = iter(chunks)
     first = next(rest, None)
-    if first is None or first.end - section.start > MAX_CHARS:
+    if first is None or first.end - section.start > MAX_CHUNK_CHARS:
         yield TextChunk(section.start, section.body, section.above)
     else:
         yield first._replace(start=section.start, heading=_joined(section.above, first.heading))
@@ -277,7 +282,7 @@ class MarkerHeadings:
             return ""
         section = self._sections[number]
         first = FIRST_LINE.match(self._text, section.body, section.end) if section.kind in MARKED_ROWS else None
-        if first is None or start < first.end() or first.end() - first.start() > MAX_CHARS:
+        if first is None or start < first.end() or first.end() - first.start() > MAX_CHUNK_CHARS:
             return f"{section.heading}\n"
         return f"{section.heading}\n{first[0].strip()}\n"
 

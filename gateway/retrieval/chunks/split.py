@@ -13,7 +13,7 @@ from gateway.retrieval.chunks import structured
 from gateway.retrieval.chunks.chunk import (
     CODE_ENDINGS,
     MARKED_ROWS,
-    MAX_CHARS,
+    MAX_CHUNK_CHARS,
     MAX_CHUNKS,
     TARGET_CHARS,
     YAML_ENDINGS,
@@ -23,6 +23,7 @@ from gateway.retrieval.chunks.chunk import (
     bounded,
     gathered,
     is_wrapped,
+    pieces_of,
     placed,
     sections,
     split_heading,
@@ -39,9 +40,9 @@ MAX_TRIES = 6
 
 
 def passages(text: str) -> list[TextChunk]:
-    """Chunks in order, without overlap, none longer than `MAX_CHARS`; only white space is in none of them. The time is
-    linear in the text, whatever it holds (guarantee §7). Very many tiny chunks are joined (`gathered`). None crosses
-    a place's marker (guarantee §14.2)."""
+    """Chunks in order, without overlap, none longer than `MAX_CHUNK_CHARS`; only white space is in none of them. The
+    time is linear in the text, whatever it holds (guarantee §7). Very many tiny chunks are joined (`gathered`). None
+    crosses a place's marker (guarantee §14.2)."""
     if is_marked(text):
         return list(_of_sections(text))
     return gathered(list(_chunks(text, 0, len(text))))
@@ -139,16 +140,18 @@ HYPERTEXT_BLOCK = re.compile(
     r"<(?:(h[1-6])|p|div|li|tr|section|article|table|ul|ol|dl|dt|pre|blockquote|header|footer|nav|main|body)\b",
     re.IGNORECASE,
 )
-TAG = re.compile(r"<[^<>]{0,2000}>")
-START = re.compile(r"\s*<(?:!doctype|html|head|body|div|p|h[1-6]|table|ul|ol|section|article|main)\b", re.IGNORECASE)
+HTML_TAG = re.compile(r"<[^<>]{0,2000}>")
+HTML_START = re.compile(
+    r"\s*<(?:!doctype|html|head|body|div|p|h[1-6]|table|ul|ol|section|article|main)\b", re.IGNORECASE
+)
 MIN_BLOCKS = 4
-TITLE_CHARS = 200
+HTML_TITLE_CHARS = 200
 
 
 def is_hypertext(text: str, start: int, end: int) -> bool:
     """Whether a text begins like HTML and goes on so."""
     return (
-        START.match(text, start, end) is not None
+        HTML_START.match(text, start, end) is not None
         and len(HYPERTEXT_BLOCK.findall(text, start, min(end, start + 20_000))) >= MIN_BLOCKS
     )
 
@@ -162,35 +165,30 @@ def hypertext_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
         at, level = match.start(), match[1]
         for cut, is_due in ((last, last > begin and at - begin > TARGET_CHARS), (at, level is not None)):
             if is_due:
-                yield from _hypertext_pieces(text, begin, cut, above)
+                yield from pieces_of(text, begin, cut, above)
                 begin, above = cut, "\n".join(title for _, title in titles)
         if level:
             titles = [title for title in titles if title[0] < int(level[1])]
             above = "\n".join(title for _, title in titles)
             titles.append((int(level[1]), _hypertext_title(text, at, level)))
         last = at
-    yield from _hypertext_pieces(text, begin, end, above)
-
-
-def _hypertext_pieces(text: str, begin: int, end: int, heading: str) -> Iterator[TextChunk]:
-    for piece in bounded(text, begin, end):
-        yield TextChunk(*piece, heading)
+    yield from pieces_of(text, begin, end, above)
 
 
 def _hypertext_title(text: str, at: int, level: str) -> str:
     """A heading as it is read."""
-    end = text.find("</", at, at + 2 * TITLE_CHARS)
-    inner = text[at : end if end > at else at + TITLE_CHARS]
-    return "#" * int(level[1]) + " " + " ".join(unescape(TAG.sub(" ", inner)).split())[:TITLE_CHARS]
+    end = text.find("</", at, at + 2 * HTML_TITLE_CHARS)
+    inner = text[at : end if end > at else at + HTML_TITLE_CHARS]
+    return "#" * int(level[1]) + " " + " ".join(unescape(HTML_TAG.sub(" ", inner)).split())[:HTML_TITLE_CHARS]
 
 
-BLOCK = re.compile(r"\S[^\n]*+(?:\n[^\S\n]*+\S[^\n]*+)*+")
+PARAGRAPH_BLOCK = re.compile(r"\S[^\n]*+(?:\n[^\S\n]*+\S[^\n]*+)*+")
 """Lines up to an empty one."""
-HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+|$)")
+MARKDOWN_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+|$)")
 UNDERLINED = re.compile(
     r"(?:([=~^*\"#+-])\1{2,}+[ \t]*+\r?\n)?([^\n]{1,200}?)[ \t]{0,200}+\r?\n([=~^*\"#+-])\3{2,}+[ \t]*+\r?(?:\n|\Z)"
 )
-FENCE = re.compile(r"^ {0,3}(?:`{3}|~{3})", re.MULTILINE)
+FENCE_LINE = re.compile(r"^ {0,3}(?:`{3}|~{3})", re.MULTILINE)
 FENCED_CHARS = 4 * TARGET_CHARS
 PATH_CHARS = 200
 BARE_CHARS = 200
@@ -244,7 +242,7 @@ def _blocks(text: str, start: int, end: int) -> Iterator[tuple[int, int, Title |
     """Paragraphs, each with its heading if it begins with one; what stands between fences is one block."""
     opened: int | None = None
     title: Title | None = None
-    for match in BLOCK.finditer(text, start, end):
+    for match in PARAGRAPH_BLOCK.finditer(text, start, end):
         begin, until = match.span()
         odd = _holds_odd_fence(text, begin, until)
         if opened is not None:
@@ -263,14 +261,14 @@ def _holds_odd_fence(text: str, begin: int, until: int) -> bool:
     """Whether a fence opens there that does not close, or closes that did not open."""
     if text.find("```", begin, until) < 0 and text.find("~~~", begin, until) < 0:
         return False
-    return len(FENCE.findall(text[begin:until])) % 2 == 1
+    return len(FENCE_LINE.findall(text[begin:until])) % 2 == 1
 
 
 def _titled(text: str, begin: int, until: int) -> Iterator[tuple[int, int, Title | None]]:
     """A paragraph in which headings follow each other without an empty line, cut before each."""
     at = begin
     title = _title(text, begin, until)
-    if text.find("\n#", begin, until) >= 0 and FENCE.search(text[begin:until]) is None:
+    if text.find("\n#", begin, until) >= 0 and FENCE_LINE.search(text[begin:until]) is None:
         for match in re.finditer(r"\n(?=#{1,6}[ \t])", text[begin:until]):
             yield at, begin + match.end(), title
             at = begin + match.end()
@@ -279,7 +277,7 @@ def _titled(text: str, begin: int, until: int) -> Iterator[tuple[int, int, Title
 
 
 def _title(text: str, begin: int, until: int) -> Title | None:
-    marked = HEADING.match(text, begin, until)
+    marked = MARKDOWN_HEADING.match(text, begin, until)
     if marked:
         line_end = text.find("\n", begin, until)
         return marked.group(1), text[begin : line_end if line_end >= 0 else until].strip()
@@ -289,9 +287,9 @@ def _title(text: str, begin: int, until: int) -> Title | None:
     return None
 
 
-LINE = re.compile(r"^([^\S\n]*+)(\S[^\n]*+)", re.MULTILINE)
+CODE_LINE = re.compile(r"^([^\S\n]*+)(\S[^\n]*+)", re.MULTILINE)
 NUMBERED_LINE = re.compile(r"^[ \t]*+\d{1,7}(?:\t|→|: |:(?!\d)|[|] |[|]|[ ]{2}|$)([^\S\n]*+)([^\n]*+)", re.MULTILINE)
-NUMBER = re.compile(r"[ \t]*(\d{1,7})(?:\t|→|:(?!\d)|[|]|[ ]{2}|\r?$)")
+LISTING_NUMBER = re.compile(r"[ \t]*(\d{1,7})(?:\t|→|:(?!\d)|[|]|[ ]{2}|\r?$)")
 MIN_NUMBERED, SAMPLE_NUMBERED = 3, 20
 """Lines that have to be numbered for a listing, and how many at its beginning are looked at."""
 MAX_STEP = 5
@@ -319,7 +317,7 @@ CLOSES = re.compile(
 )
 """Lines that belong to the block above them although they are no deeper."""
 COMMENT = re.compile(r"(?:#|//).*")
-ENDS = tuple(";{}([,:=)")
+CODE_LINE_ENDS = tuple(";{}([,:=)")
 """What lines of code end with."""
 TAGGED = re.compile(r"\s*<(?:!doctype|[a-z!?])", re.IGNORECASE)
 SAMPLE_LINES = 200
@@ -371,7 +369,7 @@ def code_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
 
 def _is_numbered(text: str, start: int, end: int) -> bool:
     sample = [m.group() for m in islice(re.compile(r"[^\n]+").finditer(text, start, end), SAMPLE_NUMBERED)]
-    numbers = [int(found[1]) for line in sample if (found := NUMBER.match(line))]
+    numbers = [int(found[1]) for line in sample if (found := LISTING_NUMBER.match(line))]
     if len(numbers) < max(MIN_NUMBERED, len(sample)):
         return False
     return all(0 < b - a <= MAX_STEP for a, b in pairwise(numbers))
@@ -385,7 +383,7 @@ def _lines(text: str, start: int, end: int, numbered: bool) -> Iterator[CodeLine
         yield CodeLine(start, until, 0, text[start:until].strip(), False)
         start = until
     last: CodeLine | None = None
-    for match in (NUMBERED_LINE if numbered else LINE).finditer(text, start, end):
+    for match in (NUMBERED_LINE if numbered else CODE_LINE).finditer(text, start, end):
         white, words = match[1], match[2].rstrip()
         if last and not words:  # empty but for its number
             last = last._replace(end=match.end())
@@ -399,7 +397,7 @@ def _lines(text: str, start: int, end: int, numbered: bool) -> Iterator[CodeLine
 
 
 def _ends_like_code(words: str) -> bool:
-    return words.endswith(ENDS) or COMMENT.sub("", words, count=1).rstrip().endswith(ENDS)
+    return words.endswith(CODE_LINE_ENDS) or COMMENT.sub("", words, count=1).rstrip().endswith(CODE_LINE_ENDS)
 
 
 def _code_chunks(text: str, lines: list[CodeLine], headings: tuple[str, ...]) -> Iterator[TextChunk]:
@@ -408,7 +406,7 @@ def _code_chunks(text: str, lines: list[CodeLine], headings: tuple[str, ...]) ->
     for block in _code_blocks(lines):
         name = next((line.words for line in block if not ABOVE.match(line.words)), "")
         holds_blocks = CLASS.search(name) and len({line.indent for line in block if not line.closes}) > 2
-        is_long = block[-1].end - block[0].start > (TARGET_CHARS if holds_blocks else MAX_CHARS)
+        is_long = block[-1].end - block[0].start > (TARGET_CHARS if holds_blocks else MAX_CHUNK_CHARS)
         is_alone = is_long or (len(block) > 1 and not gathers)
         while is_alone and run and ABOVE.match(run[-1].words):
             block.insert(0, run.pop())
@@ -444,7 +442,7 @@ def _long(text: str, block: list[CodeLine], headings: tuple[str, ...]) -> Iterat
     name = block[head].words[:HEADING_CHARS]
     inner = _code_chunks(text, block[head + 1 :], (*headings, name))
     first = next(inner, None)
-    if first is not None and first.end - block[0].start <= MAX_CHARS:
+    if first is not None and first.end - block[0].start <= MAX_CHUNK_CHARS:
         yield TextChunk(block[0].start, first.end, "\n".join(headings), "code")
     else:
         yield from _code_pieces(text, block[: head + 1], headings)
@@ -454,5 +452,4 @@ def _long(text: str, block: list[CodeLine], headings: tuple[str, ...]) -> Iterat
 
 
 def _code_pieces(text: str, lines: list[CodeLine], headings: tuple[str, ...]) -> Iterator[TextChunk]:
-    for start, end in bounded(text, lines[0].start, lines[-1].end):
-        yield TextChunk(start, end, "\n".join(headings), "code")
+    return pieces_of(text, lines[0].start, lines[-1].end, "\n".join(headings), "code")

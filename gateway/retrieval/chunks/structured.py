@@ -12,7 +12,7 @@ from itertools import islice
 from json.decoder import scanstring  # type: ignore[attr-defined]  # what the decoder itself reads strings with
 from typing import Any, NamedTuple
 
-from gateway.retrieval.chunks.chunk import MAX_CHARS, TARGET_CHARS, Kind, Span, TextChunk, bounded
+from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS, TARGET_CHARS, Kind, Span, TextChunk, bounded, pieces_of
 
 DECODER = json.JSONDecoder(strict=False)
 JSON_WHITESPACE = re.compile(r"[ \t\r\n]*")
@@ -177,17 +177,17 @@ def _value(
     text: str, item: RecordItem, heading: str, levels: int, items: list[RecordItem] | None = None
 ) -> Iterator[_ChunkCut]:
     """One value: its elements or members, if it is long."""
-    if item.end - item.value <= MAX_CHARS or not levels:
+    if item.end - item.value <= MAX_CHUNK_CHARS or not levels:
         items = []
     elif items is None:
         items, _ = items_of(text, item)
     longest = max(items, key=lambda each: each.end - each.start, default=item)
-    if len(items) < 2 and (longest is item or longest.end - longest.start <= MAX_CHARS):
+    if len(items) < 2 and (longest is item or longest.end - longest.start <= MAX_CHUNK_CHARS):
         yield _ChunkCut(item.start, heading, "record", -1, item.value)
     elif text[item.value] == "[":
         yield _ChunkCut(item.start, heading)
         yield from _elements(text, items, heading, levels - 1)
-    elif longest.end - longest.start > max(MAX_CHARS, MAJORITY * (item.end - item.value)):
+    elif longest.end - longest.start > max(MAX_CHUNK_CHARS, MAJORITY * (item.end - item.value)):
         yield from _wrapper(text, item, items, longest, heading, levels)
     elif sum(not each.is_flat for each in items) > MAJORITY * len(items) and len(items) >= MANY_MEMBERS:
         yield _ChunkCut(item.start, heading)
@@ -217,7 +217,7 @@ def _elements(text: str, items: list[RecordItem], heading: str, levels: int) -> 
                 yield _ChunkCut(item.start, heading, "record", number, item.value)
             continue
         gathered = -1
-        if item.end - item.start <= MAX_CHARS:
+        if item.end - item.start <= MAX_CHUNK_CHARS:
             yield _ChunkCut(item.start, heading, "record", number, item.value)
         else:
             yield from _long(text, item, heading, number, levels)
@@ -239,7 +239,7 @@ def _members(
     below = f"{heading}\n{_head(text, item, items[0])}".strip("\n")
     begin, least = item.start, HEAD_CHARS
     for member in items:
-        if member.end - member.start > MAX_CHARS and levels > 1 and not member.is_flat:
+        if member.end - member.start > MAX_CHUNK_CHARS and levels > 1 and not member.is_flat:
             above = f"{below} {_named(text, member)}".strip()
             for cut in _value(text, member, above, levels - 1):
                 yield cut._replace(kind="record", ordinal=number, origin=item.value) if number >= 0 else cut
@@ -273,17 +273,13 @@ def _joined(text: str, found_cuts: Iterator[_ChunkCut], start: int, end: int) ->
             begin = at
             continue
         begin = None
-        if until - at <= MAX_CHARS:
+        if until - at <= MAX_CHUNK_CHARS:
             until = at + len(text[at:until].rstrip())
             if until > at:
-                found.append(_chunk((at, until), cut))
+                found.append(TextChunk(at, until, *cut[1:]))
         else:
-            found.extend(_chunk(piece, cut) for piece in bounded(text, at, until))
+            found.extend(pieces_of(text, at, until, *cut[1:]))
     return found
-
-
-def _chunk(span: Span, cut: _ChunkCut) -> TextChunk:
-    return TextChunk(*span, cut.heading, cut.kind, cut.ordinal, cut.origin)
 
 
 YAML_LINE = re.compile(r"^([ ]*+)(\S[^\n]*+)", re.MULTILINE)
@@ -341,7 +337,7 @@ def yaml_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
     documents = _divided(lines)
     for number, document in enumerate(documents):
         single = len(documents) == 1
-        if not single and document[-1].end - document[0].start <= MAX_CHARS:
+        if not single and document[-1].end - document[0].start <= MAX_CHUNK_CHARS:
             yield from _pieces(text, document, "", number)
         else:
             yield from _yamls_value(text, document, "", MAX_LEVELS)
@@ -374,7 +370,7 @@ def _yamls_value(text: str, lines: list[YamlLine], heading: str, levels: int) ->
         if run and (not joins or is_item != run_is_record or block[-1].end - run[0].start > TARGET_CHARS):
             yield from _pieces(text, run, heading, ordinal)
             run = []
-        if size > MAX_CHARS and len(block) > 1 and levels:
+        if size > MAX_CHUNK_CHARS and len(block) > 1 and levels:
             yield from _yamls_long(text, block, heading, number if is_item else -1, levels)
         elif joins:
             if not run:
@@ -415,7 +411,7 @@ def _yamls_long(text: str, block: list[YamlLine], heading: str, number: int, lev
     head, rest = block[at], block[at + 1 :]
     below = f"{heading}\n{head.words[:HEAD_CHARS]}".strip("\n")
     inner = list(_yamls_value(text, rest, below, levels - 1)) if rest else []
-    if inner and inner[0].end - block[0].start <= MAX_CHARS:
+    if inner and inner[0].end - block[0].start <= MAX_CHUNK_CHARS:
         inner[0] = inner[0]._replace(start=block[0].start, heading=heading)
     else:
         inner = [*_pieces(text, block[: at + 1], heading, -1), *inner]
@@ -428,7 +424,7 @@ def _pieces(text: str, lines: Sequence[YamlLine], heading: str, number: int) -> 
     """The lines as one chunk, or as pieces of one; a record where it has a number."""
     begin, until = lines[0].start, lines[-1].end
     above = heading
-    whole = until - begin <= MAX_CHARS  # it keeps its indentation
+    whole = until - begin <= MAX_CHUNK_CHARS  # it keeps its indentation
     for start, end in [(begin, until)] if whole else bounded(text, begin, until):
         if number >= 0:
             yield TextChunk(start, end, above, "record", number, begin)
@@ -477,7 +473,7 @@ def line_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
     for match in ROW_LINE.finditer(text, start, end):
         at, line_end = match.span()
         rule = LINES_RULE.match(text, at, line_end) if text[at] in "=_#*-" else None
-        fits = begin >= 0 and line_end - begin <= MAX_CHARS
+        fits = begin >= 0 and line_end - begin <= MAX_CHUNK_CHARS
         if fits and not rule and (is_section or goes_on(text, at, line_end)):
             until = line_end
             continue
@@ -493,9 +489,9 @@ def line_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
 
 
 def _entry(text: str, begin: int, until: int, title: str, number: int) -> Sequence[TextChunk]:
-    if until - begin <= MAX_CHARS:
+    if until - begin <= MAX_CHUNK_CHARS:
         return () if text[begin:until].isspace() else (TextChunk(begin, until, title, "line", number, begin),)
-    return [TextChunk(*piece, title, "line", number, begin) for piece in bounded(text, begin, until)]
+    return list(pieces_of(text, begin, until, title, "line", number, begin))
 
 
 def _continuation(text: str, start: int, end: int) -> Callable[[str, int, int], object]:
@@ -508,7 +504,7 @@ def _continuation(text: str, start: int, end: int) -> Callable[[str, int, int], 
     return (TRACE if len(whole) < len(sample) / 2 else CONTINUES).match
 
 
-SEPARATORS = ("\t", ",", ";", "|")
+TABLE_SEPARATORS = ("\t", ",", ";", "|")
 HEADER_CHARS = 1000
 SAMPLE_ROWS = 30
 MIN_ROWS = 3
@@ -529,7 +525,7 @@ def separator_of(text: str, start: int, end: int) -> str | None:
         return None
     if NUMBERED_ROW.match(sample[0]) or STAMP.match(sample[0]) or not any(c.isalpha() for c in sample[0]):
         return None
-    for separator in SEPARATORS:
+    for separator in TABLE_SEPARATORS:
         columns = sample[0].count(separator)
         if columns == 0:
             continue
@@ -545,7 +541,7 @@ def rows_below(text: str, start: int, end: int) -> Iterator[TextChunk]:
     is but one column."""
     stop = text.find("\n", start, end)
     first = text[start : stop if stop >= 0 else end]
-    separator = separator_of(text, start, end) or max(SEPARATORS, key=first.count)
+    separator = separator_of(text, start, end) or max(TABLE_SEPARATORS, key=first.count)
     if separator not in first or len(first) > HEADER_CHARS:
         return line_blocks(text, start, end)
     return rows(text, start, end, separator)
@@ -559,11 +555,10 @@ def rows(text: str, start: int, end: int, separator: str) -> Iterator[TextChunk]
     first = 2 if len(spans) > 1 and TABLE_RULE.match(text[slice(*spans[1])]) else 1
     yield TextChunk(spans[0][0], spans[first - 1][1])
     for number, (begin, until) in enumerate(spans[first:]):
-        if until - begin <= MAX_CHARS:
+        if until - begin <= MAX_CHUNK_CHARS:
             yield TextChunk(begin, until, header, "row", number, begin)
         else:
-            for piece in bounded(text, begin, until):
-                yield TextChunk(*piece, header, "row", number, begin)
+            yield from pieces_of(text, begin, until, header, "row", number, begin)
 
 
 def cells(header: str, row: str) -> list[tuple[str, str]]:
@@ -575,7 +570,7 @@ def cells(header: str, row: str) -> list[tuple[str, str]]:
 @lru_cache(16)
 def _columns(header: str) -> tuple[str, list[str]]:
     """The separator of a table's first row and the names in it."""
-    separator = max(SEPARATORS, key=header.count)
+    separator = max(TABLE_SEPARATORS, key=header.count)
     return separator, _cells(header, separator)
 
 

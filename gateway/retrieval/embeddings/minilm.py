@@ -17,11 +17,11 @@ from typing import Any
 from gateway.core.types.relevance import EmbeddingFault, TextEmbeddings, Vector, packed
 from gateway.core.types.upstreams import CallScope
 
-NAME = "all-MiniLM-L6-v2-onnx-int8"
-VOCABULARY = Path("embeddings", "data", NAME, "tokenizer.json")
+MINILM_NAME = "all-MiniLM-L6-v2-onnx-int8"
+VOCABULARY = Path("embeddings", "data", MINILM_NAME, "tokenizer.json")
 MAX_MINILM_TOKENS = 256
 """Longest input in the model's training; the rest of a longer text is ignored."""
-MAX_CHARS = 8 * MAX_MINILM_TOKENS
+MAX_MINILM_CHARS = 8 * MAX_MINILM_TOKENS
 TOKENS_AT_ONCE = 512
 MINILM_BATCH_CHARS = 1600
 """Work that a deadline cannot interrupt: about a tenth of a second on one core."""
@@ -37,7 +37,7 @@ def missing() -> str | None:
 class MiniLM:
     """The model in a thread of its own."""
 
-    name = NAME
+    name = MINILM_NAME
     at_once = MINILM_BATCH_CHARS
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _Model:
         self._inputs = {each.name for each in self._session.get_inputs()}
 
     def vectors(self, texts: list[str]) -> list[Vector]:
-        tokens = [each.ids for each in self._tokenizer.encode_batch([text[:MAX_CHARS] for text in texts])]
+        tokens = [each.ids for each in self._tokenizer.encode_batch([text[:MAX_MINILM_CHARS] for text in texts])]
         found: list[Vector] = [b""] * len(texts)
         for places in _alike([len(ids) for ids in tokens]):
             for place, vector in zip(places, self._run([tokens[at] for at in places]), strict=True):

@@ -5,9 +5,11 @@ import asyncio
 import contextlib
 import hashlib
 import re
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -35,7 +37,7 @@ MAX_LATER = 2000
 """Further passages whose vectors are used if they are cached; missing ones may be made in the background."""
 MAX_SEARCH_RESULTS = 64
 """Passages with the best lexical scores whose vectors are asked for first, with their neighbours."""
-LONGEST, QUERY_CHARS = 2000, 1000
+PASSAGE_CHARS, QUERY_CHARS = 2000, 1000
 """Characters of a passage and of a query that are embedded; models read 256 to 8,192 tokens."""
 SEARCH_MARKS = re.compile(r"[{}\[\]\"<>|=;:_/\\\d\t]")
 MAX_MARKS = 0.12
@@ -77,7 +79,12 @@ def queries(query: RelevanceQuery) -> list[WantedVector]:
 
 def wanted(sources: Sequence[SearchedSource], found: Sequence[Sequence[RankedPassage]]) -> list[WantedVector]:
     """Passages of prose and chat: the lexically best with their neighbours, then the others, latest first."""
-    places = list(_prose(sources, found))
+    places = [
+        (s, n)
+        for s, (source, passages) in enumerate(zip(sources, found, strict=True))
+        for n, passage in enumerate(passages)
+        if is_prose(source.content[passage.start : passage.end][:PASSAGE_CHARS])
+    ]
     at = {(s, n): i for i, (s, n) in enumerate(places)}
     best = sorted(range(len(places)), key=lambda i: (-found[places[i][0]][places[i][1]].score, i))[:MAX_SEARCH_RESULTS]
     order: dict[int, None] = {}
@@ -93,7 +100,7 @@ def wanted(sources: Sequence[SearchedSource], found: Sequence[Sequence[RankedPas
         source, passage = sources[s], found[s][n]
         if source.kind == "artifact" and s not in held:
             held[s] = source.excerpt_of or digest(source.content)
-        text = source.content[passage.start : passage.end].strip()[:LONGEST]
+        text = source.content[passage.start : passage.end].strip()[:PASSAGE_CHARS]
         made.append(WantedVector(text, digest(text), held.get(s), s, n))
     return made
 
@@ -108,13 +115,6 @@ def is_prose(text: str) -> bool:
     return bool(text.strip()) and len(SEARCH_MARKS.findall(text)) <= max(3.0, MAX_MARKS * len(text))
 
 
-def _prose(sources: Sequence[SearchedSource], found: Sequence[Sequence[RankedPassage]]) -> Iterator[tuple[int, int]]:
-    for s, (source, passages) in enumerate(zip(sources, found, strict=True)):
-        for n, passage in enumerate(passages):
-            if is_prose(source.content[passage.start : passage.end][:LONGEST]):
-                yield s, n
-
-
 def _beside(places: list[tuple[int, int]], at: dict[tuple[int, int], int], i: int) -> list[int]:
     """The neighbours of a passage in its source, or in the conversation if its source is that one passage."""
     s, n = places[i]
@@ -126,7 +126,7 @@ K = 60.0
 """Constant of reciprocal rank fusion, as in the original paper (Cormack, Clarke and Büttcher, 2009)."""
 MAX_BY_MEANING = 16
 """Passages that are relevant to a question that shares no word with any of them."""
-NEAR = 0.5
+NEAR_COSINE = 0.5
 """Cosine from which on a question calls for a passage by its meaning; MiniLM gives unrelated texts some 0.1. Chosen by
 hand."""
 Ranked = list[list[RankedPassage]]
@@ -148,7 +148,7 @@ def fused(found: Ranked, places: Sequence[WantedVector], vectors: Sequence[Vecto
     for number, query in enumerate(asked):
         weight = 1.0 if number == 0 else share
         cosines = similarities(query, vectors)
-        near.update(at for at, cosine in enumerate(cosines) if cosine >= NEAR)
+        near.update(at for at, cosine in enumerate(cosines) if cosine >= NEAR_COSINE)
         for at, rank in enumerate(ranks(cosines)):
             total[at] += weight / (K + rank)
     order = sorted(range(len(places)), key=lambda at: (-total[at], -scores[at], at))
@@ -169,15 +169,8 @@ def _worths(scores: Sequence[float]) -> list[float]:
 
 def ranks(scores: Sequence[float]) -> list[int]:
     """The rank of each score, the best being 1. Equal ones share the last of their ranks: all zeros are last."""
-    order = sorted(range(len(scores)), key=lambda at: -scores[at])
-    found = [0] * len(scores)
-    last = len(order)
-    for position in range(len(order) - 1, -1, -1):
-        at = order[position]
-        if position + 1 < len(order) and scores[at] != scores[order[position + 1]]:
-            last = position + 1
-        found[at] = last
-    return found
+    ascending = sorted(scores)
+    return [len(scores) - bisect_left(ascending, score) for score in scores]
 
 
 log = get_logger("gateway.retrieval.embeddings")
@@ -261,7 +254,8 @@ class VectorSearch:
             return False
         except asyncio.CancelledError:  # the client left; the call is paid for all the same
             if tariff is not None:
-                self.scope.calls.append(_call(tariff, {"prompt_tokens": _roughly(texts), "completion_tokens": 0}, True))
+                roughly = sum(len(text.encode("utf-8", "replace")) for text in texts) // 4  # there is no time to count
+                self.scope.calls.append(_call(tariff, {"prompt_tokens": roughly, "completion_tokens": 0}, True))
             raise
         except (GatewayError, EmbeddingFault) as error:
             if isinstance(error, UpstreamError):  # any other was raised before a call
@@ -299,12 +293,7 @@ def _call(tariff: EmbeddingTariff, usage: dict[str, Any], estimated: bool) -> In
     return InternalCall("embedder", tariff.route, {**usage, "total_tokens": total}, tariff.prices, estimated)
 
 
-def _roughly(texts: list[str]) -> int:
-    """Tokens at four bytes each, where there is no time to count them."""
-    return sum(len(text.encode("utf-8", "replace")) for text in texts) // 4
-
-
-MAX_WAITING = 64
+MAX_WAITING_REQUESTS = 64
 """Requests whose texts may wait; beyond that the oldest are dropped: later questions make their vectors."""
 Holds = Callable[[], Awaitable[bool]]
 
@@ -330,10 +319,8 @@ class BackgroundEmbedding:
     """Does the work of one request at a time, and pauses while a request waits for the model."""
 
     def __init__(self, embedder: Embedder, cache: CacheBackend, ttl: float) -> None:
-        self._embedder = embedder
-        self._cache = cache
-        self._ttl = ttl
-        self._waiting: deque[tuple[PendingVectors, Holds]] = deque(maxlen=MAX_WAITING)
+        self._embedder, self._cache, self._ttl = embedder, cache, ttl
+        self._waiting: deque[tuple[PendingVectors, Holds]] = deque(maxlen=MAX_WAITING_REQUESTS)
         self._task: asyncio.Task[None] | None = None
         self._asked = 0
         self._free = asyncio.Event()
@@ -379,8 +366,7 @@ class BackgroundEmbedding:
 
     async def _unknown(self, pending: PendingVectors) -> list[WantedVector]:
         """The texts for which no other request has made a vector in the meantime."""
-        tenant, name = pending.caller.tenant, self._embedder.name
-        keys = [key_of(tenant, name, each.digest) for each in pending.missing]
+        keys = [key_of(pending.caller.tenant, self._embedder.name, each.digest) for each in pending.missing]
         kept = await self._cache.get_many(keys)
         return [each for each, vector in zip(pending.missing, kept, strict=True) if vector is None]
 
@@ -403,54 +389,41 @@ Answer = TypeVar("Answer")
 
 
 class LoopBridge(Generic[Question, Answer]):
-    """Lets work in a thread ask for something that only the event loop can do: the thread calls `ask` and waits; the
-    task that awaits `run` answers. If that task is cancelled, the thread gets `nothing`."""
+    """Lets work in a thread ask for something that only the event loop can do: the thread calls `ask` and waits, while
+    a task awaits `run`. If that task is cancelled, so is the answer, and the thread gets `nothing`."""
 
     def __init__(self, threads: Executor, answer: Callable[[Question], Awaitable[Answer]], nothing: Answer) -> None:
-        self._threads = threads
-        self._answer = answer
-        self._nothing = nothing
+        self._threads, self._answer, self._nothing = threads, answer, nothing
         self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Queue[tuple[Question, Future[Answer]]] = asyncio.Queue()
+        self._context = copy_context()
+        self._answering: asyncio.Future[Answer] | None = None
         self._closed = False
 
     def ask(self, question: Question) -> Answer:
         """The answer; to be called in the thread."""
-        answer: Future[Answer] = Future()
-        self._loop.call_soon_threadsafe(self._put, question, answer)
-        return answer.result()
+        return asyncio.run_coroutine_threadsafe(self._answered(question), self._loop).result()
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Runs `work` in a thread and returns its result."""
-        self._closed = False
+        self._closed, self._context = False, copy_context()
         working = self._loop.run_in_executor(self._threads, work, *arguments)
-        answer: Future[Answer] | None = None
         try:
-            while True:
-                asked = asyncio.ensure_future(self._waiting.get())
-                either: set[asyncio.Future[Any]] = {working, asked}
-                try:
-                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    asked.cancel()
-                if not asked.done() or asked.cancelled():
-                    return await working
-                question, answer = asked.result()
-                answer.set_result(await self._answer(question))
-                answer = None
+            return await asyncio.shield(working)
         finally:
             self._closed = True
             working.add_done_callback(lambda done: done.cancelled() or done.exception())
-            if answer is not None and not answer.done():
-                answer.set_result(self._nothing)
-            while not self._waiting.empty():
-                self._waiting.get_nowait()[1].set_result(self._nothing)
+            if self._answering is not None:  # what it has cost is known once it has ended
+                self._answering.cancel()
+                await asyncio.wait([self._answering])
 
-    def _put(self, question: Question, answer: "Future[Answer]") -> None:
+    async def _answered(self, question: Question) -> Answer:
+        """The answer, as a part of what the task does that awaits `run`: its logs and traces say so."""
         if self._closed:
-            answer.set_result(self._nothing)
-        else:
-            self._waiting.put_nowait((question, answer))
+            return self._nothing
+        answering = self._answering = self._context.run(asyncio.ensure_future, self._answer(question))
+        await asyncio.wait([answering])
+        self._answering = None
+        return self._nothing if answering.cancelled() else answering.result()
 
 
 THREADS = 32
@@ -461,10 +434,7 @@ class EmbeddingModel:
     """An embedding model with its cache and deadline; keeps nothing of a request but its background work."""
 
     def __init__(self, embedder: Embedder, cache: CacheBackend, clock: Clock, timeout: float, ttl: float) -> None:
-        self._embedder = embedder
-        self._cache = cache
-        self._clock = clock
-        self._timeout = timeout
+        self._embedder, self._cache, self._clock, self._timeout = embedder, cache, clock, timeout
         self._afterwards = BackgroundEmbedding(embedder, cache, ttl)
         self._threads = ThreadPoolExecutor(THREADS, "context")
 
@@ -493,8 +463,7 @@ class RequestMeaning:
     """Ranking for one request: a context is made in a thread, which asks for vectors when not all fits."""
 
     def __init__(self, search: VectorSearch, threads: ThreadPoolExecutor, afterwards: BackgroundEmbedding) -> None:
-        self._search = search
-        self._afterwards = afterwards
+        self._search, self._afterwards = search, afterwards
         self._bridge: LoopBridge[list[WantedVector], Known] = LoopBridge(threads, self._find, {})
         self._missing: dict[str, WantedVector] = {}
 

@@ -24,7 +24,7 @@ PLACES = BUCKETS
 """The number of the bucket that has where each region stands, and no terms."""
 SEGMENT_REGIONS = 1024
 """Regions of a segment: eight million characters. Their numbers in it have 16 bits."""
-MAX_COUNTED = 255
+MAX_POSTING_COUNT = 255
 
 Hashes = NDArray[np.uint32]
 Numbers = NDArray[np.int64]
@@ -37,7 +37,7 @@ class TermPosting(NamedTuple):
     counts: Numbers
 
 
-NOWHERE = TermPosting(np.zeros(0, np.int64), np.zeros(0, np.int64))
+NO_POSTING = TermPosting(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def hash_of(term: str) -> int:
@@ -72,17 +72,13 @@ def _occurrences(texts: Sequence[str], lexicon: TermLexicon) -> NDArray[np.uint6
     del words
     terms = [[term for term, _ in lexicon.unstemmed(word)] for word in bare(known)]
     per_word = np.fromiter(map(len, terms), np.int64, len(terms))
-    stems = _stemmed(terms, lexicon)
+    stems = lexicon.stems([term for each in terms for term in each])
     hashes = np.fromiter(map(hash_of, stems), np.uint64, len(stems))
     region = np.repeat(np.arange(len(texts), dtype=np.uint64), np.array(counts, np.int64))
     each = per_word[which]
     at = places(begins_of(per_word)[which], each)
     found: NDArray[np.uint64] = (hashes[at] << np.uint64(16)) | np.repeat(region, each)
     return found
-
-
-def _stemmed(terms: Sequence[Sequence[str]], lexicon: TermLexicon) -> list[str]:
-    return lexicon.stems([term for each in terms for term in each])
 
 
 def _encoded(hashes: Hashes, regions: Numbers, often: Numbers) -> bytes:
@@ -96,7 +92,7 @@ def _encoded(hashes: Hashes, regions: Numbers, often: Numbers) -> bytes:
         _planes(np.diff(different, prepend=np.uint32(0)).astype(np.uint32)),
         _planes(held.astype(np.uint16)),
         _planes(distances.astype(np.uint16)),
-        np.minimum(often, MAX_COUNTED).astype(np.uint8).tobytes(),
+        np.minimum(often, MAX_POSTING_COUNT).astype(np.uint8).tobytes(),
     )
     return zlib.compress(b"".join(parts), 6)
 
@@ -125,7 +121,7 @@ class PostingBucket:
         wanted = hash_of(term)
         number = int(np.searchsorted(self._hashes, wanted))
         if number == len(self._hashes) or self._hashes[number] != wanted:
-            return NOWHERE
+            return NO_POSTING
         begin = int(self._held[:number].sum())
         end = begin + int(self._held[number])
         return TermPosting(np.cumsum(self._distances[begin:end]), self._counts[begin:end].astype(np.int64))

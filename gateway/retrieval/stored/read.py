@@ -7,7 +7,7 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -23,7 +23,7 @@ from gateway.retrieval.question import NamedPlaces, borrowed_terms, is_named, na
 from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS, PostingBucket, bucket_of
 from gateway.storage.large_documents import LargeDocuments
 
-LINE = "line"
+LINE_KIND = "line"
 """The kind of lines and of rows (`retrieval.question`)."""
 MAX_PLACED_REGIONS = 12
 """Regions of one document that are read since the question names their places."""
@@ -49,8 +49,8 @@ class _RegionStart:
     def count(self, kind: str, line: int | None) -> int | None:
         """Its number, if that is one of such places; of a line `line`."""
         if not self.kind:
-            return line if kind == LINE else None
-        return self.number if self.kind == ("sheet" if kind == LINE else kind) else None
+            return line if kind == LINE_KIND else None
+        return self.number if self.kind == ("sheet" if kind == LINE_KIND else kind) else None
 
 
 def packed_places(regions: Sequence[TextRegion]) -> bytes:
@@ -70,7 +70,7 @@ def regions_named(named: NamedPlaces, places: Sequence[RegionPlace]) -> list[int
     known = {place: _at(place) for place in {each.place for each in places}}
     files = {name for name in {each.file for each in known.values()} if name and is_named("file", name, named)}
     sheets = {name for name in {each.sheet for each in known.values()} if name and is_named("sheet", name, named)}
-    wanted = [*named.numbered, *((LINE, first) for first, _ in named.lines)]
+    wanted = [*named.numbered, *((LINE_KIND, first) for first, _ in named.lines)]
     found: list[int] = []
     first_ones: Counter[tuple[str, str]] = Counter()
     if not wanted and not files and not sheets:
@@ -116,14 +116,14 @@ def _between(
     another part begins in between, nobody knows where the first one ends."""
     begins = here.count(kind, lines[0])
     ends = after.count(kind, lines[1]) if after is not None else None
-    until = number < ends if ends is not None and kind == LINE else ends is not None and number <= ends
+    until = number < ends if ends is not None and kind == LINE_KIND else ends is not None and number <= ends
     from_here = begins is not None and begins <= number <= here.last
     return from_here and until if here.is_in(after) else from_here or until
 
 
 # Which regions of large documents a question needs, by the rows of their indexes that have its terms.
 
-MAX_TERMS = 24
+MAX_LOOKED_UP_TERMS = 24
 """Terms that are looked up: the heaviest. Each is a row for every eight million characters."""
 READ_CHARS = 400_000
 """Characters that are read of all large documents of a conversation: twice as many as a large window holds."""
@@ -150,12 +150,7 @@ def wanted_terms(question: str, recent: Sequence[str]) -> dict[str, float]:
     lexicon = TermLexicon()
     terms: dict[str, float] = dict(borrowed_terms(question, recent, lexicon))
     terms |= {term: 1.0 for term, _ in lexicon.question(question)}
-    return dict(sorted(terms.items(), key=lambda each: -each[1])[:MAX_TERMS])
-
-
-def buckets_of(terms: Iterable[str]) -> list[int]:
-    """The buckets that say where these terms are."""
-    return sorted({bucket_of(term) for term in terms})
+    return dict(sorted(terms.items(), key=lambda each: -each[1])[:MAX_LOOKED_UP_TERMS])
 
 
 def best_regions(
@@ -235,21 +230,27 @@ async def read_for(
     `recent`: the texts before the question, which explain its pronouns.
     Raises StorageUnavailable: the storage cannot be reached."""
     large = list(dict.fromkeys(each.metadata[LARGE] for each in artifacts if each.is_excerpt))
-    terms, named = await asyncio.to_thread(_asked, question, recent)
+    terms, named = await asyncio.to_thread(wanted_terms, question, recent), named_places(question)
     found = await texts.indexes(tenant, large, _buckets(terms, named))
     places = await _places(texts, tenant, found) if named else {}
     chosen = await asyncio.to_thread(_chosen, terms, found, named, places)
     read = await texts.regions(tenant, {each.digest: numbers for each, numbers in zip(found, chosen, strict=True)})
     contents = {digest: joined(regions) for digest, regions in read.items()}
     unfinished = {each.digest for each in found if each.indexed < each.regions}
-    return tuple(_filled(each, contents, unfinished) if each.is_excerpt else each for each in artifacts)
+
+    def filled(artifact: Artifact) -> Artifact:
+        digest = artifact.metadata[LARGE]
+        metadata = {**artifact.metadata, UNINDEXED: digest in unfinished}
+        return replace(artifact, content=contents.get(digest, ""), metadata=metadata)
+
+    return tuple(filled(each) if each.is_excerpt else each for each in artifacts)
 
 
 async def regions_found(texts: LargeDocuments, tenant: str, digest: str, wanted: str, most: int) -> list[int]:
     """The numbers of a document's regions that somebody looks for: those of a place that is named first, then those
     that share most words with it.
     Raises StorageUnavailable: the storage cannot be reached."""
-    terms, named = await asyncio.to_thread(_asked, wanted, ())
+    terms, named = await asyncio.to_thread(wanted_terms, wanted, ()), named_places(wanted)
     indexes = await texts.indexes(tenant, [digest], _buckets(terms, named))
     places = await _places(texts, tenant, indexes) if named else {}
     of_places = await asyncio.to_thread(regions_named, named, places.get(digest, ()))
@@ -257,14 +258,8 @@ async def regions_found(texts: LargeDocuments, tenant: str, digest: str, wanted:
     return list(dict.fromkeys([*of_places, *(number for numbers in of_words for number in numbers)]))[:most]
 
 
-def _filled(artifact: Artifact, contents: dict[str, str], unfinished: set[str]) -> Artifact:
-    digest = artifact.metadata[LARGE]
-    metadata = {**artifact.metadata, UNINDEXED: digest in unfinished}
-    return replace(artifact, content=contents.get(digest, ""), metadata=metadata)
-
-
 def _buckets(terms: dict[str, float], named: NamedPlaces) -> list[int]:
-    return [*buckets_of(terms), *([PLACES] if named else [])]
+    return [*sorted(set(map(bucket_of, terms))), *([PLACES] if named else [])]
 
 
 async def _places(texts: LargeDocuments, tenant: str, found: Sequence[LargeIndex]) -> dict[str, list[RegionPlace]]:
@@ -281,10 +276,6 @@ def _indexed_places(index: LargeIndex) -> list[RegionPlace]:
             with contextlib.suppress(ValueError, TypeError, zlib.error):
                 places += unpacked_places(data)
     return places
-
-
-def _asked(question: str, recent: Sequence[str]) -> tuple[dict[str, float], NamedPlaces]:
-    return wanted_terms(question, recent), named_places(question)
 
 
 def _chosen(
@@ -315,15 +306,8 @@ def question_in(messages: Sequence[ConversationMessage]) -> tuple[str, list[str]
     last = max(turn_starts(message.role for message in messages), default=None)
     if last is None:
         return "", []
-    said = [_text(each)[:QUESTION_CHARS] for each in messages[max(0, last - RECENT) : last] if each.role != "tool"]
-    text = _text(messages[last])
+    before = [each for each in messages[max(0, last - RECENT) : last] if each.role != "tool"]
+    said, text = [text_of(each.content)[:QUESTION_CHARS] for each in before], text_of(messages[last].content)
     if len(text) > QUESTION_CHARS:
         text = f"{text[: QUESTION_CHARS // 2]}\n{text[-QUESTION_CHARS // 2 :]}"
     return text, said
-
-
-def _text(message: ConversationMessage) -> str:
-    content = message.content
-    if isinstance(content, str):
-        return content
-    return text_of([part for part in content or () if isinstance(part, dict)])

@@ -18,11 +18,11 @@ import gateway
 
 NICE = 10
 """How much it stands back behind other processes."""
-PROGRAM = (
+SEGMENT_PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from gateway.retrieval.stored.segment_process import main; sys.exit(main())"
 )
-NUMBER = struct.Struct("<I")
+SEGMENT_NUMBER = struct.Struct("<I")
 
 
 class IndexFailed(Exception):
@@ -44,10 +44,10 @@ class SegmentMaker:
         if pipe_in is None or pipe_out is None:
             raise IndexFailed("no pipes")
         try:
-            pipe_in.write(NUMBER.pack(len(texts)))
+            pipe_in.write(SEGMENT_NUMBER.pack(len(texts)))
             for text in texts:
                 data = text.encode("utf-8", "replace")
-                pipe_in.write(NUMBER.pack(len(data)) + data)
+                pipe_in.write(SEGMENT_NUMBER.pack(len(data)) + data)
             pipe_in.flush()
             return [(_number(pipe_out), _bytes(pipe_out)) for _ in range(_number(pipe_out))]
         except (OSError, EOFError) as error:
@@ -75,7 +75,7 @@ class SegmentMaker:
 def _started() -> subprocess.Popen[bytes]:
     folder = Path(gateway.__file__).parent.parent
     return subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-I", "-c", PROGRAM, str(folder)],
+        [sys.executable, "-I", "-c", SEGMENT_PROGRAM, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -96,18 +96,18 @@ def main() -> int:
             many = _number(read)
             texts = [_bytes(read).decode("utf-8") for _ in range(many)]
             found = list(segment(texts, lexicon))
-            write.write(NUMBER.pack(len(found)))
+            write.write(SEGMENT_NUMBER.pack(len(found)))
             for bucket, data in found:
-                write.write(NUMBER.pack(bucket) + NUMBER.pack(len(data)) + data)
+                write.write(SEGMENT_NUMBER.pack(bucket) + SEGMENT_NUMBER.pack(len(data)) + data)
             write.flush()
     return 0
 
 
 def _number(pipe: IO[bytes]) -> int:
-    data = pipe.read(NUMBER.size)
-    if len(data) < NUMBER.size:
+    data = pipe.read(SEGMENT_NUMBER.size)
+    if len(data) < SEGMENT_NUMBER.size:
         raise EOFError("it ended")
-    return int(NUMBER.unpack(data)[0])
+    return int(SEGMENT_NUMBER.unpack(data)[0])
 
 
 def _bytes(pipe: IO[bytes]) -> bytes:

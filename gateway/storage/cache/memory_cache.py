@@ -1,27 +1,33 @@
 """What may be forgotten at any time (adapters of `ports.CacheBackend`): process memory, or Redis."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import CacheSettings
 from gateway.core.ports import ClaimingCache, Clock
 from gateway.storage.encryption.columns import KeyVault
 
+OnEvict = Callable[..., None]
+"""Is called with the groups before their values are deleted."""
 
-def open_cache(settings: CacheSettings, clock: Clock, vault: KeyVault | None = None) -> ClaimingCache:
+
+def open_cache(
+    settings: CacheSettings, clock: Clock, vault: KeyVault | None = None, on_evict: OnEvict | None = None
+) -> ClaimingCache:
     """Redis if `cache.url` names one, else memory; nothing is connected yet. What leaves the process is sealed under
     the key of `vault`."""
     if settings.url:
         from gateway.storage.cache.redis import RedisCache
 
-        return RedisCache(settings.url, settings.timeout, clock, vault)
-    return MemoryCache(settings.max_bytes, clock)
+        return RedisCache(settings.url, settings.timeout, clock, vault, on_evict)
+    return MemoryCache(settings.max_bytes, clock, on_evict)
 
 
 class MemoryCache:
     """Least recently used values leave when `max_bytes` are exceeded."""
 
-    def __init__(self, max_bytes: int, clock: Clock) -> None:
+    def __init__(self, max_bytes: int, clock: Clock, on_evict: OnEvict | None = None) -> None:
+        self._on_evict = on_evict
         self._values: BoundedCache[str, tuple[bytes, str | None]] = BoundedCache(
             max_weight=max_bytes, now=clock.monotonic, on_evict=self._leave_group
         )
@@ -48,6 +54,8 @@ class MemoryCache:
         self._values.put(key, (value, group), weight=len(key) + len(value), ttl=ttl)
 
     async def evict(self, *groups: str) -> None:
+        if self._on_evict is not None:
+            self._on_evict(*groups)
         for group in groups:
             for key in list(self._groups.get(group, ())):
                 self._drop(key)

@@ -1,7 +1,7 @@
 """Redis or Valkey as a cache: keys, values, groups and claims (adapter of `ports.ClaimingCache`)."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -162,8 +162,17 @@ OWED_AT_ONCE = 500
 class RedisCache:
     """Every fault is a miss; after one, it is left alone until it answers again (`RedisLink`)."""
 
-    def __init__(self, url: str, timeout_seconds: float, clock: Clock, vault: KeyVault | None = None) -> None:
-        """`vault`: values are sealed with its key, and one that is not, or does not open, is a miss."""
+    def __init__(
+        self,
+        url: str,
+        timeout_seconds: float,
+        clock: Clock,
+        vault: KeyVault | None = None,
+        on_evict: Callable[..., None] | None = None,
+    ) -> None:
+        """`vault`: values are sealed with its key, and one that is not, or does not open, is a miss; `on_evict`: is
+        called with the groups before their values are deleted."""
+        self._on_evict = on_evict
         self._link = RedisLink(url, timeout_seconds, clock)
         self._vault = vault
         self._owed: dict[str, None] = {}
@@ -190,6 +199,8 @@ class RedisCache:
 
     async def evict(self, *groups: str) -> None:
         """Deletes all values of these groups: now, or before the cache is next used if it cannot be reached now."""
+        if self._on_evict is not None:
+            self._on_evict(*groups)
         self._owed |= dict.fromkeys(groups)
         for group in list(self._owed)[:-MAX_OWED]:
             del self._owed[group]

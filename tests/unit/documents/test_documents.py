@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.artifacts.in_messages import document_spans
+from gateway.context.artifacts.collect import document_spans
 from gateway.documents.document import UnreadableDocument, read
 from gateway.documents.file_reader import encoded_document, inline_file
 

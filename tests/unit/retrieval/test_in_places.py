@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.types.places import marker, sheet_marker
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
-from gateway.retrieval.question import LARGE_CHARS, named_places, search_by_regions
+from gateway.retrieval.question import LARGE_TEXT_CHARS, named_places, search_by_regions
 from gateway.retrieval.rank import relevance
 from tests.support.growth import is_linear
 
@@ -84,7 +84,7 @@ def test_s14_2_a_line_of_a_plain_text_comes_first(question: str) -> None:
     """§14.2: also of one that is looked through by regions (`retrieval.large`)."""
     shown, _ = best(LOG, question)
     assert f"{4000 * 7919 % 5003} was seen by warden {4000 % 97}" in shown
-    filler = f"{FILLER * 40}\n" * (LARGE_CHARS // len(FILLER) // 40)
+    filler = f"{FILLER * 40}\n" * (LARGE_TEXT_CHARS // len(FILLER) // 40)
     long = f"{LOG}{filler}"
     (found,) = search_by_regions(
         lambda parts: relevance(RelevanceQuery(question), parts),

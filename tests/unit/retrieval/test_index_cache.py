@@ -7,7 +7,7 @@ from gateway.core.types.conversation import NotedForms
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval import corpus
 from gateway.retrieval.corpus import ContentIndex
-from gateway.retrieval.index_cache import ContentIndexes, IndexedCache, PassageFinder
+from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
 from gateway.storage.cache.memory_cache import MemoryCache
 
 LONG = "\n\n".join(f"Part {n}: the keeper of lamp {n} is Name{n}, " + "as is well known. " * 20 for n in range(20))
@@ -90,7 +90,7 @@ async def test_forgotten_with_the_content(indexed: list[str]) -> None:
     finder.keep()
     group = cache_group("t", finder.digests[0])
     late = asked(kept)
-    cache = IndexedCache(MemoryCache(2**20, Clock()), kept)  # type: ignore[arg-type]
+    cache = MemoryCache(2**20, Clock(), kept.evict)  # type: ignore[arg-type]
     await cache.set("a", b"1", 9.0, group=group)
     await cache.evict(group)
     assert await cache.get_many(["a"]) == [None]

@@ -2,7 +2,7 @@
 
 import random
 
-from gateway.retrieval.corpus import LONGEST, TermLexicon, numbered, numbers_of
+from gateway.retrieval.corpus import MAX_WORD_CHARS, TermLexicon, numbered, numbers_of
 
 TEXT = """
 order Orders ORDERS HTTPServer getUserName user_id parseXMLFile2 v2.10.3 2024-05-17 10.0.12.7 12345 123456 W0042317
@@ -40,8 +40,8 @@ def test_words_of_other_scripts_and_long_ones_keep_their_place_between_them() ->
             "user_id",
             "заказы",
             "",
-            "a" * (LONGEST + 9),
-            "Ab1_" * LONGEST,
+            "a" * (MAX_WORD_CHARS + 9),
+            "Ab1_" * MAX_WORD_CHARS,
             "запрос_id",
             "end",
         ]

@@ -2,18 +2,21 @@
 
 import re
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
+from gateway.retrieval import rank
 from gateway.retrieval.corpus import STOPWORDS
-from gateway.retrieval.rank import TOPICS_FILE
 from tests.unit.retrieval.asking import documents, ranked, turns
 
-LINES = [line for line in TOPICS_FILE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+TABLES = {path.name: path.read_text(encoding="utf-8") for path in Path(rank.__file__).parent.glob("*.txt")}
+LINES = [line for line in TABLES["topics.txt"].splitlines() if line and not line.startswith("#")]
 
 
-def test_the_file_says_where_its_words_come_from() -> None:
-    assert "# Source: " in TOPICS_FILE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_the_file_says_where_its_words_come_from(table: str) -> None:
+    assert "# Source: " in table
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.partition("|")[0].strip())

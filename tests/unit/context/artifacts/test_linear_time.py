@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.context.artifacts.in_messages import document_spans, is_tagged, marked_spans
+from gateway.context.artifacts.collect import document_spans, is_tagged, marked_spans
 from gateway.documents.html import html_text
 from gateway.retrieval.chunks.split import passages
 from tests.support.growth import is_linear

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.context.artifacts.in_messages import document_spans, middle, own_words
+from gateway.context.artifacts.collect import document_spans, middle, own_words
 from tests.unit.making import build
 
 FIRST, LAST = "Here is my list.", "Who keeps lamp 257?"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.assembly.messages import MODES, composed, inferred, monolith
+from gateway.context.assembly.messages import PROFILE_MODES, composed, inferred, monolith
 from gateway.core.config.loading import load_settings
 from gateway.core.config.settings import PromptModes, PromptProfiles
 from tests.unit.o200k import text_tokens
@@ -73,4 +73,4 @@ def test_the_system_message() -> None:
     assert composed(profiles, "search") == "You keep lamps.\n\nLook.\n\nSay so."
     assert composed(profiles, "analysis") == "You keep lamps.\n\nSay so."
     assert monolith(profiles) == "You keep lamps.\n\nBe kind.\n\nLook.\n\nSay so."
-    assert set(MODES) == set(PromptModes.model_fields)
+    assert set(PROFILE_MODES) == set(PromptModes.model_fields)

@@ -5,7 +5,7 @@ import pytest
 from gateway.context.assembly.block import (
     CITE_TAG,
     CITING_NOTE,
-    MAX_LINES,
+    MAX_EXTRACT_LINES,
     block,
     block_without,
     in_place,
@@ -90,6 +90,6 @@ def test_reading_takes_linear_time(line: str) -> None:
         text = "<context_data >\n" + f"{line}\n" * (size // 30)
         list(items_in(text))
         in_place_of(text, ID)
-        stretches(text[: MAX_LINES * 30], text)
+        stretches(text[: MAX_EXTRACT_LINES * 30], text)
 
     assert is_linear(read, 400_000)

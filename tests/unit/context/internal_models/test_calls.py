@@ -12,7 +12,7 @@ import pytest
 
 from gateway.billing.cost import price_internal
 from gateway.context.internal_calls import (
-    COUNTED_CHARS,
+    COUNTED_ANSWER_CHARS,
     THINKING_TOKENS,
     BilledModel,
     CallBudget,
@@ -387,10 +387,10 @@ async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
 
 
 async def test_s6_an_absurdly_long_answer_is_counted_by_its_beginning() -> None:
-    _, _, model = set_up(lambda _: says("word " * COUNTED_CHARS))
+    _, _, model = set_up(lambda _: says("word " * COUNTED_ANSWER_CHARS))
     await model.ask(PLAN)
     (call,) = model.bill.scope.calls
-    assert call.usage["completion_tokens"] == pytest.approx(COUNTED_CHARS, rel=0.01)
+    assert call.usage["completion_tokens"] == pytest.approx(COUNTED_ANSWER_CHARS, rel=0.01)
 
 
 @pytest.mark.parametrize(

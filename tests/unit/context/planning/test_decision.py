@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.context.planning.decision import (
+    DECISION_TABLE,
     OBJECTIONS,
-    TABLE,
     PlanEconomics,
     PlanningDecision,
     PlanningFacts,
@@ -66,7 +66,7 @@ def test_s5_the_first_row_that_holds_decides(facts: dict[str, Any], use: bool, r
 
 
 def test_s5_these_are_all_rows_of_the_table_in_its_order() -> None:
-    assert [row.reason for row in TABLE] == list(dict.fromkeys(reason for *_, reason in ROWS))
+    assert [row.reason for row in DECISION_TABLE] == list(dict.fromkeys(reason for *_, reason in ROWS))
 
 
 @pytest.mark.parametrize(

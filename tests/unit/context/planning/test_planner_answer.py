@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.planner import MAX_ANSWER_CHARS, MAX_PRIORITY, InvalidPlan, read_plan
+from gateway.context.planner import MAX_PLAN_CHARS, MAX_PRIORITY, InvalidPlan, read_plan
 from gateway.core.types.artifacts import ProcessingStrategy
 from tests.support.growth import is_linear
 
@@ -87,7 +87,7 @@ def test_s5_a_priority_is_a_number_within_bounds(given: Any, read: int) -> None:
         ("{}", "planner_answer_rubbish"),
         (answer(entry("art_9")), "planner_answer_rubbish"),
         (answer(queries=["", "  ", 3]), "planner_answer_rubbish"),
-        ("{" + " " * MAX_ANSWER_CHARS + "}", "planner_answer_too_long"),
+        ("{" + " " * MAX_PLAN_CHARS + "}", "planner_answer_too_long"),
         ("[" * 100_000, "planner_answer_no_json"),
     ],
 )
@@ -119,4 +119,4 @@ def test_s5_no_answer_takes_long_to_be_found_rubbish(opening: str, piece: str) -
         with pytest.raises(InvalidPlan):
             read_plan(opening + piece * (size // len(piece)), KNOWN)
 
-    assert is_linear(read, MAX_ANSWER_CHARS - 10)
+    assert is_linear(read, MAX_PLAN_CHARS - 10)

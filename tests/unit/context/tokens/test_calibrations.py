@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from gateway.context.tokens.model_margins import (
-    MAX_REMEMBERED,
+    MAX_REMEMBERED_MODELS,
     MAX_SMALL,
     ModelMargins,
     PromptReport,
@@ -140,7 +140,7 @@ def test_only_so_many_names_are_kept() -> None:
 async def test_what_was_learned_here_stays_though_as_many_names_are_stored_as_are_kept() -> None:
     margins, store = learner(OVER), MemoryCalibrations()
     now = SystemClock().now()
-    await store.save({f"stored {number}": ModelCalibration(1.0, 1, now) for number in range(MAX_REMEMBERED)})
+    await store.save({f"stored {number}": ModelCalibration(1.0, 1, now) for number in range(MAX_REMEMBERED_MODELS)})
     await margins.keep(store)
     assert margins.of(FACTS, "o200k") == pytest.approx(1.4)
     assert key_of(FACTS.name, FACTS.served_at, FACTS.tokenizer, "o200k") in await store.load()

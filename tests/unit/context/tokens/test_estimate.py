@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.context.tokens.counter import COUNTED_CHARS, CounterRegistry
+from gateway.context.tokens.counter import MAX_COUNTED_CHARS, CounterRegistry
 from gateway.core.types.chat import ModelFacts
 
 ROOT = Path(__file__).parents[4]
@@ -67,7 +67,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_s6_an_estimate_is_within_fifteen_percent_of_a_count(name: str, encoding: str) -> None:
     counter = CounterRegistry().counter(ModelFacts("model", tokenizer=encoding))
-    for text in (TEXTS[name], TEXTS[name][: COUNTED_CHARS + 100]):
+    for text in (TEXTS[name], TEXTS[name][: MAX_COUNTED_CHARS + 100]):
         message = {"role": "user", "content": text}
         tokens, counted = counter.estimate([message])
         assert not counted

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
-from gateway.retrieval.chunks.chunk import MAX_CHARS, MAX_CHUNKS, PackedChunks, TextChunk, gathered
+from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS, MAX_CHUNKS, PackedChunks, TextChunk, gathered
 from gateway.retrieval.chunks.split import passages
 from gateway.retrieval.corpus import TermLexicon, index_texts
 from gateway.retrieval.rank import relevance
@@ -28,7 +28,7 @@ def test_a_text_has_no_more_chunks_than_anybody_needs(text: str) -> None:
     chunks = passages(text)
     assert MAX_CHUNKS / 3 < len(chunks) <= 1.1 * MAX_CHUNKS
     assert all(one.end <= other.start and not text[one.end : other.start].strip() for one, other in pairwise(chunks))
-    assert all(chunk.end - chunk.start <= MAX_CHARS for chunk in chunks)
+    assert all(chunk.end - chunk.start <= MAX_CHUNK_CHARS for chunk in chunks)
     assert not text[chunks[-1].end :].strip()
 
 
@@ -66,7 +66,7 @@ def test_only_neighbours_of_one_kind_and_heading_are_gathered_and_nothing_is_los
     for each, group in zip(found, covered, strict=True):
         assert {(c.heading, c.kind) for c in group} == {(each.heading, each.kind)}
         assert each[2:] == group[0][2:]
-        assert each.end - each.start <= MAX_CHARS
+        assert each.end - each.start <= MAX_CHUNK_CHARS
 
 
 @given(spans=SPANS)

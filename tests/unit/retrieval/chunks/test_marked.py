@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.core.types.places import BEGINS, PLACE_KINDS, PLACE_MARKER, after_markers, marker, sheet_marker
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
-from gateway.retrieval.chunks.chunk import MAX_CHARS, TextChunk
+from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS, TextChunk
 from gateway.retrieval.chunks.split import fields_of, passages
-from gateway.retrieval.question import LARGE_CHARS, search_by_regions
+from gateway.retrieval.question import LARGE_TEXT_CHARS, search_by_regions
 from gateway.retrieval.rank import relevance
 from tests.support.growth import is_linear
 from tests.support.marks import few_or_many
@@ -122,7 +122,7 @@ def test_s14_2_a_large_marked_text_keeps_its_pages() -> None:
     pages = [f"{marker('page', str(n))}\n{'nothing of note happened here today. ' * 700}" for n in range(1, 180)]
     pages[150] += "The zebrafish was weighed at noon. " + "nothing of note. " * 50
     text = "\n\n".join(pages)
-    assert len(text) > LARGE_CHARS
+    assert len(text) > LARGE_TEXT_CHARS
     query = RelevanceQuery("When was the zebrafish weighed?")
     found = search_by_regions(lambda sources: relevance(query, sources), query, [SearchedSource(text, "artifact")])[0]
     best = max(found, key=lambda each: each.score)
@@ -153,7 +153,7 @@ def test_a_long_yaml_records_pieces_have_its_beginning_above_them() -> None:
     pieces = [chunk for chunk in found if chunk.ordinal == 1]
     assert len(pieces) > 2
     assert all("- name: long" in chunk.heading for chunk in pieces[1:])
-    assert all(chunk.end - chunk.start <= MAX_CHARS for chunk in pieces)
+    assert all(chunk.end - chunk.start <= MAX_CHUNK_CHARS for chunk in pieces)
 
 
 def test_each_yaml_document_is_a_record() -> None:

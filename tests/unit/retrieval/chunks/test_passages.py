@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.retrieval.chunks.chunk import MAX_CHARS, TextChunk
+from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS, TextChunk
 from gateway.retrieval.chunks.split import passages
 from tests.support.growth import is_linear
 
@@ -58,7 +58,7 @@ def covers(text: str, found: list[TextChunk]) -> None:
         assert chunk.start >= at
         assert not text[at : chunk.start].strip()
         assert text[chunk.start : chunk.end].strip()
-        assert chunk.end - chunk.start <= MAX_CHARS
+        assert chunk.end - chunk.start <= MAX_CHUNK_CHARS
         at = chunk.end
     assert not text[at:].strip()
 

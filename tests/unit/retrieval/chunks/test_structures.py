@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.retrieval.chunks.chunk import MAX_CHARS
+from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS
 from gateway.retrieval.chunks.split import passages
 from tests.unit.retrieval.chunks.test_passages import covers
 
@@ -206,7 +206,7 @@ def test_no_sign_is_torn_apart(sign: str) -> None:
     text = "x" + sign * 1500
     found = cut(text)
     assert len(found) > 1
-    assert all(len(each) <= MAX_CHARS for _, each in found)
+    assert all(len(each) <= MAX_CHUNK_CHARS for _, each in found)
     assert all(each.removeprefix("x").replace(sign, "") == "" for _, each in found)
 
 
