@@ -119,9 +119,9 @@ class PassageFinder:
             self._known[text] = index
             if kept is not None and text not in kept:
                 continue
-            if len(text) >= KEPT_CHARS:
+            if len(text) >= KEPT_CHARS and self._kept is not None:
                 self._built[content_digest(text)] = index
-            elif self._noted is not None:
+            elif len(text) < KEPT_CHARS and self._noted is not None:
                 self._noted.put(text, index.alone())
         return [self._known[text] for text in texts]
 
