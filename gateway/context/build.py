@@ -213,7 +213,7 @@ def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRankin
     is_weighed = request.options.economy == AUTO and economic_rates(inputs, material, 0) is not None
     kept = _kept(request, inputs.history.costs) if is_weighed else no_results
     tools = FittingSteps(assemble, ranking.relevance(finder), compact, worded, kept)
-    counting = PromptCounter(counter, request.forward, material, max(1.0, counter.margin), history.notes)
+    counting = PromptCounter(counter, request.forward, material, history.notes)
     estimated = counter.margin != 1.0
     window = inputs.budget.context_window
     is_roomy = tokens is not None and (window is None or 2 * tokens >= window)

@@ -230,14 +230,10 @@ class InternalModels:
         count_outcome: CountOutcome,
         spans: Spans = nullcontext,
     ) -> None:
-        self._upstream = upstream
-        self._router = router
-        self._counters = counters
-        self.clock = clock
-        self.count_outcome = count_outcome
+        self._upstream, self._router, self._counters, self._spans = upstream, router, counters, spans
+        self.clock, self.count_outcome = clock, count_outcome
         self._formats: dict[str, int] = {}
         self._breaker = UnknownModelBreaker(clock)
-        self._spans = spans
 
     def served(self, name: str, primary: ModelDeployment, bill: "OpenBill", *, chosen: bool) -> "BilledModel | None":
         """The model, if it may be asked (guarantee §5: in `model_list`, or at the primary's own upstream with the same

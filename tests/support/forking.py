@@ -75,7 +75,7 @@ def main(control: socket.socket, *, litellm: bool) -> None:
 
 def _load_vocabulary() -> None:
     """At a gateway's first count it would take as long as all imports; how long, `make bench` says."""
-    TiktokenCounter(ModelFacts("gpt-4o"), 1.0).text("words to count")
+    TiktokenCounter(ModelFacts("gpt-4o")).text("words to count")
 
 
 def _import_litellm() -> None:

@@ -309,9 +309,7 @@ class CounterRegistry:
         """Sizes of pictures that are kept here, by the ids that parts name; the oldest are forgotten first."""
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
-        known = self._margins.known(facts, COUNTED_BY)
-        margin = known.margin if known is not None else facts.token_margin
-        return TiktokenCounter(facts, margin, known, self.pdfs, self._pictures)
+        return TiktokenCounter(facts, self._margins.known(facts, COUNTED_BY), self.pdfs, self._pictures)
 
     def has_read(self, facts: ModelFacts, data: str) -> bool:
         """Whether it is known what the model is charged for the PDF with this data."""
@@ -361,16 +359,12 @@ class TiktokenCounter:
     def __init__(
         self,
         facts: ModelFacts,
-        margin: float,
         known: ModelCalibration | None = None,
         pdfs: KnownPdfs | None = None,
         pictures: BoundedCache[str, Size] | None = None,
     ) -> None:
-        self._facts = facts
-        self._pdfs = pdfs
-        self._pictures = pictures
-        self._calibration = known
-        self.margin = margin
+        self._facts, self._calibration, self._pdfs, self._pictures = facts, known, pdfs, pictures
+        self.margin = known.margin if known is not None else facts.token_margin
 
     @cached_property
     def _name(self) -> str:

@@ -222,16 +222,12 @@ class PromptCounter:
         counter: TokenCounter,
         forward: dict[str, Any],
         material: WindowInputs,
-        margin: float,
         notes: FormNotes | None = None,
     ) -> None:
         """`notes`: what is known of stored messages, and is to be known of them later."""
-        self._counter = counter
+        self._counter, self._forward, self._material = counter, forward, material
         self.text = counter.text
         """Tokens of a text."""
-        self._forward = forward
-        self._material = material
-        self._margin = margin
         extras = {k: forward[k] for k in ("tools", "functions", "response_format") if forward.get(k)}
         self._extra_bytes = len(jsons.dumps(extras)) if extras else 0
         self._tools: int | None = None
@@ -357,7 +353,7 @@ class PromptCounter:
         framed = (MAX_FRAME_TOKENS + self.added_per_message) * len(forwarded.messages)
         for size, media in map(self._size, forwarded.messages):
             framed += size + media
-        bound = (framed + self._extra_bytes + REPLY_TOKENS) * self._margin
+        bound = (framed + self._extra_bytes + REPLY_TOKENS) * max(1.0, self._counter.margin)
         self._bound = forwarded, bound
         return bound
 

@@ -76,7 +76,7 @@ def told(messages: tuple[ConversationMessage, ...], stored: int, facts: ModelFac
     material = WindowInputs((), messages, current, placed, frame=how["frame"])
     selection = WindowSelection(first=how["first"])
     forwarded: ForwardedMessages = assemble(material, selection)
-    counting = PromptCounter(CounterRegistry().counter(facts), {}, material, 1.0, notes)
+    counting = PromptCounter(CounterRegistry().counter(facts), {}, material, notes)
     count, bound = counting.estimate(forwarded), counting.upper_bound(forwarded)
     fitted = PackedWindow(selection, forwarded, count.total, False, count.breakdown, estimated=count.estimated)
     unreduced = FullPrompt(WindowSelection(), assemble(material, WindowSelection()), count.total)

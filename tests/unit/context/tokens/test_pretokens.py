@@ -41,15 +41,15 @@ def test_the_bound_of_prose_is_more_than_half_of_its_tokens() -> None:
 def test_what_fits_is_what_is_counted_to_fit(facts: ModelFacts, bodies: list[dict[str, Any]], share: float) -> None:
     counter = CounterRegistry().counter(facts)
     forwarded = ForwardedMessages(bodies, [-1] * len(bodies))
-    exact = PromptCounter(counter, {}, WindowInputs((), (), 0), 1.0).exact(forwarded).total
+    exact = PromptCounter(counter, {}, WindowInputs((), (), 0)).exact(forwarded).total
     for tokens in (int(share * exact), exact - 1, exact):
-        made = PromptCounter(counter, {}, WindowInputs((), (), 0), 1.0)
+        made = PromptCounter(counter, {}, WindowInputs((), (), 0))
         assert made.fits(forwarded, tokens) == (exact <= tokens)
 
 
 def test_what_is_far_too_long_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = CounterRegistry().counter(MODELS[0])
     bodies = [user(f"question {number}: " + "many words " * 50) for number in range(100)]
-    made = PromptCounter(counter, {}, WindowInputs((), (), 0), 1.0)
+    made = PromptCounter(counter, {}, WindowInputs((), (), 0))
     monkeypatch.setattr(counter, "plain", lambda message: pytest.fail(f"counted {message}"))
     assert not made.fits(ForwardedMessages(bodies, [-1] * len(bodies)), 5000)

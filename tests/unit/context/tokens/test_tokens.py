@@ -117,7 +117,7 @@ def test_the_upper_bound_is_one(texts: list[str], margin: float) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}]
     forward = {"tools": tools}
     facts = ModelFacts("gpt-4o", token_margin=margin)
-    counting = PromptCounter(CounterRegistry().counter(facts), forward, WindowInputs((), (), 0), margin)
+    counting = PromptCounter(CounterRegistry().counter(facts), forward, WindowInputs((), (), 0))
     forwarded = ForwardedMessages(messages, [-1] * len(messages))
     assert counting.exact(forwarded).total <= counting.upper_bound(forwarded)
     assert prompt_tokens(messages) * margin <= counting.upper_bound(forwarded)

@@ -66,7 +66,7 @@ def fitted(made: WindowInputs, tokens: int | None, plan: PlanToFollow | None = N
 
 def counting(made: WindowInputs) -> PromptCounter:
     """Counts exactly."""
-    return PromptCounter(CounterRegistry().counter(FACTS), {"model": "gpt-4o"}, made, 1.0)
+    return PromptCounter(CounterRegistry().counter(FACTS), {"model": "gpt-4o"}, made)
 
 
 def text(found: PackedWindow) -> str:

@@ -60,7 +60,7 @@ class Watched:
 
 
 def counting(messages: Sequence[ConversationMessage], counter: TokenCounter) -> PromptCounter:
-    return PromptCounter(counter, {}, WindowInputs((), tuple(messages), len(messages) - 1), 1.0)
+    return PromptCounter(counter, {}, WindowInputs((), tuple(messages), len(messages) - 1))
 
 
 def exact(messages: Sequence[ConversationMessage], made: PromptCounter) -> PromptCount:

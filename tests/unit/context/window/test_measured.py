@@ -34,7 +34,7 @@ def material(words: int) -> WindowInputs:
 
 def counter(made: WindowInputs) -> tuple[PromptCounter, Watched]:
     watched = Watched(CounterRegistry().counter(GPT))
-    return PromptCounter(watched, {}, made, 1.0), watched
+    return PromptCounter(watched, {}, made), watched
 
 
 @given(words=st.integers(0, 600), budget=st.integers(1, 4000))

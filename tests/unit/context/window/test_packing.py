@@ -42,7 +42,7 @@ class Counting:
     def __init__(self) -> None:
         self.asked: list[str] = []
         inner = CounterRegistry().counter(FACTS)
-        self.counting = PromptCounter(inner, {}, WindowInputs((), (), 0), 1.0)
+        self.counting = PromptCounter(inner, {}, WindowInputs((), (), 0))
         self.counting.text = self.text
 
     def text(self, text: str) -> int:
