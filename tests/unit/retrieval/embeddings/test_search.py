@@ -1,8 +1,13 @@
-"""Vectors within a deadline: what is asked for, what is kept, what it costs, and what faults do."""
+"""What an embedding model adds to ranks by words: which vectors are wanted and found in time, how ranks are fused, and
+what is kept afterwards."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.core.errors import (
     GatewayError,
@@ -11,9 +16,35 @@ from gateway.core.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller
+from gateway.core.types.relevance import (
+    EmbeddingFault,
+    RankedPassage,
+    RelevanceQuery,
+    SearchedSource,
+    Vector,
+    packed,
+)
 from gateway.core.types.upstreams import CallScope
-from gateway.retrieval.embeddings.search import MAX_WANTED, VectorSearch, WantedVector, key_of, portions
+from gateway.retrieval.embeddings.search import (
+    MAX_LATER,
+    MAX_WANTED,
+    BackgroundEmbedding,
+    LoopBridge,
+    PendingVectors,
+    VectorSearch,
+    WantedVector,
+    digest,
+    fused,
+    is_prose,
+    key_of,
+    portions,
+    queries,
+    ranks,
+    similarities,
+    wanted,
+)
 from gateway.storage.cache.memory_cache import MemoryCache
 from tests.support.hand_clock import HandClock
 from tests.unit.retrieval.embeddings.fakes import Scripted, texts
@@ -126,3 +157,272 @@ async def test_a_call_that_is_cut_off_is_billed_as_an_estimate(ends: str) -> Non
     (call,) = search.scope.calls
     assert call.estimated
     assert call.usage["prompt_tokens"] == (1 if ends == "the deadline" else 4)
+
+
+PROSE = "The keeper climbs the stairs of the lighthouse every evening and lights the lamp before the ships come in."
+
+
+@pytest.mark.parametrize("text", [PROSE, "Anna: I said yes, didn't I?", "das war's", "¿Qué pasa?", "好的，明天见。"])
+def test_talk_and_sentences_are_prose(text: str) -> None:
+    assert is_prose(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id": 17, "name": "Anna", "tags": ["a", "b"]}',
+        "2026-11-22T07:43:03 ERROR [worker-3] job=81 failed: timeout=30s",
+        "def add(self, x_1: int) -> int:\n    return self.values[x_1] + 1",
+        "4711\t12.50\t3\n4712\t9.99\t1",
+        "  \n",
+    ],
+)
+def test_records_logs_code_and_figures_are_not(text: str) -> None:
+    assert not is_prose(text)
+
+
+def document(count: int, **scores: float) -> tuple[SearchedSource, list[RankedPassage]]:
+    """Passages of prose, each one its own."""
+    texts = [f"{PROSE} It was evening number {'x' * (n + 1)}." for n in range(count)]
+    found, start = [], 0
+    for n, text in enumerate(texts):
+        found.append(RankedPassage(start, start + len(text), scores.get(f"p{n}", 0.0)))
+        start += len(text) + 2
+    return SearchedSource("\n\n".join(texts), "artifact"), found
+
+
+def test_the_best_by_words_come_first_each_with_those_beside_it() -> None:
+    source, found = document(9, p6=3.0, p2=5.0)
+    made = wanted([source], [found])
+    assert [each.number for each in made] == [2, 1, 3, 6, 5, 7, 0, 4, 8]
+    assert {each.held_by for each in made} == {digest(source.content)}
+    assert made[0].digest == digest(source.content[found[2].start : found[2].end])
+
+
+def test_what_was_said_last_comes_before_what_was_said_long_ago_and_belongs_to_no_artifact() -> None:
+    said = [
+        SearchedSource(f"I like the {word} very much", "turn", number=n)
+        for n, word in enumerate(("sea", "town", "sun"))
+    ]
+    found = [[RankedPassage(0, len(source.content), 0.0)] for source in said]
+    assert [each.source for each in wanted(said, found)] == [2, 1, 0]
+    found[0] = [RankedPassage(0, 5, 1.0)]
+    made = wanted(said, found)
+    assert [each.source for each in made] == [0, 1, 2], "and what was said beside it"
+    assert {each.held_by for each in made} == {None}
+
+
+def test_no_request_looks_for_more_than_so_many() -> None:
+    source, found = document(MAX_WANTED + MAX_LATER + 50)
+    assert len(wanted([source], [found])) == MAX_WANTED + MAX_LATER
+
+
+def test_the_question_stands_before_further_searches() -> None:
+    made = queries(RelevanceQuery("who?", searches=("the keeper", " ")))
+    assert [each.text for each in made] == ["who?", "the keeper"]
+    assert queries(RelevanceQuery("  ")) == []
+
+
+def vector(*numbers: float) -> Vector:
+    import numpy
+
+    return packed(numpy.array([numbers]))[0]
+
+
+def passages(*scores: float) -> list[list[RankedPassage]]:
+    return [[RankedPassage(n * 10, n * 10 + 9, score) for n, score in enumerate(scores)]]
+
+
+def places(*numbers: int) -> list[WantedVector]:
+    return [WantedVector("", str(n), None, 0, n) for n in numbers]
+
+
+def scores_of(found: list[list[RankedPassage]]) -> list[float]:
+    return [p.score for each in found for p in each]
+
+
+EAST, NORTH, WEST = vector(1, 0), vector(0, 1), vector(-1, 0)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [([3, 1, 2], [1, 3, 2]), ([0, 5, 0, 0], [4, 1, 4, 4]), ([2, 2, 1], [2, 2, 3]), ([], []), ([7], [1])],
+)
+def test_equal_scores_share_the_last_of_their_ranks(scores: list[float], expected: list[int]) -> None:
+    assert ranks(scores) == expected
+
+
+def test_what_only_meaning_finds_comes_before_what_only_words_find_a_little() -> None:
+    found = fused(passages(9, 1, 0, 0), places(0, 1, 2, 3), [NORTH, WEST, EAST, NORTH], [EAST])
+    assert scores_of(found) == [9, 0, 1, 0]
+
+
+def test_passages_without_a_vector_keep_their_scores_and_nothing_else_of_a_passage_changes() -> None:
+    before = passages(5, 4, 3, 0)
+    after = fused(before, places(1, 3), [WEST, EAST], [EAST])
+    assert scores_of(after) == [5, 4, 3, 0], "a tie of first places goes to the words"
+    assert scores_of(fused(before, places(2, 1), [EAST, NORTH], [EAST])) == [5, 4, 3, 0]
+    assert [(p.start, p.end) for p in after[0]] == [(p.start, p.end) for p in before[0]]
+
+
+def test_further_searches_together_weigh_no_more_than_the_question() -> None:
+    """§5: the question itself always stays, at least with the weight of the others together."""
+    of_question = fused(passages(1, 1, 1), places(0, 1, 2), [EAST, NORTH, WEST], [EAST, NORTH, NORTH])
+    assert scores_of(of_question) == [1, 1, 1]
+    mixed = fused(passages(3, 2, 0), places(0, 1, 2), [WEST, EAST, NORTH], [EAST, NORTH, NORTH, NORTH])
+    assert scores_of(mixed)[1] == 3
+
+
+@given(
+    scores=st.lists(st.floats(0, 9), min_size=1, max_size=12),
+    with_vector=st.sets(st.integers(0, 11)),
+    angles=st.lists(st.sampled_from([EAST, NORTH, WEST]), min_size=12, max_size=12),
+)
+def test_scores_are_only_exchanged_among_those_that_have_a_vector(
+    scores: list[float], with_vector: set[int], angles: list[Vector]
+) -> None:
+    at = sorted(n for n in with_vector if n < len(scores))
+    after = scores_of(fused(passages(*scores), places(*at), angles[: len(at)], [EAST]))
+    if any(scores[n] for n in at):  # else their meaning earns them what no word did
+        assert sorted(after) == sorted(scores)
+    assert all(after[n] == scores[n] for n in range(len(scores)) if n not in at)
+
+
+def test_vectors_have_a_direction_and_fit_those_of_their_space() -> None:
+    assert similarities(EAST, [EAST, NORTH, vector(1, 0, 0), WEST]) == pytest.approx([1, 0, -1, -1])
+    assert similarities(EAST, []) == []
+    assert vector(3e38, 0) == EAST
+    for bad in ((0.0, 0.0), (float("nan"), 1.0), (float("inf"), 1.0)):
+        with pytest.raises(EmbeddingFault):
+            vector(*bad)
+
+
+THREADS = ThreadPoolExecutor(2)
+
+
+async def doubled(number: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * number
+
+
+async def test_the_thread_gets_its_answers_and_the_task_what_the_work_gives() -> None:
+    bridge: LoopBridge[int, int] = LoopBridge(THREADS, doubled, 0)
+    assert await bridge.run(lambda start: bridge.ask(bridge.ask(start)), 3) == 12
+    silent: LoopBridge[int, int] = LoopBridge(THREADS, doubled, 0)
+    assert await silent.run(lambda: "nothing was asked") == "nothing was asked"
+
+
+async def test_a_fault_of_the_work_is_the_tasks() -> None:
+    bridge: LoopBridge[int, int] = LoopBridge(THREADS, doubled, 0)
+    with pytest.raises(ZeroDivisionError):
+        await bridge.run(lambda: bridge.ask(1) / 0)
+
+
+async def test_who_leaves_ends_the_answer_and_lets_the_thread_go_on_with_nothing() -> None:
+    begun, told = asyncio.Event(), threading.Event()
+    cancelled: list[bool] = []
+    answers: list[int] = []
+
+    async def never(_: int) -> int:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+        return 1
+
+    def work() -> None:
+        answers.append(bridge.ask(1))
+        answers.append(bridge.ask(2))
+        told.set()
+
+    bridge: LoopBridge[int, int] = LoopBridge(THREADS, never, -1)
+    task = asyncio.ensure_future(bridge.run(work))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cancelled == [True]
+    assert await asyncio.to_thread(told.wait, 5)
+    assert answers == [-1, -1]
+
+
+CALLER = RequestCaller("t")
+
+
+async def still() -> bool:
+    return True
+
+
+async def gone() -> bool:
+    return False
+
+
+class Kept:
+    """An `BackgroundEmbedding`, with its cache and its embedder."""
+
+    def __init__(self) -> None:
+        self.embedder = Scripted(HandClock())
+        self.cache = MemoryCache(10_000, self.embedder.clock)
+        self.work = BackgroundEmbedding(self.embedder, self.cache, 60)
+
+    async def of(self, text: str) -> bytes | None:
+        return await self.cache.get(key_of("t", "scripted", texts(text)[0].digest))
+
+
+async def settled() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_vectors_are_kept_and_those_missing_made_by_the_group_of_what_holds_them() -> None:
+    kept = Kept()
+    (made,), (missing, known) = texts("made", held_by="document"), texts("missing", "known")
+    await kept.cache.set(key_of("t", "scripted", known.digest), b"as it was", 60)
+    remains = PendingVectors(CALLER, "conversation", ((made, b"12"),), (missing, known))
+    assert remains.digests == ("document", "conversation")
+    kept.work.add(remains, still)
+    await settled()
+    assert await kept.of("made") == b"12"
+    assert await kept.of("missing")
+    assert kept.embedder.asked == [["missing"]]
+    await kept.cache.evict(cache_group("t", "document"))
+    assert (await kept.of("made"), bool(await kept.of("missing"))) == (None, True)
+    await kept.cache.evict(cache_group("t", "conversation"))
+    assert await kept.of("missing") is None
+
+
+async def test_nothing_is_kept_of_a_conversation_that_is_gone() -> None:
+    kept = Kept()
+    (made,), missing = texts("made"), texts("first of all", "second of all")
+    kept.work.add(PendingVectors(CALLER, "c", ((made, b"12"),), ()), gone)
+    kept.work.add(PendingVectors(CALLER, "c", (), tuple(missing)), gone)
+    await settled()
+    assert [await kept.of(text) for text in ("made", "first of all", "second of all")] == [None] * 3
+    assert len(kept.embedder.asked) == 1, "it is not gone on with"
+
+
+async def test_requests_go_first_and_a_fault_keeps_back_nobody() -> None:
+    kept = Kept()
+    kept.embedder.fault = ValueError("broken")
+    kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("a"))), still)
+    await settled()
+    kept.embedder.fault = None
+    with kept.work.priority():
+        kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("b"))), still)
+        await settled()
+        assert kept.embedder.asked == [["a"]]
+    await settled()
+    assert kept.embedder.asked == [["a"], ["b"]]
+
+
+async def test_the_end_does_not_wait_for_it() -> None:
+    kept = Kept()
+    kept.embedder.hangs = True
+    for _ in range(3):
+        kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("a"))), still)
+    await settled()
+    await asyncio.wait_for(kept.work.close(), 5)
+    assert len(kept.embedder.asked) == 1
+    await Kept().work.close()
