@@ -125,35 +125,17 @@ def posted(gateway: Gateway, routes: Iterable[Route]) -> dict[str, App]:
 
 
 def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:
-    return PageParts(
-        settings=gateway.settings,
-        clock=gateway.clock,
-        auth=gateway.auth,
-        transactions=gateway.transactions,
-        store=gateway.store,
-        past=gateway.past,
-        observed=gateway.observed,
-        ready=ready,
-        statistics=gateway.statistics,
-        chat=gateway.chat,
-        responses=gateway.responses,
-        messages=gateway.messages,
-        pipeline=gateway.pipeline,
-        router=gateway.router,
-        cache=gateway.cache,
-        started=gateway.clock.now(),
-        trail=gateway.trail,
-        identity=gateway.identity,
-        keys=gateway.key_endpoints,
-        files=gateway.kept_files,
-        replays=gateway.replays,
-        serves=gateway.serves,
-    )
+    """Those of the gateway under their own names, and some under the page's."""
+    own = {name: found for name in PageParts.__annotations__ if (found := getattr(gateway, name, None)) is not None}
+    named = {"keys": gateway.key_endpoints, "files": gateway.kept_files, "ready": ready}
+    return PageParts(**{**own, **named, "started": gateway.clock.now()})
 
 
 def _classic_routes(gateway: Gateway, ready: ReadyEndpoint) -> list[Route]:
     """The classic API: other names for what is served below `/v1/`."""
-    chat, streamed = (ClassicChat(gateway.chat, gateway.settings, stream=each) for each in (False, True))
+    chat, streamed = (
+        ClassicChat(gateway.answering, gateway.settings, gateway.resends, stream=each) for each in (False, True)
+    )
     conversations = ClassicConversations(gateway.stored, gateway.conversations, gateway.auth)
     info = PromptInfo(gateway.stored, gateway.context, gateway.router, gateway.auth, gateway.settings)
     return [

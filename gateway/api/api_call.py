@@ -4,13 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gateway.api.auth import UNKNOWN, KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.api.fields import invalid
 from gateway.api.pagination import included, parameters
-from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.request.validation import check_conversation_id
 from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
 from gateway.api.server.receiving import LARGE_BODY, json_body, read_body
-from gateway.core.errors import ConversationNotFound, StorageUnavailable
 from gateway.core.tasks import offload_if
 from gateway.core.types.audit_log import AuditActor, actor_of
 from gateway.core.types.chat import RequestCaller
@@ -44,8 +43,8 @@ async def received(
     tell whose key it is."""
     caller = await auth.caller(scope)
     raw = b"" if most is None else await read_body(scope, receive, most)
-    if stored and caller.tenant == UNKNOWN:
-        raise StorageUnavailable("The storage cannot be reached.")
+    if stored:
+        check_known(caller.tenant)
     scope["gateway"]["tenant"] = caller.tenant
     return ReceivedBody(caller, raw)
 
@@ -80,10 +79,7 @@ class ApiCall:
     @property
     def conversation_id(self) -> str:
         """Raises ConversationNotFound: no conversation can have the id of the path."""
-        found = self.path["conversation_id"]
-        if not CONVERSATION_ID.match(found):
-            raise ConversationNotFound("No such conversation.", param="conversation_id")
-        return found
+        return check_conversation_id(self.path["conversation_id"])
 
     async def body(self, *known: str) -> dict[str, Any]:
         """The body, which may have these fields alone.

@@ -304,6 +304,12 @@ class KeyAuthenticator:
         return found
 
 
+def check_known(tenant: str) -> None:
+    """Raises StorageUnavailable: the storage was down a moment ago, so whose request it is, is not known."""
+    if tenant == UNKNOWN:
+        raise StorageUnavailable("The storage cannot be reached.")
+
+
 def seen_tenant(who: RequestCaller | KeyPolicy) -> str | None:
     """The only tenant whose data a holder of a viewer's role may see; None: all, for an admin."""
     return None if ADMIN in who.roles else who.tenant

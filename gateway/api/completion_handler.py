@@ -4,12 +4,12 @@ answers are worded."""
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from gateway.api.auth import FORWARDED_HEADERS, UNKNOWN, KeyAuthenticator
+from gateway.api.auth import FORWARDED_HEADERS, KeyAuthenticator, check_known
 from gateway.api.fields import invalid, renamed
 from gateway.api.request.stored_answer import replayed_chunks, stored_answer
 from gateway.api.request.validation import RequestArrival
@@ -24,6 +24,7 @@ from gateway.api.server.fast_router import (
     Send,
     answer_headers,
     as_gateway_error,
+    named_event,
     note_caller,
     note_fault,
     send_json,
@@ -33,7 +34,7 @@ from gateway.api.server.fast_router import (
 from gateway.api.server.keepalive import KeptAlive
 from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, read_body, until_disconnect
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError, StorageUnavailable
+from gateway.core.errors import GatewayError
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks, offload_if
@@ -89,8 +90,7 @@ async def identify(
     """The keyed digests by which the request is known; `secret` gives their key.
     Raises StorageUnavailable: the storage, and with it the secret of the digests, cannot be reached."""
     key = await secret()
-    if tenant == UNKNOWN:  # the storage was down a moment ago, so the request's tenant is not known
-        raise StorageUnavailable("The storage cannot be reached.")
+    check_known(tenant)
 
     def digests() -> RequestIdentity:
         return RequestIdentity(tenant, key_digest(key, request.key), _digest(key, b"asked", request.meaning, body))
@@ -142,6 +142,32 @@ class StreamWriter(Protocol):
     def alive(self, said: bytes) -> bytes:
         """A sign of life between events; `said`: what an upstream's comment says, or nothing."""
         ...
+
+
+class NamedEvents(Protocol):
+    """Makes the events of one answer."""
+
+    def of(self, chunks: Chunks) -> Iterable[dict[str, Any]]: ...
+
+    def end(self) -> Iterable[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEventWriter:
+    """A streamed answer as events under their names (a `StreamWriter`)."""
+
+    made: NamedEvents
+    broken: Callable[[GatewayError], Iterable[dict[str, Any]]]
+    alive: Callable[[bytes], bytes]
+
+    def events(self, chunks: Chunks) -> bytes:
+        return b"".join(map(named_event, self.made.of(chunks)))
+
+    def end(self) -> bytes:
+        return b"".join(map(named_event, self.made.end()))
+
+    def fault(self, error: GatewayError) -> bytes:
+        return b"".join(map(named_event, self.broken(error)))
 
 
 Instead = Callable[[Scope, Send], Awaitable[None]]
@@ -281,8 +307,8 @@ class CompletionHandler:
         while (request := await offload_if(is_large, read)) is None:
             if (instead := await dialect.look_up(caller)) is not None:
                 return instead
-        if caller.tenant == UNKNOWN and (request.keeps_content or request.conversation != ConversationRef()):
-            raise StorageUnavailable("The storage cannot be reached.")
+        if request.keeps_content or request.conversation != ConversationRef():
+            check_known(caller.tenant)
         scope["gateway"].update(model=request.model, stream=request.stream)
         if not request.store:
             scope["gateway"]["store"] = False
@@ -376,22 +402,17 @@ def told_headers(scope: Scope) -> dict[str, str]:
     }
 
 
+@dataclass(eq=False, slots=True)
 class _RequestScope:
-    """A request on its way: where it came from and where its answer goes."""
+    """A request on its way: where it came from and where its answer goes. `writer`: of a streamed answer."""
 
-    __slots__ = ("dialect", "place", "receive", "request", "scope", "send", "writer")
-    writer: StreamWriter
-    """Of a streamed answer."""
-
-    def __init__(
-        self, request: ChatRequest, dialect: ApiAdapter, scope: Scope, receive: Receive, send: Send, place: BodySlot
-    ) -> None:
-        self.request = request
-        self.dialect = dialect
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        self.place = place
+    request: ChatRequest
+    dialect: ApiAdapter
+    scope: Scope
+    receive: Receive
+    send: Send
+    place: BodySlot
+    writer: StreamWriter = field(init=False)
 
 
 async def _send_stream(answer: StreamedAnswer, way: _RequestScope) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import platform
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
@@ -115,35 +116,27 @@ class ModelsEndpoint:
         return model
 
 
+@dataclass(eq=False, slots=True)
 class MetricsPage:
     """Open to anyone who reaches the port, or with `server.metrics: key` to holders of a key."""
 
-    def __init__(
-        self,
-        snapshot: Callable[[], MetricCounts],
-        auth: KeyAuthenticator,
-        *,
-        open_to_all: bool,
-        shared: SharedCounts | None = None,
-    ) -> None:
-        """`snapshot`: the counts of this process; `shared`: the counts of all workers, where there are several."""
-        self._shared = shared
-        self._snapshot = snapshot
-        self._auth = auth
-        self._open_to_all = open_to_all
+    snapshot: Callable[[], MetricCounts]
+    auth: KeyAuthenticator
+    open_to_all: bool
+    shared: SharedCounts | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._open_to_all:
-            await self._auth.caller(scope)
+        if not self.open_to_all:
+            await self.auth.caller(scope)
         # In a thread: loading the library and writing thousands of lines would hold up running streams.
-        content, kind = await asyncio.to_thread(self._page, self._snapshot(), header(scope, b"accept") or "")
+        content, kind = await asyncio.to_thread(self._page, self.snapshot(), header(scope, b"accept") or "")
         await send_start(send, 200, {"content-type": kind, "content-length": str(len(content))})
         await send({"type": "http.response.body", "body": content})
 
     def _page(self, own: MetricCounts, accept: str) -> tuple[bytes, str]:
-        if self._shared is None:
+        if self.shared is None:
             return render(own, accept)
-        return render(self._shared.sum(own), accept, self._shared.pids())
+        return render(self.shared.sum(own), accept, self.shared.pids())
 
 
 def render(counts: MetricCounts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes, str]:

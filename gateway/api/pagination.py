@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from gateway.api.fields import invalid, keeps_metadata_rules
 from gateway.api.shapes import ListObject
+from gateway.core.errors import ItemNotFound
 from gateway.core.names import has_nul
 
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
@@ -56,6 +57,33 @@ def newest_first(query: Query, default: str) -> bool:
     if order not in ("asc", "desc"):
         raise invalid("order", "must be asc or desc")
     return order == "desc"
+
+
+class Paging(NamedTuple):
+    """Which part of a list is wanted."""
+
+    limit: int
+    after: str | None
+    newest_first: bool
+
+
+def paging_of(query: Query, order: str) -> Paging:
+    """`limit`, `after` and `order`, which is `order` by default.
+    Raises InvalidRequest: one of them breaks its rule; names it."""
+    check_named(query, "after")
+    return Paging(limit_of(query), query.get("after"), newest_first(query, order))
+
+
+def part_of(data: Sequence[T], paging: Paging, missing: str) -> ListObject[T]:
+    """The wanted part of a list that has its oldest member in front.
+    Raises ItemNotFound: no member has the id `after`; `missing` says so."""
+    rest = data[::-1] if paging.newest_first else data
+    if paging.after is not None:
+        ids = [each["id"] for each in rest]  # type: ignore[index]
+        if paging.after not in ids:
+            raise ItemNotFound(missing, param="after")
+        rest = rest[ids.index(paging.after) + 1 :]
+    return listed(rest[: paging.limit], has_more=len(rest) > paging.limit)
 
 
 def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:

@@ -1,6 +1,6 @@
 """`POST /v1/chat/completions`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -23,38 +23,24 @@ class ChatCompletions:
         self._settings = settings
         self._resends = resends
 
-    async def __call__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        translated: Callable[[bytes], bytes] | None = None,
-        caller: RequestCaller | None = None,
-    ) -> None:
-        """`translated` makes a chat of the body of another API's request; it may raise `InvalidRequest`. `caller` is
-        who asks, where that is known already."""
-        dialect = ChatDialect(self._settings, self._resends, translated)
-        await self._answering.answer(scope, receive, send, dialect, caller)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
+        """`caller`: who asks, where that is known already."""
+        await self._answering.answer(scope, receive, send, ChatDialect(self._settings, self._resends), caller)
 
 
 class ChatDialect:
     """The inner form in its own words, which are those of chat completions (an `ApiAdapter`); one for each request, as
     some come in the words of Responses and are answered as any chat."""
 
-    def __init__(
-        self, settings: Settings, resends: BodyCache, translated: Callable[[bytes], bytes] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, resends: BodyCache) -> None:
         self._settings = settings
         self._resends = resends
-        self._translated = translated
         self._reading: ResponsesReading | None = None
 
     def read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest:
         """The request; of a body that begins as an earlier one only the rest is parsed (ADR 20)."""
-        if self._translated is not None:
-            raw = self._translated(raw)
         return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival, self._read)
 
     def _read(self, reading: ResponsesReading) -> None:
@@ -65,8 +51,7 @@ class ChatDialect:
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """The body is kept for later requests that begin with the same bytes."""
-        is_as_it_came = self._translated is None and request.native is None
-        return self._resends.holding(raw, request) if is_as_it_came else nullcontext()
+        return self._resends.holding(raw, request) if request.native is None else nullcontext()
 
     def own_name(self, path: str) -> str:
         """The same, unless the client has said it in other words."""

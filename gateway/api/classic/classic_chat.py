@@ -1,37 +1,40 @@
 """`POST /api/v1/chat` and `/api/v1/chat/stream`: one message in, one answer out (guarantee §11.10).
 
-The body becomes one of `/v1/chat/completions`, whose endpoint reads, checks, answers and stores it. What comes back is
-said again in the words of this API.
+The body becomes one of `/v1/chat/completions`, and is read, checked, answered and stored as that. What comes back is
+said in the words of this API.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
-from gateway.api.chat.endpoint import ChatCompletions
+from gateway.api.chat.endpoint import ChatDialect
+from gateway.api.completion_handler import CompletionHandler, StreamWriter
 from gateway.api.conversations.context import WindowObject, as_window
-from gateway.api.fields import RequestFields, SessionName, invalid, missing, read, renamed
+from gateway.api.fields import RequestFields, SessionName, invalid, missing, read
 from gateway.api.pagination import given_metadata
-from gateway.api.request.validation import CONVERSATION_ID
-from gateway.api.server.fast_router import CLIENT, STREAM_END, ClientConnection, Message, Receive, Scope, Send, event
+from gateway.api.request.body_cache import BodyCache
+from gateway.api.request.validation import CONVERSATION_ID, RequestArrival
+from gateway.api.server.fast_router import STREAM_END, Receive, Scope, Send, event
+from gateway.api.server.keepalive import comment
 from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Error, Json, either, shape
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
 from gateway.core.errors import GatewayError
+from gateway.core.formats.stream_record import Chunks
 from gateway.core.types.artifacts import WORKFLOW_SPEC
 from gateway.core.types.bill import ResponseMetadata
+from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.tool_steps import calls_of, text_of
 
 CLASSIC_CHAT_EXCLUDED_FIELDS = ("messages", "conversation", "stream", "stream_options", "n")
 """Fields of a chat that this API says in other words, or not at all."""
-NAMED_HERE = {"conversation": "conversation_id"}
-"""What errors of a chat name, by what they are called here."""
 SPEC_TITLE = "Workflow specification"
 """The title of the document that a `workflow_spec` becomes, before its `workflow_id`."""
-DATA = b"data: "
 WORKFLOW = "workflow"
 """The type of the things that this API has paths for."""
 
@@ -193,100 +196,73 @@ def names_of(calls: Iterable[Json]) -> list[str]:
 class ClassicChat:
     """Answers by one JSON object; with `stream` by events with a `delta` of text, one with that object, `[DONE]`."""
 
-    def __init__(self, chat: ChatCompletions, settings: Settings, *, stream: bool) -> None:
-        self._chat = chat
-        self._default = default_model(settings)
+    def __init__(self, answering: CompletionHandler, settings: Settings, resends: BodyCache, *, stream: bool) -> None:
+        self._answering = answering
+        self._settings = settings
+        self._resends = resends
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer, names = AnswerParts(), dict(NAMED_HERE)
-
-        def translated(raw: bytes) -> bytes:
-            body, answer.name = as_chat(raw, self._default, stream=self._stream)
-            attached = body.get("attachments")
-            kinds = [each.get("attachment_type") for each in attached or () if isinstance(each, dict)]
-            if kinds == [WORKFLOW_SPEC]:
-                names.update({"attachments": WORKFLOW_SPEC, "attachments[0].content": WORKFLOW_SPEC})
-            return jsons.dumps(body)
-
-        client: ClientConnection | None = scope.get(CLIENT)
-        if client is not None:
-            scope = {**scope, CLIENT: _ClassicClient(client, answer)}
-        try:
-            await self._chat(scope, receive, _sending(send, answer), translated)
-        except GatewayError as error:
-            renamed(error, lambda path: names.get(path, path))
-            raise
+        dialect = ClassicDialect(self._settings, self._resends, stream=self._stream)
+        await self._answering.answer(scope, receive, send, dialect)
 
 
-def _sending(send: Send, answer: AnswerParts) -> Send:
-    """Sends what the chat sends in this API's words: a stream as it comes, a whole answer as a whole."""
-    start: Message = {}
-    pieces: list[bytes] = []
+class ClassicDialect(ChatDialect):
+    """One message and its answer in the words of this API (an `ApiAdapter`)."""
 
-    async def sent(message: Message) -> None:
-        nonlocal start
-        if message["type"] == "http.response.start":
-            start = message
-            if _is_stream(message):
-                await send(message)
-            return
-        body, more = message.get("body", b""), message.get("more_body", False)
-        if _is_stream(start):
-            body = _events(body, answer)
-            if body or not more:
-                await send({**message, "body": body})
-            return
-        pieces.append(body)
-        if not more:
-            content = _whole(b"".join(pieces), answer)
-            headers = [pair for pair in start["headers"] if pair[0] != b"content-length"]
-            await send({**start, "headers": [*headers, (b"content-length", str(len(content)).encode())]})
-            await send({**message, "body": content})
+    def __init__(self, settings: Settings, resends: BodyCache, *, stream: bool) -> None:
+        super().__init__(settings, resends)
+        self._stream = stream
+        self._names = {"conversation": "conversation_id"}
+        """What errors of a chat name, by what they are called here."""
+        self._answer = AnswerParts()
 
-    return sent
+    def read(
+        self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
+    ) -> ChatRequest:
+        body, self._answer.name = as_chat(raw, default_model(self._settings), stream=self._stream)
+        attached = body.get("attachments")
+        kinds = [each.get("attachment_type") for each in attached or () if isinstance(each, dict)]
+        if kinds == [WORKFLOW_SPEC]:
+            self._names |= {"attachments": WORKFLOW_SPEC, "attachments[0].content": WORKFLOW_SPEC}
+        return super().read(jsons.dumps(body), headers, caller, arrival)
 
+    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
+        """No later request begins with the same bytes."""
+        return nullcontext()
 
-def _is_stream(start: Message) -> bool:
-    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in start["headers"])
+    def own_name(self, path: str) -> str:
+        path = super().own_name(path)
+        return self._names.get(path, path)
 
+    def whole(self, body: Json, request: ChatRequest) -> bytes:
+        self._answer.add(_with_bill(body))
+        return jsons.dumps(self._answer.as_json())
 
-def _whole(content: bytes, answer: AnswerParts) -> bytes:
-    """A completion in this API's words; a dry run as it is."""
-    body = jsons.loads_decimal(content)
-    if body.get("object") != "chat.completion":
-        return content
-    answer.add(body)
-    return jsons.dumps(answer.as_json())
+    def writer(self, request: ChatRequest) -> StreamWriter:
+        return _ClassicEvents(self._answer)
 
 
-def _events(piece: bytes, answer: AnswerParts) -> bytes:
-    """The events of a piece of a stream, which holds whole ones, in this API's words."""
-    found = b""
-    for each in piece.split(b"\n\n"):
-        if not each.startswith(DATA):
-            continue
-        if each + b"\n\n" == STREAM_END:
-            found += event(answer.as_json()) + STREAM_END
-            continue
-        chunk = jsons.loads_decimal(each.removeprefix(DATA))
-        if "error" in chunk:
-            found += each + b"\n\n"
-        elif text := answer.add(chunk):
-            found += event({"delta": text})
-    return found
+@dataclass(frozen=True, slots=True)
+class _ClassicEvents:
+    answer: AnswerParts
+
+    def events(self, chunks: Chunks) -> bytes:
+        return b"".join(event({"delta": text}) for chunk in chunks if (text := self.answer.add(_with_bill(chunk))))
+
+    def end(self) -> bytes:
+        return event(self.answer.as_json()) + STREAM_END
+
+    def fault(self, error: GatewayError) -> bytes:
+        return event(error.body())
+
+    def alive(self, said: bytes) -> bytes:
+        return comment(said)
 
 
-class _ClassicClient:
-    """The connection of a request (`fast_router.ClientConnection`), which gets what is written in this API's words."""
-
-    def __init__(self, client: ClientConnection, answer: AnswerParts) -> None:
-        self._client = client
-        self._answer = answer
-
-    def has_left(self) -> bool:
-        return self._client.has_left()
-
-    def write(self, piece: bytes) -> bool:
-        events = _events(piece, self._answer)
-        return self._client.write(events) if events else True
+def _with_bill(part: Json) -> Json:
+    """An answer, or a chunk, with its bill as an object where that has been written already."""
+    bill = part.get("response_metadata")
+    if not isinstance(bill, jsons.Fragment):
+        return part
+    return {**part, "response_metadata": jsons.loads_decimal(jsons.dumps(bill))}

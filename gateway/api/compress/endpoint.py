@@ -1,10 +1,10 @@
 """`POST /v1/compress`: fitted messages and their bill, for a gateway that asks the model itself (guarantee §13.11)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gateway.api.auth import UNKNOWN, KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.api.completion_handler import told_headers
 from gateway.api.fields import renamed
 from gateway.api.messages.endpoint import chat_request
@@ -16,7 +16,7 @@ from gateway.api.server.receiving import LARGE_BODY, LargeBodies, json_body, rea
 from gateway.api.shapes import Json, said, shape
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
-from gateway.core.errors import InvalidRequest, StorageUnavailable
+from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.formats.anthropic.serializer import as_turns
 from gateway.core.ports import Clock
@@ -45,35 +45,27 @@ Compressed = shape(
 )
 
 
+@dataclass(eq=False, slots=True)
 class CompressEndpoint:
     """The endpoint: a dry run in another shape, of which is kept what was forwarded (guarantee §4 I7)."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        limited: LimitedPipeline,
-        auth: KeyAuthenticator,
-        settings: Settings,
-        clock: Clock,
-        bodies: LargeBodies,
-    ) -> None:
-        self._pipeline = pipeline
-        self._limited = limited
-        self._auth = auth
-        self._settings = settings
-        self._clock = clock
-        self._large_bodies = bodies
+    pipeline: Pipeline
+    limited: LimitedPipeline
+    auth: KeyAuthenticator
+    settings: Settings
+    clock: Clock
+    large_bodies: LargeBodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        at, started, facts = self._clock.now(), self._clock.monotonic(), scope["gateway"]
-        caller = await self._auth.caller(scope)
+        at, started, facts = self.clock.now(), self.clock.monotonic(), scope["gateway"]
+        caller = await self.auth.caller(scope)
         facts["tenant"] = caller.tenant
-        with self._large_bodies.place(caller.tenant) as place:
-            raw = await read_body(scope, receive, self._settings.server.max_body_bytes, place)
+        with self.large_bodies.place(caller.tenant) as place:
+            raw = await read_body(scope, receive, self.settings.server.max_body_bytes, place)
             arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts)
             asked = await offload_if(len(raw) >= LARGE_BODY, self._read, raw, told_headers(scope), caller, arrival)
-            if caller.tenant == UNKNOWN and asked.request.conversation != ConversationRef():
-                raise StorageUnavailable("The storage cannot be reached.")
+            if asked.request.conversation != ConversationRef():
+                check_known(caller.tenant)
             facts.update(model=asked.request.model, stream=False, store=False)
             try:
                 answer = await until_disconnect(receive, self._fitted(asked.request, asked.body))
@@ -88,14 +80,14 @@ class CompressEndpoint:
     ) -> "_CompressRequest":
         """Raises InvalidRequest: a field breaks a rule; `param` names it."""
         body = json_body(raw)
-        check_spelling(body, self._settings)
+        check_spelling(body, self.settings)
         reading = read_request(body, headers, counted=True) if _is_anthropics(body) else None
         own_name = reading.own_name if reading is not None else str
         try:
             if reading is not None:
-                request = chat_request(reading, headers, caller, self._settings, arrival)
+                request = chat_request(reading, headers, caller, self.settings, arrival)
             else:
-                request = parse_chat_request(body, headers, caller, self._settings, arrival)
+                request = parse_chat_request(body, headers, caller, self.settings, arrival)
         except InvalidRequest as error:
             renamed(error, own_name)
             raise
@@ -106,12 +98,12 @@ class CompressEndpoint:
         )
 
     async def _fitted(self, request: ChatRequest, body: Json) -> Json:
-        told = not_paused(await self._limited.dry_run(request))
+        told = not_paused(await self.limited.dry_run(request))
         messages, used = told["messages"], told["response_metadata"]["context_utilization"]
         fitted = replace(request, messages=tuple(messages))
         before = after = told["prompt_tokens"]  # as the fit has counted them
         if messages != list(request.messages):
-            before = await self._pipeline.count(request)
+            before = await self.pipeline.count(request)
         system = body.get("system")
         if request.api == "messages":
             if used["strategy"] == UNCHANGED_STRATEGY and not used.get("profile"):

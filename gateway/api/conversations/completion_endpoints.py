@@ -7,11 +7,21 @@ from typing_extensions import TypedDict
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.fields import Metadata, invalid
-from gateway.api.pagination import Query, check_named, given_metadata, limit_of, listed, metadata_of, newest_first
+from gateway.api.pagination import (
+    Query,
+    check_named,
+    given_metadata,
+    limit_of,
+    listed,
+    metadata_of,
+    newest_first,
+    paging_of,
+    part_of,
+)
 from gateway.api.request.chat_shapes import BILL, COMPLETION
 from gateway.api.request.stored_answer import as_completion
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shape
-from gateway.core.errors import CompletionNotFound, ConversationNotFound, InvalidRequest, ItemNotFound
+from gateway.core.errors import CompletionNotFound, ConversationNotFound, InvalidRequest
 from gateway.core.ids import completion_of
 from gateway.core.types.chat import texts_of
 from gateway.core.types.items import BOUND
@@ -81,19 +91,11 @@ class StoredCompletions:
         return {"id": name, "object": "chat.completion.deleted", "deleted": True}
 
     async def _messages(self, call: ApiCall) -> ListObject[StoreMessage]:
-        check_named(call.query, "after")
-        limit, after = limit_of(call.query), call.query.get("after")
+        paging = paging_of(call.query, "asc")
         found = await self._store.completion_input(call.tenant, completion_of(call.path["completion_id"]))
         if found is None:
             raise _unknown()
-        data = [as_store_message(name, body) for name, body in found]
-        if newest_first(call.query, "asc"):
-            data.reverse()
-        ids = [each["id"] for each in data]
-        if after is not None and after not in ids:
-            raise ItemNotFound("No such message.", param="after")
-        rest = data[ids.index(after) + 1 :] if after is not None else data
-        return listed(rest[:limit], has_more=len(rest) > limit)
+        return part_of([as_store_message(name, body) for name, body in found], paging, "No such message.")
 
 
 def _found(stored: StoredCompletion | None) -> Json:

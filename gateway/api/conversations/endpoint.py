@@ -11,8 +11,8 @@ from typing_extensions import TypedDict
 from gateway.api.api_call import Answer, ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.fields import Metadata, a_pin, invalid, is_session_name, missing
-from gateway.api.pagination import check_named, given_metadata, limit_of, listed, metadata_of, newest_first
-from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.pagination import check_named, given_metadata, limit_of, listed, metadata_of, newest_first, paging_of
+from gateway.api.request.validation import check_conversation_id
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said, shape, shown
 from gateway.core.errors import ConversationNotFound, InvalidRequest
 from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
@@ -215,8 +215,8 @@ def record_query(query: Mapping[str, str]) -> RecordQuery:
     """The parameters of a list of conversations. Raises InvalidRequest: a parameter breaks its rule; names it."""
     check_named(query, "after", "session")
     after = query.get("after")
-    if after is not None and not CONVERSATION_ID.match(after):
-        raise ConversationNotFound("No such conversation.", param="after")
+    if after is not None:
+        check_conversation_id(after, "after")
     session = query.get("session")
     if session is not None and not is_session_name(session):
         raise invalid("session", "must be 1 to 256 printable characters")
@@ -322,9 +322,8 @@ class ConversationEndpoints:
         return await self._records.list_page(call.tenant, query)
 
     async def _items(self, call: ApiCall) -> ListObject[Json]:
-        check_named(call.query, "after")
-        paging = (limit_of(call.query), call.query.get("after"), newest_first(call.query, "desc"))
-        page = await self._records.items(call.tenant, call.conversation_id, ItemQuery(*paging))
+        query = ItemQuery(*paging_of(call.query, "desc"))
+        page = await self._records.items(call.tenant, call.conversation_id, query)
         return listed(page.found, has_more=page.has_more)
 
     async def _add(self, call: ApiCall) -> ListObject[Json]:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.fields import invalid
-from gateway.api.pagination import Query, check_named, limit_of, listed, newest_first
+from gateway.api.pagination import Query, check_named, limit_of, listed, newest_first, paging_of
 from gateway.api.request.remembered_entities import (
     MemoryThingObject,
     RememberedEntities,
@@ -209,8 +209,7 @@ class AttachmentEndpoints:
         self.one = MethodEndpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
 
     async def _list(self, call: ApiCall) -> ListObject[AttachmentObject]:
-        check_named(call.query, "after")
-        query = ItemQuery(limit_of(call.query), call.query.get("after"), newest_first(call.query, "asc"))
+        query = ItemQuery(*paging_of(call.query, "asc"))
         _check_name(query.after or "", "after")
         page = await self._records.attachments(call.tenant, call.conversation_id, query)
         return listed([as_attachment(each) for each in page.found], has_more=page.has_more)

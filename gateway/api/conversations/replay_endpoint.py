@@ -20,7 +20,7 @@ from gateway.api.conversations.replay_request import (
     turns_asked_for,
 )
 from gateway.api.conversations.turn_endpoints import NOTHING, sum_of
-from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.request.validation import check_conversation_id
 from gateway.api.server.fast_router import (
     CLIENT,
     EVENT_STREAM,
@@ -38,7 +38,7 @@ from gateway.api.server.receiving import json_body, until_disconnect
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ConversationNotFound, GatewayError, IdempotencyKeyMismatch, ReplayNotFound
+from gateway.core.errors import GatewayError, IdempotencyKeyMismatch, ReplayNotFound
 from gateway.core.ids import new_id
 from gateway.core.ports import Clock
 from gateway.core.types.bill import UsageMetadata
@@ -132,9 +132,7 @@ class ReplayEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         got = await received(scope, receive, self.auth, self.settings.server.max_body_bytes)
-        conversation_id = scope["path_params"]["conversation_id"]
-        if not CONVERSATION_ID.match(conversation_id):
-            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        conversation_id = check_conversation_id(scope["path_params"]["conversation_id"])
         scope["gateway"]["conversation_id"] = conversation_id
         fields = replay_field(json_body(got.raw))
         client = scope.get(CLIENT)

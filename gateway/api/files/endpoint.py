@@ -3,6 +3,7 @@
 import mimetypes
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired
 from urllib.parse import quote
 
@@ -10,7 +11,7 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser, par
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gateway.api.auth import UNKNOWN, KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.api.fields import invalid, missing
 from gateway.api.pagination import Query, check_named, listed, newest_first, parameters, refuse_nul
 from gateway.api.server.fast_router import App, ClientDisconnected, Receive, Scope, Send, send_json
@@ -21,7 +22,6 @@ from gateway.core.errors import (
     InvalidRequest,
     RangeNotSatisfiable,
     RequestTooLarge,
-    StorageUnavailable,
     UpstreamError,
 )
 from gateway.core.types.audit_log import actor_of
@@ -225,35 +225,32 @@ def as_file(record: FileRecord) -> FileObject:
 Answer = Callable[[RequestCaller, Scope, Receive, Send], Awaitable[None]]
 
 
+@dataclass(eq=False, slots=True)
 class FileEndpoint:
     """A path, which is the relay's for those whose files are the upstream's."""
 
-    def __init__(
-        self, auth: KeyAuthenticator, relay: App, files: CallersFiles, serves: FilesHere, answer: Answer
-    ) -> None:
-        self._auth = auth
-        self._relay = relay
-        self._files = files
-        self._serves = serves
-        self._answer = answer
+    auth: KeyAuthenticator
+    relay: App
+    files: CallersFiles
+    serves: FilesHere
+    answer: Answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._auth.caller(scope)
+        caller = await self.auth.caller(scope)
         file_id = scope["path_params"].get("file_id")
-        is_here = self._serves(caller) if file_id is None else await self._files.is_here(file_id, caller)
+        is_here = self.serves(caller) if file_id is None else await self.files.is_here(file_id, caller)
         if not is_here:
             try:
-                await self._relay(scope, receive, send)
+                await self.relay(scope, receive, send)
             except UpstreamError as error:
-                if scope["method"] != "POST" or error.status not in NO_SUCH_PATH or not self._serves.may(caller):
+                if scope["method"] != "POST" or error.status not in NO_SUCH_PATH or not self.serves.may(caller):
                     raise
-                self._serves.keeps_none(caller)
+                self.serves.keeps_none(caller)
                 raise FilesNotKept from error  # OpenAI's SDKs then send the upload again by themselves
             return
-        if caller.tenant == UNKNOWN:
-            raise StorageUnavailable("The storage cannot be reached.")
+        check_known(caller.tenant)
         scope["gateway"]["tenant"] = caller.tenant
-        await self._answer(caller, scope, receive, send)
+        await self.answer(caller, scope, receive, send)
 
 
 class FileEndpoints:

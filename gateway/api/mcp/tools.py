@@ -16,9 +16,9 @@ from gateway.api.mcp.past.conversation_search import (
     PastSearch,
 )
 from gateway.api.request.remembered_entities import as_memory
-from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
 from gateway.context.assembly.block import BLOCK_TAG, ITEM_TAG, NO_MARKS, as_data, known_things, one_line
-from gateway.core.errors import ConversationNotFound, NotFound, Unauthorized
+from gateway.core.errors import NotFound, Unauthorized
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import content_digest
 from gateway.core.names import has_nul
@@ -207,8 +207,8 @@ class McpTools:
         place, user = given.conversation_id, given.user and (asker.user or given.user)
         if place is None and user is None:
             raise missing("conversation_id or user")
-        if place is not None and not CONVERSATION_ID.match(place):
-            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        if place is not None:
+            check_conversation_id(place)
         made = await self._things.note(asker.tenant, place, _notes(given), user, self._days)
         return McpResult(remembered_as_text(made), things_as_object(made))
 

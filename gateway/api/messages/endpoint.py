@@ -1,14 +1,13 @@
 """`POST /v1/messages`."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from gateway.api.completion_handler import CompletionHandler, StreamWriter
+from gateway.api.completion_handler import CompletionHandler, NamedEventWriter, StreamWriter
 from gateway.api.fields import MAX_SESSION_CHARS
-from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
+from gateway.api.request.body_cache import BodyCache, ReadAsChat
 from gateway.api.request.chat_shapes import ATTACHED, BILL, CONVERSATION, MESSAGES
 from gateway.api.request.gateway_fields import ContextField
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request, plain_messages
@@ -26,7 +25,6 @@ from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Json, said, shape
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError
 from gateway.core.formats.anthropic.edits import (
     as_block,
     block_events,
@@ -38,11 +36,10 @@ from gateway.core.formats.anthropic.edits import (
     limit_of,
     pauses,
 )
-from gateway.core.formats.anthropic.message_events import Events, MessageEvents, error_body
+from gateway.core.formats.anthropic.message_events import MessageEvents, error_body
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.formats.anthropic.serializer import as_message
 from gateway.core.formats.compaction_items import CompactionSealer, opened
-from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import new_id
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef
@@ -152,17 +149,12 @@ class MessagesEndpoint:
             await send_paused(paused, sealer, scope.get(SENDING, send))
 
 
-class MessagesDialect:
+class MessagesDialect(ReadAsChat[MessagesReading]):
     """One request in Anthropic's words (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, store: ConversationStore) -> None:
-        self._settings = settings
-        self._resends = resends
+        super().__init__(settings, resends)
         self._store = store
-        self._body: dict[str, Any] = {}
-        self._chat = b""
-        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
-        self._reading: MessagesReading | None = None
         self._resolved: ResolvedBlocks | None = None
 
     def read(
@@ -177,12 +169,8 @@ class MessagesDialect:
         if self._resolved is not None:
             body, ref = self._resolved.body, self._resolved.ref
         check_spelling(body, self._settings)
-        self._reading = reading = read_request(body, headers)
-        if len(raw) < MIN_BYTES:
-            return chat_request(reading, headers, caller, self._settings, arrival, ref)
-        chat = self._chat = jsons.dumps({"messages": reading.chat["messages"], **reading.chat})
-        request = read_chat_request(self._resends, chat, headers, caller, self._settings, arrival)
-        return in_its_words(request, reading, ref)
+        reading = read_request(body, headers)
+        return in_its_words(self._request(reading, len(raw), headers, caller, arrival), reading, ref)
 
     async def look_up(self, caller: RequestCaller) -> None:
         """Puts what a compaction block stands for in its place."""
@@ -198,43 +186,16 @@ class MessagesDialect:
             request.caller.tenant, self._resolved.secret, told, said=request.messages, tokens=tokens
         )
 
-    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """The chat that it is, is kept for later requests that begin with the same messages."""
-        chat, self._chat = self._chat, b""
-        return self._resends.holding(chat, request) if chat else nullcontext()
-
-    def own_name(self, path: str) -> str:
-        """As the client knows it, once the request has been read."""
-        return path if self._reading is None else self._reading.own_name(path)
-
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         sealer = self.sealer(request)
         block = block_of(sealer, body) if sealer is not None else None
         return jsons.dumps(as_message(body, request.model, stops_of(request), edits_asked(request), block))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
-        return _EventWriter(request, self.sealer(request))
-
-
-class _EventWriter:
-    """Events with their names, as Anthropic sends them."""
-
-    def __init__(self, request: ChatRequest, sealer: CompactionSealer | None) -> None:
+        sealer = self.sealer(request)
         compaction = partial(block_of, sealer) if sealer is not None else None
-        self._events = MessageEvents(request.model, stops_of(request), edits_asked(request), compaction)
-        self._request_id = request.request_id
-
-    def events(self, chunks: Chunks) -> bytes:
-        return _written(self._events.of(chunks))
-
-    def end(self) -> bytes:
-        return _written(self._events.end())
-
-    def fault(self, error: GatewayError) -> bytes:
-        return _written([error_body(error, self._request_id)])
-
-    def alive(self, said: bytes) -> bytes:
-        return PING
+        events = MessageEvents(request.model, stops_of(request), edits_asked(request), compaction)
+        return NamedEventWriter(events, lambda error: [error_body(error, request.request_id)], lambda _: PING)
 
 
 def chat_request(
@@ -278,7 +239,3 @@ def edits_asked(request: ChatRequest) -> list[dict[str, Any]]:
 def stops_of(request: ChatRequest) -> tuple[str, ...]:
     stops = request.forward.get("stop")
     return tuple(stops) if isinstance(stops, list) else ()
-
-
-def _written(events: Events) -> bytes:
-    return b"".join(map(named_event, events))

@@ -6,6 +6,7 @@ was saved net, and of how many requests that is not known. Who asks for savings 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Literal
@@ -103,26 +104,24 @@ def reports_of(result: Any) -> Any:
     return shape(f"Organization{name}", about, fields)
 
 
+@dataclass(eq=False, slots=True)
 class OrganizationEndpoint:
     """One of them."""
 
-    def __init__(
-        self, reports: CostReports, auth: KeyAuthenticator, clock: Clock, trail: AuditLog, what: "ReportKind", path: str
-    ) -> None:
-        self._trail = trail
-        self._path = path
-        self._reports = reports
-        self._auth = auth
-        self._clock = clock
-        self._what = what
+    reports: CostReports
+    auth: KeyAuthenticator
+    clock: Clock
+    trail: AuditLog
+    what: "ReportKind"
+    path: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = (await received(scope, receive, self._auth, None)).caller
-        request = asked(scope["query_string"].decode("latin-1"), self._what.kind, self._clock.now())
+        caller = (await received(scope, receive, self.auth, None)).caller
+        request = asked(scope["query_string"].decode("latin-1"), self.what.kind, self.clock.now())
         tenant = seen_tenant(caller)
         body, headers = await self._page(request, tenant)
         if tenant is None:
-            await self._trail.saw(NewEvent(actor_of(caller), "organization.seen", self._path))
+            await self.trail.saw(NewEvent(actor_of(caller), "organization.seen", self.path))
         await send_json(send, 200, body, headers)
 
     async def _page(self, request: ReportRequest, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -141,13 +140,13 @@ class OrganizationEndpoint:
                 users=request.user_ids,
                 keys=request.api_key_ids,
                 projects=request.project_ids,
-                endpoints=self._what.endpoints,
+                endpoints=self.what.endpoints,
             )
-            found = await self._reports.report(query)
+            found = await self.reports.report(query)
         results: dict[str | None, list[dict[str, Any]]] = {}
         for row in found.rows:
             named = dict(zip(groups, row.names[1:], strict=True))
-            results.setdefault(row.names[0], []).extend(self._what.results(request, row, named))
+            results.setdefault(row.names[0], []).extend(self.what.results(request, row, named))
         data = [
             {"object": "bucket", "start_time": each.start, "end_time": each.end, "results": results.get(each.key, [])}
             for each in buckets
@@ -155,21 +154,21 @@ class OrganizationEndpoint:
         next_page = request.buckets.next_page(buckets)
         body = {"object": "page", "data": data, "has_more": next_page is not None, "next_page": next_page}
         counts = {UNPRICED: found.total.unpriced, MISSING: found.missing}
-        if self._what.kind is COSTS:
+        if self.what.kind is COSTS:
             counts[UNMETERED] = found.total.unmetered
         headers = {name: str(count) for name, count in counts.items() if count}
-        if self._what.kind is COSTS and found.total.net_saving is not None:
+        if self.what.kind is COSTS and found.total.net_saving is not None:
             headers[NET_SAVING] = f"{found.total.net_saving:f}"
         return body, headers
 
 
+@dataclass(frozen=True, slots=True)
 class ReportKind:
     """What an endpoint tells of, and how."""
 
-    def __init__(self, kind: ReportParameters, endpoints: tuple[str | None, ...], results: Results) -> None:
-        self.kind = kind
-        self.endpoints = endpoints
-        self.results = results
+    kind: ReportParameters
+    endpoints: tuple[str | None, ...]
+    results: Results
 
 
 def _completions(request: ReportRequest, row: CostRow, named: Named) -> Iterable[dict[str, Any]]:

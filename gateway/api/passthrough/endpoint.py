@@ -193,6 +193,12 @@ class RelayDestination:
     """The body as it was understood, where it was read."""
 
 
+NOT_NAMED = (
+    "This path is not relayed with the gateway's own key; server.relay could name it, and `files.serve: on` keeps "
+    "files here."
+)
+
+
 class RelayDestinations:
     """Without a `model_list`, the default upstream. With one, whatever names a model is read: a listed model is served
     where its entry says, any other is refused, or relayed as it came (`upstream.unlisted`)."""
@@ -211,10 +217,7 @@ class RelayDestinations:
         except ModelNotFound:
             raise NotRelayed("This path is not relayed: the default upstream has no key.") from None
         if deployment.operator_key and not named:
-            raise NotRelayed(
-                "This path is not relayed with the gateway's own key; server.relay could name it, "
-                "and `files.serve: on` keeps files here."
-            )
+            raise NotRelayed(NOT_NAMED)
         return deployment
 
     async def of(self, call: RelayTarget, upload: RelayedUpload, place: BodySlot, *, limited: bool) -> RelayDestination:
@@ -290,10 +293,7 @@ class RelayDestinations:
         if not PROTOCOLS[deployment.protocol].is_openais:
             raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
         if deployment.operator_key and not call.named:
-            raise NotRelayed(
-                "This path is not relayed with the gateway's own key; server.relay could name it, "
-                "and `files.serve: on` keeps files here."
-            )
+            raise NotRelayed(NOT_NAMED)
         if any(name != deployment.provider_model for name in call.models_in_address):
             raise NotRelayed("A model is named in the body alone.")
         if body is None:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from secrets import token_hex
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from gateway.api.request.validation import RequestArrival, chat_body, parse_chat_request, plain_messages
 from gateway.core import jsons
@@ -223,6 +223,52 @@ def read_chat_request(
         read(reading)
         return replace(parse_chat_request(reading.chat, headers, caller, settings, arrival), native=reading.native)
     return parse_chat_request(body, headers, caller, settings, arrival, plain)
+
+
+class ReadChat(Protocol):
+    """A body in the words of another API, read as a chat."""
+
+    @property
+    def chat(self) -> dict[str, Any]: ...
+
+    def own_name(self, path: str) -> str:
+        """How that API calls a field of a chat."""
+        ...
+
+
+R = TypeVar("R", bound=ReadChat)
+
+
+class ReadAsChat(Generic[R]):
+    """What the adapters of other APIs share: a body is read as a chat, and that chat is recognised in the next one."""
+
+    def __init__(self, settings: Settings, resends: BodyCache) -> None:
+        self._settings = settings
+        self._resends = resends
+        self._body: dict[str, Any] = {}
+        self._chat = b""
+        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
+        self._reading: R | None = None
+
+    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
+        """The chat that it is, is kept for later requests that begin with the same messages."""
+        chat, self._chat = self._chat, b""
+        return self._resends.holding(chat, request) if chat else nullcontext()
+
+    def own_name(self, path: str) -> str:
+        """As the client knows it, once the request has been read."""
+        return path if self._reading is None else self._reading.own_name(path)
+
+    def _request(
+        self, reading: R, size: int, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
+    ) -> ChatRequest:
+        """The request that was read so, of a body of that size."""
+        self._reading, chat = reading, reading.chat
+        if size < MIN_BYTES:
+            plain = plain_messages(chat["messages"])
+            return parse_chat_request(chat, headers, caller, self._settings, arrival, plain)
+        self._chat = jsons.dumps({"messages": chat["messages"], **chat})
+        return read_chat_request(self._resends, self._chat, headers, caller, self._settings, arrival)
 
 
 def _part_bytes(raw: bytes, source: _CacheSource) -> int:

@@ -19,7 +19,7 @@ from gateway.conversations.rebuild import end_user_of
 from gateway.core import jsons
 from gateway.core.config.setting_sections import NO_DEFAULTS
 from gateway.core.config.settings import Settings
-from gateway.core.errors import InvalidRequest
+from gateway.core.errors import ConversationNotFound, InvalidRequest
 from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller, stays
@@ -202,6 +202,15 @@ def _check_call(call: Any, where: str) -> None:
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
 NO_CONVERSATION = "conv_"
 """Stands for any malformed id: no conversation has it, so the request ends in a 404."""
+
+
+def check_conversation_id(name: str, param: str = "conversation_id") -> str:
+    """The id. Raises ConversationNotFound: no conversation can have it."""
+    if not CONVERSATION_ID.match(name):
+        raise ConversationNotFound("No such conversation.", param=param)
+    return name
+
+
 MAX_CHOICES = 128
 SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
 FALLBACKS = "x-gateway-fallbacks"

@@ -1,7 +1,6 @@
 """`/v1/responses`: creates responses, plain and streamed, and serves what is stored of them."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -10,13 +9,13 @@ from starlette.routing import Route
 
 from gateway.api.api_call import ApiCall, MethodEndpoint, received
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.completion_handler import CompletionHandler, Instead, StreamWriter
+from gateway.api.completion_handler import CompletionHandler, Instead, NamedEventWriter, StreamWriter
 from gateway.api.fields import invalid
-from gateway.api.pagination import check_named, included, limit_of, listed, newest_first, parameters
-from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
+from gateway.api.pagination import included, paging_of, parameters, part_of
+from gateway.api.request.body_cache import BodyCache, ReadAsChat
 from gateway.api.request.chat_shapes import BILL, OURS
 from gateway.api.request.stored_answer import as_completion, replayed_chunks
-from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
+from gateway.api.request.validation import RequestArrival, check_spelling
 from gateway.api.responses.compact import HISTORY, CompactionEndpoint, ResolvedItems, refers, triggered
 from gateway.api.server.fast_router import (
     EVENT_STREAM,
@@ -33,7 +32,7 @@ from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Deleted, Json, ListObject, shape
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
-from gateway.core.errors import CompletionNotFound, GatewayError, InvalidRequest, ItemNotFound
+from gateway.core.errors import CompletionNotFound, GatewayError, InvalidRequest
 from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
 from gateway.core.formats.responses.response_completion import (
@@ -46,7 +45,6 @@ from gateway.core.formats.responses.response_completion import (
     response_of,
 )
 from gateway.core.formats.responses.response_events import ResponseEvents
-from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import RESPONSE, answer_id, completion_of
 from gateway.core.types.chat import ChatRequest, ContextOptions, RequestCaller
 from gateway.core.types.conversation import ConversationRef
@@ -155,19 +153,12 @@ class StoredResponses:
         raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
 
     async def _input_items(self, call: ApiCall) -> ListObject[Json]:
-        check_named(call.query, "after")
-        name, limit, after = call.path["response_id"], limit_of(call.query), call.query.get("after")
+        name, paging = call.path["response_id"], paging_of(call.query, "desc")
         stored, _ = await self._stored(call.tenant, name)
         found = await self._store.completion_input(call.tenant, completion_of(name))
         items = input_of(stored.asked, found or (), call.included)
         data = [each if each.get("id") else {**each, "id": f"item_{number}"} for number, each in enumerate(items)]
-        if newest_first(call.query, "desc"):
-            data.reverse()
-        ids = [each["id"] for each in data]
-        if after is not None and after not in ids:
-            raise ItemNotFound("No such item.", param="after")
-        rest = data[ids.index(after) + 1 :] if after is not None else data
-        return listed(rest[:limit], has_more=len(rest) > limit)
+        return part_of(data, paging, "No such item.")
 
 
 def _completion(stored: StoredCompletion) -> Json:
@@ -224,22 +215,17 @@ class ResponsesEndpoint:
         await self._answering.answer(scope, receive, send, dialect, caller)
 
 
-class ResponsesDialect:
+class ResponsesDialect(ReadAsChat[ResponsesReading]):
     """One request in the words of Responses (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, compaction: CompactionEndpoint) -> None:
-        self._settings = settings
-        self._resends = resends
+        super().__init__(settings, resends)
         self._compaction = compaction
-        self._body: dict[str, Any] = {}
         self._resolved: ResolvedItems | None = None
         self._compaction_of: CompactionSealer | None = None
         """Where the client wants a compaction item if room is made."""
-        self._chat = b""
-        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
         self._repeated: dict[str, Any] = {}
         self._include: tuple[str, ...] = ()
-        self._reading: ResponsesReading | None = None
 
     def read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
@@ -251,13 +237,9 @@ class ResponsesDialect:
                 return None
         body, at, before, sealer = self._resolved or ResolvedItems(self._body)
         check_spelling(body, self._settings)
-        self._reading = reading = read_request(body)
+        reading = read_request(body)
         self._include = tuple(body.get("include") or ())
-        if len(raw) < MIN_BYTES:
-            request = parse_chat_request(reading.chat, headers, caller, self._settings, arrival)
-        else:
-            chat = self._chat = jsons.dumps({"messages": reading.chat["messages"], **reading.chat})
-            request = read_chat_request(self._resends, chat, headers, caller, self._settings, arrival)
+        request = self._request(reading, len(raw), headers, caller, arrival)
         self._repeated = echo(body, store=request.store)
         conversation = request.conversation
         if reading.previous is not None:
@@ -285,22 +267,14 @@ class ResponsesDialect:
         self._resolved = await self._compaction.resolved(self._body, caller.tenant)
         return None
 
-    def own_name(self, path: str) -> str:
-        """As the client knows it, once the request has been read."""
-        return path if self._reading is None else self._reading.own_name(path)
-
-    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """The chat that it is, is kept for later requests that begin with the same messages."""
-        chat, self._chat = self._chat, b""
-        return self._resends.holding(chat, request) if chat else nullcontext()
-
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         item = self._compaction_of.item(body) if self._compaction_of is not None else None
         return jsons.dumps(response_of(body, self._repeated, self._include, item))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         item = self._compaction_of.item if self._compaction_of is not None else None
-        return _ResponsesWriter(ResponseEvents(self._repeated, self._include, item))
+        events = ResponseEvents(self._repeated, self._include, item)
+        return NamedEventWriter(events, events.fault, comment)
 
 
 def _options(options: ContextOptions, reading: ResponsesReading) -> ContextOptions:
@@ -310,23 +284,6 @@ def _options(options: ContextOptions, reading: ResponsesReading) -> ContextOptio
     if reading.threshold is not None:
         options = replace(options, clear_above=reading.threshold, compacts=True)
     return options
-
-
-class _ResponsesWriter:
-    def __init__(self, events: ResponseEvents) -> None:
-        self._events = events
-
-    def events(self, chunks: Chunks) -> bytes:
-        return b"".join(map(named_event, self._events.of(chunks)))
-
-    def end(self) -> bytes:
-        return b"".join(map(named_event, self._events.end()))
-
-    def fault(self, error: GatewayError) -> bytes:
-        return b"".join(map(named_event, self._events.fault(error)))
-
-    def alive(self, said: bytes) -> bytes:
-        return comment(said)
 
 
 def response_routes(

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from gateway.api.fields import invalid
 from gateway.api.ui.dependencies import PATH, PageParts
-from gateway.api.ui.page import PageAnswer, PageRequest
+from gateway.api.ui.page import PageAnswer, PageRequest, csv_file
 from gateway.api.ui.rendering import money, usd
 from gateway.billing.cost import as_csv
 from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
@@ -203,13 +203,7 @@ class CostPages:
         chosen = self._chosen(page)
         report = await self._report(chosen)
         lines = await asyncio.to_thread("".join, as_csv({(chosen.by,): report.rows}))  # streams run meanwhile
-        name = f"costs-by-{chosen.by}-{chosen.period}.csv"
-        kept = f'attachment; filename="{name}"'
-        return PageAnswer(
-            lines.encode("utf-8", "replace"),
-            200,
-            {"content-type": "text/csv; charset=utf-8", "content-disposition": kept},
-        )
+        return csv_file(lines.encode("utf-8", "replace"), f"costs-by-{chosen.by}-{chosen.period}.csv")
 
     def _chosen(self, page: PageRequest) -> CostFilter:
         by, period = page.query.get("by") or DEFAULT_BY, page.query.get("period") or DEFAULT_PERIOD

@@ -128,9 +128,14 @@ class PageRequest:
     @property
     def tenant(self) -> str | None:
         """The tenant whose data this page may show; None: all. Never read where nobody is logged in."""
+        return self.someone.tenant
+
+    @property
+    def someone(self) -> PageViewer:
+        """Who looks. Never read where nobody is logged in."""
         if self.viewer is None:
             raise RuntimeError("nobody is logged in")
-        return self.viewer.tenant
+        return self.viewer
 
     @property
     def request_id(self) -> str:
@@ -195,6 +200,12 @@ class PageRequest:
         """The page, made of a template in a thread: streams run meanwhile."""
         given = {"page": self, "viewer": self.viewer, "csrf": self.csrf, "request_id": self.request_id}
         return PageAnswer(await rendered(template, {**given, "links": self.links, **context}), status)
+
+
+def csv_file(body: bytes | AsyncIterable[bytes], name: str) -> PageAnswer:
+    """A file that the browser saves under that name."""
+    kept = f'attachment; filename="{name}"'
+    return PageAnswer(body, 200, {"content-type": "text/csv; charset=utf-8", "content-disposition": kept})
 
 
 def redirect(to: str, cookies: tuple[str, ...] = ()) -> PageAnswer:

@@ -15,7 +15,7 @@ from gateway.api.fields import invalid
 from gateway.api.ui.cost_pages import ColumnChart, ColumnValue, column_chart, filled
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.health_page import trouble_text, unready_text
-from gateway.api.ui.page import PageAnswer, PageRequest, redirect
+from gateway.api.ui.page import PageAnswer, PageRequest, csv_file, redirect
 from gateway.api.ui.rendering import money, number, usd
 from gateway.core.config.setting_sections import NO_ALLOWANCE, Period, SpendBudget
 from gateway.core.instrumentation.refusals import KEPT_EACH
@@ -107,9 +107,7 @@ class RequestListPage:
         if query.sort != "time":
             query = replace(query, sort="time", ascending=False, at=None)
         await self._search.find(query)  # a fault of the storage is an answer yet
-        kept = 'attachment; filename="requests.csv"'
-        headers = {"content-type": "text/csv; charset=utf-8", "content-disposition": kept}
-        return PageAnswer(self._lines(query), 200, headers)
+        return csv_file(self._lines(query), "requests.csv")
 
     async def search(self, page: PageRequest) -> PageAnswer:
         """To what an id or a name leads, at once where that is one thing; else to requests that say it."""

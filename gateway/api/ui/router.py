@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from gateway.api.fields import invalid
 from gateway.api.middleware.origin_check import is_foreign
-from gateway.api.request.validation import CONVERSATION_ID
+from gateway.api.request.validation import check_conversation_id
 from gateway.api.server.fast_router import ClientDisconnected, Receive, Scope, Send, as_gateway_error, note_fault
 from gateway.api.server.receiving import header, read_body
 from gateway.api.ui.admin.file_pages import FilePages
@@ -30,7 +30,6 @@ from gateway.api.ui.request_page import OneRequest
 from gateway.api.ui.try_it import TryIt
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import (
-    ConversationNotFound,
     Forbidden,
     GatewayError,
     InvalidRequest,
@@ -153,8 +152,7 @@ class OneConversation:
         Raises NotFound: there is none of that id to be seen, or it has no such branch or turn."""
         name, branch, number = page.params["conversation_id"], page.query.get("branch"), page.query.get("turn")
         before, after = page.query.get("before"), page.query.get("after")
-        if not CONVERSATION_ID.match(name):
-            raise ConversationNotFound("No such conversation.", param="conversation_id")
+        check_conversation_id(name)
         for given, param in ((branch, "branch"), (before, "before"), (after, "after")):
             if given is not None and not MESSAGE_ID.match(given):
                 raise NotFound(f"No such {'branch' if param == 'branch' else 'turn'}.", param=param)

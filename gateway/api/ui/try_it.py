@@ -6,12 +6,11 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
 
-from gateway.api.classic.classic_chat import DATA
-from gateway.api.classic.classic_chat import AnswerParts as Told
+from gateway.api.classic.classic_chat import AnswerParts
 from gateway.api.fields import invalid, missing
 from gateway.api.passthrough.bodies import FormPart
 from gateway.api.server.fast_router import (
@@ -33,6 +32,10 @@ from gateway.api.ui.rendering import number, said, usd
 from gateway.core import jsons
 from gateway.core.config.setting_sections import USER
 from gateway.core.errors import Forbidden, GatewayError
+from gateway.core.formats.anthropic.message_events import MessageChunks
+from gateway.core.formats.anthropic.serializer import completion_of as message_as_chat
+from gateway.core.formats.responses.response_completion import ResponseChunks
+from gateway.core.formats.responses.response_completion import completion_of as response_as_chat
 from gateway.core.types.chat import RequestCaller
 
 Json = dict[str, Any]
@@ -73,6 +76,7 @@ DIGITS = 10
 ANSWER_TOKENS = 4096
 """Of an answer of Anthropic's API, which wants to be told, where nobody says."""
 LIMITS = {"chat": "max_completion_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
+DATA = b"data: "
 UNKNOWN_KIND = "application/octet-stream"
 CONVERTED = ("application/pdf", "text/html", "message/rfc822", "application/x-ipynb+json")
 """Documents that the gateway makes text of, though they may look like text."""
@@ -260,63 +264,32 @@ class BillRow:
     href: str | None = None
 
 
-@dataclass(slots=True)
 class ReadAnswer:
-    """An answer in the words of any of the APIs, as far as it has come. `failed`: an error came in its stream."""
+    """An answer in the words of an API, as far as it has come. `failed`: an error came in its stream."""
 
-    told: Told = field(default_factory=Told)
-    failed: bool = False
+    def __init__(self, api: str) -> None:
+        self._api = api
+        self._chunks: MessageChunks | ResponseChunks | None = None
+        if api != "chat":
+            self._chunks = ResponseChunks(as_items=False) if api == "responses" else MessageChunks(created=0)
+        self.told = AnswerParts()
+        self.failed = False
 
     def whole(self, body: Json) -> None:
         """Adds an answer that came whole."""
-        if "output" in body:
-            for number, item in enumerate(body["output"]):
-                self._item(number, item)
-        elif body.get("type") == "message":
-            for number, block in enumerate(body.get("content") or ()):
-                self._block(number, block)
+        if self._api == "responses":
+            body = {**response_as_chat(body), **_given(body)}
+        elif self._api == "messages":
+            body = message_as_chat(body, created=0)
         self.told.add(body)
 
     def add(self, piece: Json) -> str:
         """Adds an event of a stream that is no error; returns the text that it brings."""
-        kind = str(piece.get("type", ""))
-        number = int(piece.get("index") or piece.get("output_index") or 0)
-        match kind:
-            case "response.output_text.delta":
-                return self._words(piece.get("delta"))
-            case "response.output_item.done":
-                item = piece.get("item") or {}
-                return self._item(number, item) if item.get("type") != "message" else ""
-            case "content_block_start":
-                return self._block(number, piece.get("content_block") or {})
-            case "content_block_delta":
-                delta = piece.get("delta") or {}
-                if delta.get("type") == "input_json_delta":
-                    return self._call(number, {"function": {"arguments": delta.get("partial_json")}})
-                return self._words(delta.get("text"))
-        for each in ("response", "message"):
-            if isinstance(piece.get(each), dict):
-                piece = {**piece, **piece[each]}
-        return self.told.add({name: piece[name] for name in GATEWAYS if name in piece})
-
-    def _item(self, number: int, item: Json) -> str:
-        if item.get("type") == "function_call":
-            function = {"name": item.get("name"), "arguments": item.get("arguments")}
-            return self._call(number, {"id": item.get("call_id"), "function": function})
-        parts = item.get("content") if item.get("type") == "message" else None
-        return self._words("".join(str(part.get("text") or "") for part in parts or ()))
-
-    def _block(self, number: int, block: Json) -> str:
-        if block.get("type") == "tool_use":
-            given = jsons.dumps_text(block["input"]) if block.get("input") else ""
-            return self._call(number, {"id": block.get("id"), "function": {"name": block["name"], "arguments": given}})
-        return self._words(block.get("text")) if block.get("type") == "text" else ""
-
-    def _words(self, text: Any) -> str:
-        return self.told.add({"choices": [{"delta": {"content": text or ""}}]})
-
-    def _call(self, number: int, call: Json) -> str:
-        return self.told.add({"choices": [{"delta": {"tool_calls": [{"index": number, **call}]}}]})
+        chunks = [piece] if self._chunks is None else self._chunks.of(piece)
+        holders = (piece, *(piece[name] for name in ("response", "message") if isinstance(piece.get(name), dict)))
+        for each in holders:
+            self.told.add(_given(each))
+        return "".join(self.told.add(each) for each in chunks)
 
     @property
     def calls(self) -> list[str]:
@@ -325,16 +298,18 @@ class ReadAnswer:
         return [f"{each.get('name')}({each.get('arguments') or each.get('input') or ''})" for each in functions]
 
 
-GATEWAYS = ("choices", "response_metadata", "conversation")
-"""What is read of a chunk of a chat, or beside the words of another API."""
+def _given(told: Json) -> Json:
+    """What the gateway says beside the words of an API."""
+    return {name: told[name] for name in ("response_metadata", "conversation") if name in told}
 
 
 class TrialRequest:
     """One request. `begin` and `events` for a stream, or `whole`."""
 
-    def __init__(self, endpoint: AnswersRequests, path: str, page: PageRequest, caller: RequestCaller) -> None:
+    def __init__(self, endpoint: AnswersRequests, api: str, page: PageRequest, caller: RequestCaller) -> None:
         self._endpoint = endpoint
-        self._path = path
+        self._path = TRY_IT_PATHS[api]
+        self._read = ReadAnswer(api)
         self._page = page
         self._caller = caller
         self._sent: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -348,9 +323,8 @@ class TrialRequest:
             pieces.append(message.get("body", b""))
 
         await self._run(body, sent)
-        read = ReadAnswer()
-        read.whole(jsons.loads_decimal(b"".join(pieces)))
-        return read
+        self._read.whole(jsons.loads_decimal(b"".join(pieces)))
+        return self._read
 
     async def begin(self, body: bytes) -> None:
         """Waits until the answer begins. Raises GatewayError: it does not."""
@@ -366,7 +340,7 @@ class TrialRequest:
         """The events of the answer: a `delta` of text each, at last the `bill`, the `calls` of tools and the
         `conversation`; or an `error`.
         Raises ClientDisconnected: the browser has left; the upstream's call is cancelled, and what came is kept."""
-        read = ReadAnswer()
+        read = self._read
         try:
             while (message := await self._sent.get()) is not None:
                 if found := _events(message.get("body", b""), read):
@@ -520,7 +494,7 @@ class TryIt:
         try:
             form = entered(page)
             endpoint: AnswersRequests = getattr(self._parts, form.api)
-            asked = TrialRequest(endpoint, TRY_IT_PATHS[form.api], page, await self._caller(page, form.key))
+            asked = TrialRequest(endpoint, form.api, page, await self._caller(page, form.key))
             body = as_request(form, stream=is_stream)
             if is_stream:
                 await asked.begin(body)

@@ -11,7 +11,7 @@ from gateway.api.pagination import refuse_nul
 from gateway.api.server.fast_router import note_fault
 from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
-from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
+from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
 from gateway.core import jsons
 from gateway.core.config.setting_sections import USER
 from gateway.core.errors import Forbidden, GatewayError
@@ -76,7 +76,7 @@ class FilePages:
             lasts=LASTS,
             max_bytes=self._parts.settings.files.max_bytes,
             why_not=self._why_not(page),
-            own_tenant=_viewer(page).caller().tenant,
+            own_tenant=page.someone.caller().tenant,
         )
 
     async def show(self, page: PageRequest) -> PageAnswer:
@@ -98,7 +98,7 @@ class FilePages:
 
     async def delete(self, page: PageRequest) -> PageAnswer:
         """`POST /ui/admin/files/{file_id}/delete`"""
-        viewer = _viewer(page)
+        viewer = page.someone
         if not page.form.get("confirm"):
             raise invalid("confirm", "must be checked: deleting a file cannot be undone")
         held = await self._held(page)
@@ -139,7 +139,7 @@ class FilePages:
 
     def _why_not(self, page: PageRequest) -> str | None:
         """Why this viewer uploads nothing here; None: it may."""
-        viewer = _viewer(page)
+        viewer = page.someone
         if viewer.key is not None and USER not in viewer.roles:
             return "To upload files your key needs the role 'user' as well: they are kept for its tenant."
         if not self._parts.serves(viewer.caller()):
@@ -150,10 +150,4 @@ class FilePages:
         """Raises Forbidden: nothing of this viewer's is kept here."""
         if (reason := self._why_not(page)) is not None:
             raise Forbidden(reason)
-        return _viewer(page).caller()
-
-
-def _viewer(page: PageRequest) -> PageViewer:
-    if page.viewer is None:
-        raise RuntimeError("nobody is logged in")
-    return page.viewer
+        return page.someone.caller()
