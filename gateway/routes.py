@@ -6,7 +6,7 @@ from starlette.routing import Route, Router
 
 from gateway.api.audit_log.endpoint import trail_routes
 from gateway.api.classic.classic_chat import ClassicChat
-from gateway.api.classic.endpoint import ClassicConversations, ClassicHealth, MemoryStatistics, PromptInfo
+from gateway.api.classic.endpoint import ClassicConversations, ClassicHealth, PromptInfo
 from gateway.api.keys.endpoint import key_routes
 from gateway.api.middleware.cors import CorsPreflights, CrossOrigin
 from gateway.api.middleware.origin_check import OriginCheck
@@ -148,6 +148,6 @@ def _classic_routes(gateway: Gateway, ready: ReadyEndpoint) -> list[Route]:
         Route("/api/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
         Route("/api/v1/conversations/{conversation_id}/permanent", conversations.permanent, methods=["DELETE"]),
         Route("/api/v1/health", ClassicHealth(ready, gateway.statistics), methods=["GET"]),
-        Route("/api/v1/memory/stats", MemoryStatistics(gateway.statistics), methods=["GET"]),
+        Route("/api/v1/memory/stats", gateway.statistics, methods=["GET"]),
         Route("/api/v1/debug/prompt-info", info.endpoint, methods=["GET"]),
     ]

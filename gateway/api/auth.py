@@ -68,15 +68,8 @@ class RuntimeKeys:
             raise Unauthorized(EXPIRED)
         return found.policy
 
-    async def by_id(self, key_id: str) -> KeyPolicy | None:
-        """What is known of a key by its id; None if it does not count any more.
-        Raises StorageUnavailable: nobody can tell."""
-        found = await self.store.get(key_id)
-        now = self._clock.now()
-        return found.policy if found is not None and found.counts(now) and not found.policy.ended(now) else None
-
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, KeyPolicy]:
-        """The same of several, asked for at once. Raises StorageUnavailable: nobody can tell."""
+        """What is known of the keys of these ids that count now. Raises StorageUnavailable: nobody can tell."""
         found, now = await self.store.by_ids(key_ids), self._clock.now()
         return {key_id: key.policy for key_id, key in found.items() if key.counts(now) and not key.policy.ended(now)}
 
@@ -236,10 +229,7 @@ class KeyAuthenticator:
     async def holder_of(self, key_id: str) -> KeyPolicy | None:
         """Whose the key of that id is; None if it does not count, or not any more.
         Raises StorageUnavailable: nobody can tell."""
-        found = (await self.configured()).get(key_id)
-        if found is not None:
-            return None if found.ended(self._clock.now()) else found
-        return await self._runtime.by_id(key_id) if self._runtime is not None else None
+        return (await self.holders_of([key_id])).get(key_id)
 
     async def holders_of(self, key_ids: Collection[str]) -> dict[str, KeyPolicy]:
         """The same of several keys, in one look: those that count, by their ids.
@@ -253,6 +243,8 @@ class KeyAuthenticator:
 
     async def names(self, key_ids: Collection[str]) -> dict[str, str]:
         """What people call the keys of these ids, where they do. Raises StorageUnavailable: it cannot be read."""
+        if not key_ids:
+            return {}
         configured = await self.configured()
         found = {key_id: configured[key_id].name for key_id in key_ids if key_id in configured}
         others = [key_id for key_id in key_ids if key_id not in configured]

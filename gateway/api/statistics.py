@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.request.body_cache import BodyCache
-from gateway.api.server.fast_router import Scope
+from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import Json, shape
 from gateway.context.planning.decision import PlannerCooldown
 from gateway.core.config.exposure import is_loopback
@@ -90,6 +90,11 @@ class StatisticsEndpoint:
         self._observed = observed
         self._auth = auth
         self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /api/v1/memory/stats`"""
+        await self.admit(scope)
+        await send_json(send, 200, self.as_json())
 
     async def admit(self, scope: Scope) -> None:
         """Whoever holds a key of the gateway's own; without, where none is wanted, whoever reaches a server that

@@ -1,9 +1,11 @@
 """`GET /v1/gateway/trail` and `GET /v1/gateway/trail/export`, for keys of role `admin`."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from starlette.routing import Route
@@ -53,39 +55,31 @@ TrailPage = shape(
 )
 
 
-class TrailExport:
-    """All events as lines of JSON, that of this export included."""
+@dataclass(eq=False, slots=True)
+class TrailEndpoints:
+    """A page of events (`list`); called, all events as lines of JSON, that of this export included."""
 
-    def __init__(self, transactions: DatabaseTransactions, auth: KeyAuthenticator, trail: AuditLog) -> None:
-        self._transactions = transactions
-        self._auth = auth
-        self._trail = trail
+    transactions: DatabaseTransactions
+    auth: KeyAuthenticator
+    trail: AuditLog
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = _admin((await received(scope, receive, self._auth, None)).caller)
+        caller = _admin((await received(scope, receive, self.auth, None)).caller)
         given = parameters(scope["query_string"].decode("latin-1"))
         query = trail_query({name: value for name, value in given.items() if name not in ("limit", "order")})
         details = {"after": query.after} if query.after is not None else {}
-        await self._trail.saw(NewEvent(actor_of(caller), "trail.exported", details=details))
+        await self.trail.saw(NewEvent(actor_of(caller), "trail.exported", details=details))
         await send_start(send, 200, AUDIT_LOG_HEADERS)
-        async for page in all_events(self._transactions, query):
+        async for page in all_events(self.transactions, query):
             await send({"type": "http.response.body", "body": event_lines(page), "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-
-class TrailList:
-    """A page of events; the next one begins after `last_id`."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
-
-    async def answer(self, call: ApiCall) -> dict[str, Any]:
-        """OpenAI's form of a list."""
+    async def list(self, call: ApiCall) -> Json:
+        """OpenAI's form of a list; the next page begins after `last_id`."""
         _admin(call.received.caller)
-        query = trail_query(call.query)
-        found, has_more = await self._transactions.run(partial(read_events, query=query))
-        numbers = [event.number for event in found]
-        ends = {"first_id": numbers[0] if numbers else None, "last_id": numbers[-1] if numbers else None}
+        found, has_more = await self.transactions.run(partial(read_events, query=trail_query(call.query)))
+        numbers: Sequence[int | None] = [event.number for event in found] or [None]
+        ends = {"first_id": numbers[0], "last_id": numbers[-1]}
         return {"object": "list", "data": [event_json(event) for event in found], **ends, "has_more": has_more}
 
 
@@ -130,7 +124,8 @@ def _time(second: int | None) -> datetime | None:
 
 
 def trail_routes(transactions: DatabaseTransactions, auth: KeyAuthenticator, trail: AuditLog) -> list[Route]:
+    answers = TrailEndpoints(transactions, auth, trail)
     return [
-        Route(PATH, MethodEndpoint(auth, 0, {"GET": TrailList(transactions).answer}), methods=["GET"]),
-        Route(f"{PATH}/export", TrailExport(transactions, auth, trail), methods=["GET"]),
+        Route(PATH, MethodEndpoint(auth, 0, {"GET": answers.list}), methods=["GET"]),
+        Route(f"{PATH}/export", answers, methods=["GET"]),
     ]

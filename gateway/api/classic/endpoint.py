@@ -231,17 +231,6 @@ class ClassicHealth:
         await send_json(send, status, {**said, "context": self._statistics.as_json()})
 
 
-class MemoryStatistics:
-    """`GET /api/v1/memory/stats`: the statistics alone."""
-
-    def __init__(self, statistics: StatisticsEndpoint) -> None:
-        self._statistics = statistics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._statistics.admit(scope)
-        await send_json(send, 200, self._statistics.as_json())
-
-
 class PromptInfo:
     """`GET /api/v1/debug/prompt-info`: the prompt profile that `message` calls for in `conversation_id`, what it takes
     in tokens of `model`, and how full the conversation's window is. No model is asked."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gateway.api.api_call import Answer, ApiCall, MethodEndpoint
+from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.fields import Metadata, a_pin, invalid, is_session_name, missing
 from gateway.api.pagination import check_named, given_metadata, limit_of, listed, metadata_of, newest_first, paging_of
@@ -260,15 +260,11 @@ class ConversationEndpoints:
         self._serves = serves
         self._records = records
         self._store = store
-        self._auth = auth
-        self._max_body_bytes = max_body_bytes
-        self.all = self._endpoint({"GET": self._list, "POST": self._create})
-        self.one = self._endpoint({"GET": self._find, "POST": self._update, "DELETE": self.delete})
-        self.items = self._endpoint({"GET": self._items, "POST": self._add, "DELETE": self._empty})
-        self.item = self._endpoint({"GET": self._item, "POST": self._set_pin, "DELETE": self._delete_item})
-
-    def _endpoint(self, answers: Mapping[str, Answer]) -> MethodEndpoint:
-        return MethodEndpoint(self._auth, self._max_body_bytes, answers)
+        endpoint = partial(MethodEndpoint, auth, max_body_bytes)
+        self.all = endpoint({"GET": self._list, "POST": self._create})
+        self.one = endpoint({"GET": self._find, "POST": self._update, "DELETE": self.delete})
+        self.items = endpoint({"GET": self._items, "POST": self._add, "DELETE": self._empty})
+        self.item = endpoint({"GET": self._item, "POST": self._set_pin, "DELETE": self._delete_item})
 
     async def _create(self, call: ApiCall) -> ConversationObject:
         body = await call.body("metadata", "items", "team_task")

@@ -139,7 +139,7 @@ class KeyEndpoints:
         self._keys.changed()
         return await self._shown(found)
 
-    async def own(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /v1/gateway/keys/self`"""
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant
@@ -198,17 +198,7 @@ def key_routes(answers: KeyEndpoints, auth: KeyAuthenticator, record_of: RecordO
     each = endpoint(GET=answers.read, POST=answers.update, DELETE=answers.revoke)
     return [
         *(Route(PATH, every, methods=[method]) for method in ("GET", "POST")),
-        Route(f"{PATH}/self", _KeyApplication(answers), methods=["GET"]),
+        Route(f"{PATH}/self", answers, methods=["GET"]),
         *(Route(one, each, methods=[method]) for method in ("GET", "POST", "DELETE")),
         Route(f"{one}/rotate", endpoint(POST=answers.rotate), methods=["POST"]),
     ]
-
-
-class _KeyApplication:
-    """An application, as routes take it."""
-
-    def __init__(self, keys: KeyEndpoints) -> None:
-        self._keys = keys
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._keys.own(scope, receive, send)

@@ -282,10 +282,6 @@ class UiLogins:
             bound = f"{cookie(scope, SESSION) or ''}\0{cookie(scope, LOGIN) or ''}".encode("utf-8", "replace")
         return hmac.digest(await self._parts.store.secret(), b"ui-form\0" + bound, "sha256").hex()
 
-    async def check_form(self, page: PageRequest) -> None:
-        """Raises Forbidden: what was posted does not come from a form of this session."""
-        page.check_token(header(page.scope, b"x-csrf-token") or page.form.get("csrf", ""))
-
     async def show(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/login`"""
         if any(name in page.query for name in IN_A_URL):

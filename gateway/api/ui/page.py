@@ -1,6 +1,6 @@
 """What a page's author uses.
 
-A page is an async function `page(page: Page) -> Answer` in the route table of `routes.py`. It reads `page.tenant`
+A page is an async function `page(page: Page) -> Answer` in the route table of `router.py`. It reads `page.tenant`
 (None: all tenants) and must hand it to every query; what belongs to another tenant is a `NotFound`, as what does not
 exist. It ends with `return await page.render("its_template.html", name=value, …)`.
 

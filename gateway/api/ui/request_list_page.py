@@ -91,7 +91,7 @@ class RequestListPage:
             statuses=STATUSES,
             periods=[(title, page.link(**_first(since=value)), wanted["since"] == value) for value, title in PERIODS],
             http_status=http_status,
-            names=await self._parts.auth.names(keys) if keys else {},
+            names=await self._parts.auth.names(keys),
             ended=found.ended,
             older=found.older and page.link(older=str(found.older), newer=None),
             newer=found.newer and page.link(newer=str(found.newer), older=None),
@@ -130,7 +130,7 @@ class RequestListPage:
             "refused.html",
             latest=latest,
             counts=refused.counts(page.tenant),
-            names=await self._parts.auth.names(keys) if keys else {},
+            names=await self._parts.auth.names(keys),
             kept=KEPT_EACH,
             started=self._parts.started,
         )
@@ -221,7 +221,7 @@ class OverviewPage:
         """The page, of today (UTC)."""
         now = self._parts.clock.now()
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        models, keys = [await self._today(by, midnight, page.tenant) for by in ("model", "key")]
+        models, keys = [await self._rows((by,), midnight, page.tenant) for by in ("model", "key")]
         speeds = await RequestSearch(self._parts.transactions).speeds(page.tenant, midnight)
         names = await self._parts.auth.names([row.names[0] for row in keys[:TOP] if row.names[0] is not None])
         since = midnight - timedelta(days=DAYS - 1)
@@ -245,9 +245,6 @@ class OverviewPage:
             today_link=f"{LIST}?since=today",
             refused=sum(count for _, count in self._parts.observed.refused.counts(page.tenant)),
         )
-
-    async def _today(self, by: str, midnight: datetime, tenant: str | None) -> Sequence[CostRow]:
-        return (await self._reports.report(CostQuery((by,), midnight, None, tenant))).rows
 
     def _cache_saving(self, models: Sequence[CostRow]) -> Decimal | None:
         """How much less what prompt caches gave cost than at the full price of input, by today's prices; None: of no
@@ -286,8 +283,9 @@ class OverviewPage:
         return found
 
     async def _spent(self, by: tuple[str, ...], period: Period, now: datetime, tenant: str | None) -> Sequence[CostRow]:
-        first = period_of(period, now)[0]
-        since = datetime.combine(first, time(), UTC)
+        return await self._rows(by, datetime.combine(period_of(period, now)[0], time(), UTC), tenant)
+
+    async def _rows(self, by: tuple[str, ...], since: datetime, tenant: str | None) -> Sequence[CostRow]:
         return (await self._reports.report(CostQuery(by, since, None, tenant))).rows
 
     def _budgets_of(
@@ -322,7 +320,8 @@ class OverviewPage:
         for model, trouble in sorted(self._parts.observed.metrics.troubles().items()):
             if told is None or model in told:
                 what, why = trouble_text(model, trouble, sees_all=told is None)
-                found.append(OverviewAlert("bad", what, why, _of_model(model)))
+                link = f"{LIST}?{urlencode({'model': model, 'status': 'failed'})}"
+                found.append(OverviewAlert("bad", what, why, link))
         if told is None:  # deployments tell an operator's hosts
             for each, rests in self._parts.router.health.watched():
                 if rests:
@@ -350,10 +349,6 @@ def _near(by: tuple[str, ...], names: tuple[str | None, ...], budget: SpendBudge
     link = f"{LIST}?{urlencode({by[-1]: name})}" if by and by != ("project",) else f"{PATH}/costs"
     what = f"Budget of {by[-1]} {name}" if by else "Budget of this gateway"
     return OverviewAlert("bad" if paid >= budget.usd else "warn", what, text, link)
-
-
-def _of_model(model: str) -> str:
-    return f"{LIST}?{urlencode({'model': model, 'status': 'failed'})}"
 
 
 def _chart(days: Sequence[tuple[str, CostSums]], value: Any, worded: Any) -> ColumnChart | None:

@@ -5,8 +5,7 @@ It also has the list of conversations, `/ui/conversations`.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -38,7 +37,15 @@ from gateway.core.errors import (
 )
 from gateway.core.ports import Clock
 from gateway.core.types.audit_log import NewEvent
-from gateway.core.types.report_lists import ConversationChoice, ConversationLine, Direction, ListPart, ListPosition
+from gateway.core.types.report_lists import (
+    NO_SUMS,
+    ConversationChoice,
+    ConversationLine,
+    Direction,
+    KeptSums,
+    ListPart,
+    ListPosition,
+)
 from gateway.inspection.explained_conversation import FIRST_SAID
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.storage.audit_events import AuditLog
@@ -50,21 +57,7 @@ LONGEST = 300
 """Characters of what is looked for."""
 FIELDS = ("text", "id", "session", "user", "model")
 """What may be looked for, by the names of `ConversationChoice`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageSums:
-    """Of the conversations that a page shows."""
-
-    requests: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: Decimal
-    unpriced: int
-    estimated: int
-    is_known: bool
-    metered: int
-    net_saving: Decimal
+DIRECTIONS: tuple[Direction, ...] = ("older", "newer")
 
 
 class ConversationPages:
@@ -98,14 +91,10 @@ def _part(page: PageRequest) -> ListPart[ConversationChoice]:
             raise invalid(name, f"must have at most {LONGEST} characters")
         wanted[name] = given or None
     choice = ConversationChoice(tenant=page.tenant, **wanted)
-    for direction in ("older", "newer"):
+    for direction in DIRECTIONS:
         if place := page.query.get(direction):
-            return ListPart(choice, at=_place(direction, place), direction=_direction(direction), limit=ON_A_PAGE)
+            return ListPart(choice, at=_place(direction, place), direction=direction, limit=ON_A_PAGE)
     return ListPart(choice, limit=ON_A_PAGE)
-
-
-def _direction(name: str) -> Direction:
-    return "newer" if name == "newer" else "older"
 
 
 def _place(name: str, given: str) -> ListPosition:
@@ -115,19 +104,10 @@ def _place(name: str, given: str) -> ListPosition:
         raise InvalidRequest(f"{name} must be a place in the list.", param=name, code="invalid_value") from None
 
 
-def _sums(found: Sequence[ConversationLine]) -> PageSums:
-    sums = [each.sums for each in found]
-    return PageSums(
-        requests=sum(each.requests for each in sums),
-        prompt_tokens=sum(each.prompt_tokens for each in sums),
-        completion_tokens=sum(each.completion_tokens for each in sums),
-        cost=sum((each.cost for each in sums), Decimal(0)),
-        unpriced=sum(each.unpriced for each in sums),
-        estimated=sum(each.estimated for each in sums),
-        metered=sum(each.metered for each in sums),
-        net_saving=sum((each.net_saving for each in sums), Decimal(0)),
-        is_known=not sums or any(each.is_known for each in sums),
-    )
+def _sums(found: Sequence[ConversationLine]) -> KeptSums:
+    """Of the conversations that a page shows."""
+    figures: Any = [astuple(each.sums) for each in found]
+    return KeptSums(*(sum(values) for values in zip(*figures, strict=True))) if figures else NO_SUMS
 
 
 # `/ui/conversations/{id}`: one conversation turn by turn, its windows, its costs, its branches.
@@ -340,7 +320,7 @@ class UiRouter:
             scope["gateway"]["tenant"] = viewer.own_tenant
         if route.method not in LOOKING and not route.is_streamed:
             page.body = await read_body(scope, page.receive, route.max_body)
-            await self._logins.check_form(page)
+            page.check_token(header(page.scope, b"x-csrf-token") or page.form.get("csrf", ""))
         answer = await route.handler(page)
         await self._seen.note(page, route)
         return answer

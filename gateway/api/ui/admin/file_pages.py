@@ -15,7 +15,6 @@ from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
 from gateway.core import jsons
 from gateway.core.config.setting_sections import USER
 from gateway.core.errors import Forbidden, GatewayError
-from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FILE_PURPOSES, UPLOADED, HeldFile
 from gateway.documents.files.file_service import UploadFields
 from gateway.storage.stored_files import find_held, list_files
@@ -114,8 +113,10 @@ class FilePages:
 
     async def _add(self, page: PageRequest) -> str:
         """Returns the id of the new file. The token is checked before anything of the file is kept: it stands in a
-        header, or in front of the file."""
-        caller = self._uploader(page)
+        header, or in front of the file. Raises Forbidden: nothing of this viewer's is kept here."""
+        if (reason := self._why_not(page)) is not None:
+            raise Forbidden(reason)
+        caller = page.someone.caller()
         form = UploadForm(page.scope, page.receive, self._parts.settings.files.max_bytes, own=(CSRF, EXPIRES))
 
         async def pieces() -> AsyncGenerator[bytes, None]:
@@ -145,9 +146,3 @@ class FilePages:
         if not self._parts.serves(viewer.caller()):
             return "Files are kept at the default upstream, not here (files.serve)."
         return None
-
-    def _uploader(self, page: PageRequest) -> RequestCaller:
-        """Raises Forbidden: nothing of this viewer's is kept here."""
-        if (reason := self._why_not(page)) is not None:
-            raise Forbidden(reason)
-        return page.someone.caller()

@@ -37,10 +37,6 @@ SECONDS = "%Y-%m-%dT%H:%M:%S"
 """As browsers have a time without a zone, here in UTC."""
 
 
-def new_form(tenant: str) -> dict[str, str]:
-    return {"tenant": tenant, f"role_{USER}": "on"}
-
-
 def form_of(key: Mapping[str, Any]) -> dict[str, str]:
     """The fields of a form that says of a key what the API says of it."""
     found = {name: str(key[name]) for name in KEY_TEXT_FIELDS if key[name] is not None}
@@ -177,7 +173,7 @@ class KeyPages:
 
     async def new(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/admin/keys/new`"""
-        return await self._form(page, None, new_form(_maker(page).caller().tenant))
+        return await self._form(page, None, {"tenant": _maker(page).caller().tenant, f"role_{USER}": "on"})
 
     async def create(self, page: PageRequest) -> PageAnswer:
         """`POST /ui/admin/keys/new`"""
