@@ -202,19 +202,9 @@ def event_json(event: TrailEvent) -> dict[str, Any]:
         details = json.loads(event.details)
     except ValueError:  # somebody has spoilt the row, which a check finds
         details = event.details
-    return {
-        "number": event.number,
-        "at": event.time,
-        "actor": event.actor,
-        "actor_name": event.actor_name,
-        "tenant": event.tenant,
-        "action": event.action,
-        "object_id": event.object_id,
-        "ok": event.ok,
-        "details": details,
-        "previous_digest": event.previous_digest.hex(),
-        "digest": event.digest.hex(),
-    }
+    told = {name: getattr(event, name) for name in TrailEvent.__slots__}
+    digests = {name: told[name].hex() for name in ("previous_digest", "digest")}
+    return {**told, "at": event.time, "details": details, **digests}
 
 
 def event_lines(events: Sequence[TrailEvent]) -> bytes:
@@ -223,16 +213,4 @@ def event_lines(events: Sequence[TrailEvent]) -> bytes:
 
 
 def _event(row: Any) -> TrailEvent:
-    return TrailEvent(
-        number=row.number,
-        at=rows.utc(row.at),
-        actor=row.actor,
-        actor_name=row.actor_name,
-        tenant=row.tenant,
-        action=row.action,
-        object_id=row.object,
-        ok=bool(row.ok),
-        details=row.details,
-        previous_digest=bytes(row.previous_digest),
-        digest=bytes(row.digest),
-    )
+    return TrailEvent(**rows.alike(row, TrailEvent, "object_id"), object_id=row.object)

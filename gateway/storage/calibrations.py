@@ -1,14 +1,14 @@
 """What was learned of models' tokens: one row a model, of no tenant, with figures only (ADR 13)."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
 from gateway.core.types.upstreams import MAX_MARGIN, MIN_MARGIN, ModelCalibration
 from gateway.storage.database.schema import calibrations
-from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
+from gateway.storage.database.sqlite import insert_for
+from gateway.storage.database.transactions import DatabaseClient, reads, writes
 from gateway.storage.rows import utc
 
 MAX_READ = 1000
@@ -16,19 +16,6 @@ FIGURES = (
     *("margin", "samples", "updated_at", "saved_per_call", "calls_seen"),
     *("added_per_message", "told_window", "told_until"),
 )
-
-
-class SqlCalibrations:
-    """Each method is one short transaction. Raises StorageUnavailable: the storage cannot be reached."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
-
-    async def load(self) -> dict[str, ModelCalibration]:
-        return await self._transactions.run(_load)
-
-    async def save(self, learned: Mapping[str, ModelCalibration]) -> None:
-        await self._transactions.run(partial(_save, learned=dict(learned)), write=True)
 
 
 def _load(connection: sa.Connection) -> dict[str, ModelCalibration]:
@@ -51,7 +38,7 @@ def _calibration(row: Any) -> ModelCalibration:
     )
 
 
-def _save(connection: sa.Connection, learned: dict[str, ModelCalibration]) -> None:
+def _save(connection: sa.Connection, learned: Mapping[str, ModelCalibration]) -> None:
     insert = insert_for(connection.dialect, calibrations)
     upsert = insert.on_conflict_do_update(
         index_elements=["model"], set_={name: insert.excluded[name] for name in FIGURES}
@@ -60,3 +47,10 @@ def _save(connection: sa.Connection, learned: dict[str, ModelCalibration]) -> No
         {"model": key, **{name: getattr(each, name) for name in FIGURES}} for key, each in sorted(learned.items())
     ]
     connection.execute(upsert, rows)
+
+
+class SqlCalibrations(DatabaseClient):
+    """What was learned of models, by their names."""
+
+    load = reads(_load)
+    save = writes(_save)

@@ -40,6 +40,18 @@ def utc(value: datetime) -> datetime:
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
+def utc_or_none(value: datetime | None) -> datetime | None:
+    """The same where there may be no time."""
+    return None if value is None else utc(value)
+
+
+def alike(row: Any, kind: type, *others: str) -> dict[str, Any]:
+    """What a record takes from a row as it stands there: its fields, but for `others`, are called like columns. Times
+    have their zone."""
+    found = {name: getattr(row, name) for name in kind.__slots__ if name not in others}  # type: ignore[attr-defined]
+    return {name: utc(value) if isinstance(value, datetime) else value for name, value in found.items()}
+
+
 def lost_result(role: str) -> dict[str, Any]:
     """What stands in the chain for a tool's result that `reasoning_events` no longer has: it answers no call, and is
     forwarded to nobody."""
@@ -95,34 +107,19 @@ def attachment_of(row: Any) -> Artifact:
 
 def call_of(row: Any) -> CallCost:
     return CallCost(
-        purpose=row.purpose,
-        model=row.model,
+        **alike(row, CallCost, "usage", "rates", "prompt_cost", "completion_cost"),
         usage=figures_of(row.usage),
+        rates=figures_of(row.rates),
         prompt_cost=usd(row.prompt_cost_picousd),
         completion_cost=usd(row.completion_cost_picousd),
-        estimated=row.estimated,
-        rates=figures_of(row.rates),
     )
 
 
 def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
     return LedgerEntry(
-        request_id=row.request_id,
-        tenant=row.tenant,
-        conversation_id=row.conversation_id,
-        completion_id=row.completion_id,
-        model=row.model,
-        status=row.status,
-        stream=row.stream,
-        created_at=utc(row.created_at),
+        **alike(row, LedgerEntry, "metadata", "calls", "document", "failure", "figures"),
         metadata=figures_of(row.response_metadata),
         calls=calls,
-        error_code=row.error_code,
-        end_user=row.end_user,
-        agent=row.agent,
-        endpoint=row.endpoint,
-        key_id=row.key_id,
-        project=row.project,
         failure=failure_of(row.failure),
         figures=_counted(row) if row.rolled_up else None,
     )

@@ -23,13 +23,12 @@ from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import LARGE, Artifact
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.conversation import (
-    ConversationMessage,
     ConversationRef,
     EarlierMessages,
     HistoryLookup,
     StoredConversation,
 )
-from gateway.core.types.memory import NewSegment, UncoveredPath
+from gateway.core.types.memory import NewSegment
 from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import (
     ASKED,
@@ -40,21 +39,26 @@ from gateway.core.types.turn import (
     StoredTurn,
     TurnCommit,
 )
+from gateway.storage import claims
 from gateway.storage.audit_events import recorded
-from gateway.storage.claims import beat, holders, take_open, write_open
 from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
-from gateway.storage.database.transactions import CommitUnknown
+from gateway.storage.database.transactions import CommitUnknown, reads, writes
 from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import NO_CACHES, StorageCaches
-from gateway.storage.lookup.segments import read_messages, read_said, read_uncovered
+from gateway.storage.lookup.segments import locked, read_messages, read_said, read_uncovered, write_segment
 from gateway.storage.stored_keys import StoredSecret, Users, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
-from gateway.storage.turns.completions import delete_completion, read_completion, read_input, read_page, write_metadata
-from gateway.storage.turns.write_segment import locked, write_segment
+from gateway.storage.turns.completions import (
+    delete_completion,
+    read_completion,
+    read_input,
+    read_page,
+    write_metadata,
+)
 from gateway.storage.turns.write_turn import left_behind, write_turns
 
 MAX_SHARED = 200
@@ -75,7 +79,7 @@ async def record(
     Returns the cache groups to evict (`write_turns`).
     Raises StorageUnavailable: nothing could be written, or nobody can say yet whether it was."""
     if not commits:
-        await transactions.run(lambda connection: write_open(connection, opened), write=True, synced=False)
+        await transactions.run(lambda connection: claims.write_open(connection, opened), write=True, synced=False)
         return []
     if not any(commit.again for commit in commits):
         try:
@@ -98,7 +102,7 @@ async def record(
 def _write(
     connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow]
 ) -> list[str]:
-    write_open(connection, opened)
+    claims.write_open(connection, opened)
     return write_turns(connection, commits, now)
 
 
@@ -111,7 +115,7 @@ def _known(connection: sa.Connection, commits: Sequence[TurnCommit]) -> set[str]
 def _write_rest(
     connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow]
 ) -> list[str]:
-    write_open(connection, opened)
+    claims.write_open(connection, opened)
     known = _known(connection, commits)
     gone = write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
     for commit in commits:
@@ -349,23 +353,20 @@ class ConversationStore:
         if self._users != "plain" and call.facts and name:
             user = user_digest(await self.secret(), name) if self._users == "hashed" else None
             call = replace(call, facts={**call.facts, "end_user": user})
-        if not (self._group.is_idle and self._transactions.at_once(lambda connection: write_open(connection, [call]))):
+        if not (
+            self._group.is_idle and self._transactions.at_once(lambda connection: claims.write_open(connection, [call]))
+        ):
             await self._group.add(call)
 
-    async def holders(self) -> dict[str, datetime | None]:
-        """The processes that have open calls, and until when each said that it lives."""
-        return await self._transactions.run(holders)
-
-    async def beat(self, process: str, alive_until: datetime) -> None:
-        """Stores that the process lives until then at least."""
-        await self._transactions.run(lambda connection: beat(connection, process, alive_until), write=True)
+    holders = reads(claims.holders)
+    beat = writes(claims.beat)
 
     async def bill_open(self, dead: Sequence[str], bill: Callable[[str, dict[str, Any]], LedgerEntry]) -> int:
         """Writes bills of processes that died, `MAX_ORPHANED_BILLS` at most in one transaction. Returns how many."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> int:
-            taken = take_open(connection, dead, MAX_ORPHANED_BILLS, bill)
+            taken = claims.take_open(connection, dead, MAX_ORPHANED_BILLS, bill)
             write_turns(connection, taken, now)
             return len(taken)
 
@@ -376,16 +377,8 @@ class ConversationStore:
         if groups and self._cache is not None:
             await self._cache.evict(*groups)
 
-    async def uncovered(self, tenant: str, conversation_id: str, request_id: str) -> UncoveredPath | None:
-        """The end of the path to a request's answer that no summary covers; None if there is no such answer, or its
-        path is too long."""
-        return await self._transactions.run(
-            lambda connection: read_uncovered(connection, tenant, conversation_id, request_id)
-        )
-
-    async def messages(self, conversation_id: str, message_ids: Sequence[str]) -> list[ConversationMessage]:
-        """These messages of a conversation, in this order, as far as they are there."""
-        return await self._transactions.run(lambda connection: read_messages(connection, conversation_id, message_ids))
+    uncovered = reads(read_uncovered)
+    messages = reads(read_messages)
 
     async def add_summary(
         self, tenant: str, conversation_id: str, request_id: str, new: NewSegment | None, amend: Amend
@@ -405,23 +398,16 @@ class ConversationStore:
             self._paths.recount(conversation_id)  # its answers are kept with what the branch had cost before
         return stored
 
-    async def find_completion(self, tenant: str, completion_id: str) -> StoredCompletion | None:
-        """A tenant's completion by `chatcmpl-…` or `req_…` (guarantee §6); None if there is none."""
-        return await self._transactions.run(lambda connection: read_completion(connection, tenant, completion_id))
+    find_completion = reads(read_completion)
+    completion_input = reads(read_input)
+    update_completion = writes(write_metadata)
+    said_anywhere = reads(read_said)
 
     async def list_completions(self, tenant: str, query: CompletionQuery) -> QueryPage[StoredCompletion] | None:
         """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
         if has_nul(query.conversation_id, query.model, query.agent, query.after):
             return QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
-
-    async def update_completion(
-        self, tenant: str, completion_id: str, metadata: dict[str, str]
-    ) -> StoredCompletion | None:
-        """A tenant's stored completion with this metadata in place of what it had; None if there is none."""
-        return await self._transactions.run(
-            lambda connection: write_metadata(connection, tenant, completion_id, metadata), write=True
-        )
 
     async def delete_completion(self, tenant: str, completion_id: str, by: AuditActor | None = None) -> bool:
         """Deletes a tenant's stored completion; its bill stays, and the conversation. False if there is none. `by` is
@@ -438,17 +424,6 @@ class ConversationStore:
         if found:
             await self._transactions.wipe()
         return found
-
-    async def completion_input(
-        self, tenant: str, completion_id: str, *, said: bool = True
-    ) -> list[tuple[str, dict[str, Any]]] | None:
-        """The messages that a tenant's stored completion answers, with their ids, or (`said` False) the system messages
-        in force alone; None if there is no such one."""
-        return await self._transactions.run(lambda connection: read_input(connection, tenant, completion_id, said=said))
-
-    async def said_anywhere(self, tenant: str, message_ids: Sequence[str]) -> dict[str, ConversationMessage]:
-        """A tenant's messages by their ids, of whichever conversations, as far as they are there."""
-        return await self._transactions.run(lambda connection: read_said(connection, tenant, message_ids))
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Whether this tenant has that conversation."""

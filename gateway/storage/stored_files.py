@@ -38,7 +38,7 @@ from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import file_chunks, file_contents, files
-from gateway.storage.database.transactions import DatabaseTransactions
+from gateway.storage.database.transactions import DatabaseClient, DatabaseTransactions
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.path_cache import PathCache
 
@@ -341,7 +341,7 @@ def list_files(
         at = connection.execute(sa.select(FILE.created_at).where(FILE.id == after)).scalar()
         if at is None:
             raise no_such_file(after)
-        query = query.where(sa.or_(FILE.created_at < at, sa.and_(FILE.created_at == at, FILE.id < after)))
+        query = query.where(rows.behind((FILE.created_at, FILE.id), (at, after), is_down=True))
     found = connection.execute(query.order_by(FILE.created_at.desc(), FILE.id.desc()).limit(limit)).all()
     return [HeldFile(row.tenant, as_record(row)) for row in found]
 
@@ -383,11 +383,8 @@ CHUNKS_LISTED = 1000
 FILE_CHUNK_COLUMNS = file_chunks.c
 
 
-class DatabaseContents:
+class DatabaseContents(DatabaseClient):
     """Each piece is a transaction of its own: no upload holds a writer up for longer."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         buffer, number = bytearray(), 0

@@ -26,7 +26,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.reports.key_use import KeyUse, read_key_use, read_spent_before
-from gateway.storage.rows import utc
+from gateway.storage.rows import alike, behind, utc, utc_or_none
 
 T = TypeVar("T")
 KEY_RANDOM_BYTES = 32
@@ -274,8 +274,7 @@ def _page(connection: sa.Connection, query: KeyQuery) -> QueryPage[StoredKey] | 
         last = _row(connection, query.after)
         if last is None:
             return None
-        earlier = sa.and_(columns.created_at == last.created_at, columns.id < last.id)
-        wanted.append(sa.or_(columns.created_at < last.created_at, earlier))
+        wanted.append(behind((columns.created_at, columns.id), (last.created_at, last.id), is_down=True))
     found = sa.select(api_keys).where(*wanted).order_by(columns.created_at.desc(), columns.id.desc())
     rows = connection.execute(found.limit(query.limit + 1)).all()
     return QueryPage.of(map(_key, rows), query.limit)
@@ -299,20 +298,9 @@ def _fields(row: Any) -> KeyFields:
 
 
 def _key(row: Any, replaced_until: datetime | None = None) -> StoredKey:
-    return StoredKey(
-        policy=policy_of(row.id, _fields(row)),
-        hint=row.hint,
-        created_at=utc(row.created_at),
-        updated_at=utc(row.updated_at),
-        created_by=row.created_by,
-        rotated_at=_utc(row.rotated_at),
-        revoked_at=_utc(row.revoked_at),
-        replaced_until=_utc(replaced_until),
-    )
-
-
-def _utc(value: datetime | None) -> datetime | None:
-    return None if value is None else utc(value)
+    policy = policy_of(row.id, _fields(row))
+    until = utc_or_none(replaced_until)
+    return StoredKey(**alike(row, StoredKey, "policy", "replaced_until"), policy=policy, replaced_until=until)
 
 
 def _end_sessions(connection: sa.Connection, key_id: str, now: datetime) -> None:

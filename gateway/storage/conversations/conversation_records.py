@@ -14,26 +14,22 @@ from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
 from gateway.core.types.memory import SummarySegment
 from gateway.core.types.records import (
-    WHOLE_TEXT,
-    AttachmentRecord,
     ConversationRecord,
     ConversationTotals,
-    ItemQuery,
     NewConversation,
     RecordQuery,
-    TextPart,
     WindowRecord,
 )
 from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.audit_events import recorded
-from gateway.storage.conversations import attachments, delete_item
-from gateway.storage.conversations import item_store as items
+from gateway.storage.conversations import attachments as attached
+from gateway.storage.conversations import delete_item, item_store
 from gateway.storage.conversations.delete import empty_conversation
 from gateway.storage.conversations.reading import read_totals
 from gateway.storage.database import schema
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database.transactions import DatabaseTransactions, reads
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.find import turns_before
 from gateway.storage.lookup.locate import MESSAGES, upwards
@@ -50,9 +46,11 @@ ANSWERED = ("complete", "partial")
 
 
 def read_window(connection: sa.Connection, tenant: str, conversation_id: str, model: str | None) -> WindowRecord:
-    """Of a conversation that the tenant has. The bill is found by an index; the path is walked only where artifacts of
-    old messages stand in the window.
-    `model`: the model that was asked for; None: any."""
+    """What its latest answered request left of a conversation's window. The bill is found by an index; the path is
+    walked only where artifacts of old messages stand in the window.
+    `model`: the model that was asked for; None: any.
+    Raises ConversationNotFound: the tenant has none of that id."""
+    read_record(connection, tenant, conversation_id)
     where = [LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id, LEDGER.c.status.in_(ANSWERED)]
     if model is not None:
         where.append(LEDGER.c.model == model)
@@ -123,187 +121,11 @@ _ABOVE = _above_query()
 TABLE = schema.conversations
 
 
-class ConversationRecords:
-    """Each method is one short transaction.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout;
-    ConversationNotFound: from all but `create`: the tenant has no such conversation; ItemNotFound: the conversation has
-    no such item; NotFound: it has no such attachment."""
-
-    def __init__(
-        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
-    ) -> None:
-        """`paths`: where this process keeps what it read lately."""
-        self._transactions = transactions
-        self._clock = clock
-        self._cache = cache
-        self._paths = paths
-
-    async def create(
-        self,
-        tenant: str,
-        new: NewConversation,
-        request_id: str,
-    ) -> ConversationRecord:
-        now, conversation_id = self._clock.now(), new.conversation_id
-
-        def work(connection: sa.Connection) -> ConversationRecord:
-            values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
-            said = {"metadata": _written(new.metadata), "team_task": storable(new.team_task or "") or None}
-            values["retention_days"] = new.retention_days
-            connection.execute(TABLE.insert().values(**for_row(TABLE, {**values, **said})))
-            if new.messages:
-                items.add(connection, tenant, conversation_id, new.messages, request_id, now)
-            return read_record(connection, tenant, conversation_id)
-
-        return await self._transactions.run(work, write=True)
-
-    async def find(self, tenant: str, conversation_id: str) -> ConversationRecord:
-        return await self._transactions.run(lambda connection: read_record(connection, tenant, conversation_id))
-
-    async def totals(self, tenant: str, conversation_id: str) -> tuple[ConversationRecord, ConversationTotals]:
-        """One of this tenant's, and what it took so far."""
-
-        def work(connection: sa.Connection) -> tuple[ConversationRecord, ConversationTotals]:
-            record = read_record(connection, tenant, conversation_id)
-            return record, read_totals(connection, tenant, conversation_id)
-
-        return await self._transactions.run(work)
-
-    async def window(self, tenant: str, conversation_id: str, model: str | None) -> WindowRecord:
-        """What its latest answered request, or the latest for that model, left of its window."""
-
-        def work(connection: sa.Connection) -> WindowRecord:
-            read_record(connection, tenant, conversation_id)
-            return read_window(connection, tenant, conversation_id, model)
-
-        return await self._transactions.run(work)
-
-    async def update(self, tenant: str, conversation_id: str, changes: Mapping[str, Any]) -> ConversationRecord:
-        """The conversation with other `metadata`, another `team_task`, or both in place of what it had."""
-        now = self._clock.now()
-        values: dict[str, Any] = {"updated_at": now}
-        if "metadata" in changes:
-            values["metadata"] = _written(changes["metadata"])
-        if "team_task" in changes:
-            values["team_task"] = storable(changes["team_task"] or "") or None
-
-        def work(connection: sa.Connection) -> ConversationRecord:
-            where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
-            connection.execute(TABLE.update().where(*where).values(**for_row(TABLE, values, conversation_id)))
-            return read_record(connection, tenant, conversation_id)
-
-        return await self._transactions.run(work, write=True)
-
-    async def list_page(self, tenant: str, query: RecordQuery) -> QueryPage[ConversationRecord]:
-        """A page of this tenant's conversations."""
-        return await self._transactions.run(lambda connection: _read_page(connection, tenant, query))
-
-    async def items(self, tenant: str, conversation_id: str, query: ItemQuery) -> QueryPage[Item]:
-        """A page of the items of the current branch: the system messages in force, then the path to the head."""
-        return await self._transactions.run(
-            lambda connection: items.read_items(connection, tenant, conversation_id, query)
-        )
-
-    async def item(self, tenant: str, conversation_id: str, item_id: str) -> Item:
-        """One item, of any branch."""
-        return await self._transactions.run(
-            lambda connection: items.read_item(connection, tenant, conversation_id, item_id)
-        )
-
-    async def add_items(
-        self,
-        tenant: str,
-        conversation_id: str,
-        messages: Sequence[ConversationMessage],
-        request_id: str,
-        retention_days: float | None = None,
-    ) -> list[Item]:
-        """Appends messages at the head; returns the items that they are. `retention_days` is that of the key."""
-        now = self._clock.now()
-
-        def work(connection: sa.Connection) -> list[Item]:
-            made = items.add(connection, tenant, conversation_id, messages, request_id, now)
-            if retention_days is not None:
-                _keep_no_longer(connection, conversation_id, retention_days)
-            return made
-
-        return await self._transactions.run(work, write=True)
-
-    async def set_pin(self, tenant: str, conversation_id: str, item_id: str, *, pinned: bool) -> Item:
-        """Pins the message of an item, or takes its pin away; returns the item."""
-        now = self._clock.now()
-        return await self._transactions.run(
-            lambda connection: items.set_pin(connection, tenant, conversation_id, item_id, pinned=pinned, now=now),
-            write=True,
-        )
-
-    async def delete_item(
-        self, tenant: str, conversation_id: str, item_id: str, by: AuditActor | None = None
-    ) -> ConversationRecord:
-        """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
-        trail tells it."""
-        now = self._clock.now()
-
-        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
-            groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
-            record = read_record(connection, tenant, conversation_id)
-            recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
-            return record, groups
-
-        record, groups = await self._transactions.run(work, write=True)
-        await self._forget(groups)
-        return record
-
-    async def empty(self, tenant: str, conversation_id: str, by: AuditActor | None = None) -> ConversationRecord:
-        """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
-        conversation, which goes on under its id and its session. `by` as for an item."""
-        now = self._clock.now()
-
-        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
-            items.require_conversation(connection, tenant, conversation_id, lock=True)
-            groups = empty_conversation(connection, tenant, conversation_id, now)
-            record = read_record(connection, tenant, conversation_id)
-            recorded(connection, by, now, "conversation.emptied", conversation_id, tenant)
-            return record, groups
-
-        record, groups = await self._transactions.run(work, write=True)
-        await self._forget(groups)
-        return record
-
-    async def attachments(self, tenant: str, conversation_id: str, query: ItemQuery) -> QueryPage[AttachmentRecord]:
-        """A page of the documents that are attached to a conversation."""
-        return await self._transactions.run(
-            lambda connection: attachments.read_page(connection, tenant, conversation_id, query)
-        )
-
-    async def attachment(
-        self, tenant: str, conversation_id: str, name: str, part: TextPart = WHOLE_TEXT
-    ) -> AttachmentRecord:
-        """One of them, by its artifact id, with this part of its text."""
-        return await self._transactions.run(
-            lambda connection: attachments.read_one(connection, tenant, conversation_id, name, part)
-        )
-
-    async def delete_attachment(
-        self, tenant: str, conversation_id: str, name: str, by: AuditActor | None = None
-    ) -> None:
-        """Deletes a document and everything that repeats its words, but for answers. `by` as for an item."""
-        now = self._clock.now()
-
-        def work(connection: sa.Connection) -> tuple[str, ...]:
-            groups = attachments.delete(connection, tenant, conversation_id, name, now)
-            recorded(connection, by, now, "attachment.deleted", name, tenant, conversation=conversation_id)
-            return groups
-
-        await self._forget(await self._transactions.run(work, write=True))
-
-    async def _forget(self, groups: tuple[str, ...]) -> None:
-        """After a deletion, what this process, the cache and the database's files keep of it."""
-        if self._paths is not None:
-            self._paths.forget()
-        if groups:
-            await self._cache.evict(*groups)
-        await self._transactions.wipe()
+def _read_totals(
+    connection: sa.Connection, tenant: str, conversation_id: str
+) -> tuple[ConversationRecord, ConversationTotals]:
+    """One of this tenant's, and what it took so far."""
+    return read_record(connection, tenant, conversation_id), read_totals(connection, tenant, conversation_id)
 
 
 def _keep_no_longer(connection: sa.Connection, conversation_id: str, days: float) -> None:
@@ -312,7 +134,7 @@ def _keep_no_longer(connection: sa.Connection, conversation_id: str, days: float
 
 
 def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationRecord:
-    """Raises ConversationNotFound: the tenant has none of that id."""
+    """A conversation. Raises ConversationNotFound: the tenant has none of that id."""
     where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
     row = connection.execute(_RECORDS.where(*where)).first()
     if row is None:
@@ -321,6 +143,7 @@ def read_record(connection: sa.Connection, tenant: str, conversation_id: str) ->
 
 
 def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> QueryPage[ConversationRecord]:
+    """A page of this tenant's conversations. Raises ConversationNotFound: `after` is none of them."""
     where = [TABLE.c.tenant == tenant, *_during(query)]
     if query.session is not None:
         named = schema.sessions
@@ -375,3 +198,146 @@ def _records_query() -> sa.Select[tuple[Any, ...]]:
 
 
 _RECORDS = _records_query()
+
+
+class ConversationRecords:
+    """Each method is one short transaction.
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout;
+    ConversationNotFound: from all but `create`: the tenant has no such conversation; ItemNotFound: the conversation has
+    no such item; NotFound: it has no such attachment."""
+
+    def __init__(
+        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+    ) -> None:
+        """`paths`: where this process keeps what it read lately."""
+        self._transactions = transactions
+        self._clock = clock
+        self._cache = cache
+        self._paths = paths
+
+    async def create(
+        self,
+        tenant: str,
+        new: NewConversation,
+        request_id: str,
+    ) -> ConversationRecord:
+        now, conversation_id = self._clock.now(), new.conversation_id
+
+        def work(connection: sa.Connection) -> ConversationRecord:
+            values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
+            said = {"metadata": _written(new.metadata), "team_task": storable(new.team_task or "") or None}
+            values["retention_days"] = new.retention_days
+            connection.execute(TABLE.insert().values(**for_row(TABLE, {**values, **said})))
+            if new.messages:
+                item_store.add(connection, tenant, conversation_id, new.messages, request_id, now)
+            return read_record(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work, write=True)
+
+    find = reads(read_record)
+    totals = reads(_read_totals)
+    window = reads(read_window)
+
+    async def update(self, tenant: str, conversation_id: str, changes: Mapping[str, Any]) -> ConversationRecord:
+        """The conversation with other `metadata`, another `team_task`, or both in place of what it had."""
+        now = self._clock.now()
+        values: dict[str, Any] = {"updated_at": now}
+        if "metadata" in changes:
+            values["metadata"] = _written(changes["metadata"])
+        if "team_task" in changes:
+            values["team_task"] = storable(changes["team_task"] or "") or None
+
+        def work(connection: sa.Connection) -> ConversationRecord:
+            where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
+            connection.execute(TABLE.update().where(*where).values(**for_row(TABLE, values, conversation_id)))
+            return read_record(connection, tenant, conversation_id)
+
+        return await self._transactions.run(work, write=True)
+
+    list_page = reads(_read_page)
+    items = reads(item_store.read_items)
+    item = reads(item_store.read_item)
+
+    async def add_items(
+        self,
+        tenant: str,
+        conversation_id: str,
+        messages: Sequence[ConversationMessage],
+        request_id: str,
+        retention_days: float | None = None,
+    ) -> list[Item]:
+        """Appends messages at the head; returns the items that they are. `retention_days` is that of the key."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> list[Item]:
+            made = item_store.add(connection, tenant, conversation_id, messages, request_id, now)
+            if retention_days is not None:
+                _keep_no_longer(connection, conversation_id, retention_days)
+            return made
+
+        return await self._transactions.run(work, write=True)
+
+    async def set_pin(self, tenant: str, conversation_id: str, item_id: str, *, pinned: bool) -> Item:
+        """Pins the message of an item, or takes its pin away; returns the item."""
+        now = self._clock.now()
+        return await self._transactions.run(
+            lambda connection: item_store.set_pin(connection, tenant, conversation_id, item_id, pinned=pinned, now=now),
+            write=True,
+        )
+
+    async def delete_item(
+        self, tenant: str, conversation_id: str, item_id: str, by: AuditActor | None = None
+    ) -> ConversationRecord:
+        """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
+        trail tells it."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+            groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
+            record = read_record(connection, tenant, conversation_id)
+            recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
+            return record, groups
+
+        record, groups = await self._transactions.run(work, write=True)
+        await self._forget(groups)
+        return record
+
+    async def empty(self, tenant: str, conversation_id: str, by: AuditActor | None = None) -> ConversationRecord:
+        """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
+        conversation, which goes on under its id and its session. `by` as for an item."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+            item_store.require_conversation(connection, tenant, conversation_id, lock=True)
+            groups = empty_conversation(connection, tenant, conversation_id, now)
+            record = read_record(connection, tenant, conversation_id)
+            recorded(connection, by, now, "conversation.emptied", conversation_id, tenant)
+            return record, groups
+
+        record, groups = await self._transactions.run(work, write=True)
+        await self._forget(groups)
+        return record
+
+    attachments = reads(attached.read_page)
+    attachment = reads(attached.read_one)
+
+    async def delete_attachment(
+        self, tenant: str, conversation_id: str, name: str, by: AuditActor | None = None
+    ) -> None:
+        """Deletes a document and everything that repeats its words, but for answers. `by` as for an item."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> tuple[str, ...]:
+            groups = attached.delete(connection, tenant, conversation_id, name, now)
+            recorded(connection, by, now, "attachment.deleted", name, tenant, conversation=conversation_id)
+            return groups
+
+        await self._forget(await self._transactions.run(work, write=True))
+
+    async def _forget(self, groups: tuple[str, ...]) -> None:
+        """After a deletion, what this process, the cache and the database's files keep of it."""
+        if self._paths is not None:
+            self._paths.forget()
+        if groups:
+            await self._cache.evict(*groups)
+        await self._transactions.wipe()

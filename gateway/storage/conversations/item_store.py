@@ -55,7 +55,8 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
 
 
 def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> QueryPage[Item]:
-    """Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
+    """A page of the items of the current branch: the system messages in force, then the path to the head.
+    Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
     `after`."""
     row = require_conversation(connection, tenant, conversation_id)
     found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
@@ -105,7 +106,7 @@ def open_step(connection: sa.Connection, message_id: str | None) -> tuple[Conver
     """The last message up to this one that is no tool's result, and the results that followed it."""
     if message_id is None:
         return ()
-    return tuple(map(_message, reversed(connection.execute(_OPEN_STEP, {"from": message_id}).all())))
+    return tuple(map(rows.message_of, reversed(connection.execute(_OPEN_STEP, {"from": message_id}).all())))
 
 
 def _downwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item]:
@@ -145,15 +146,11 @@ def _items(connection: sa.Connection, row: Any, found: Sequence[Any]) -> list[It
     """The items of these messages, which follow each other; `row` is that of their conversation."""
     calls = calls_before(connection, found[0].id) if found and found[0].role in RESULT_ROLES else {}
     items: list[Item] = []
-    for message in marked(list(map(_message, found)), pinned_ids(connection, row)):
+    for message in marked(list(map(rows.message_of, found)), pinned_ids(connection, row)):
         if message.role not in RESULT_ROLES:
             calls = call_kinds(message)
         items += items_of(message, calls)
     return items
-
-
-def _message(row: Any) -> ConversationMessage:
-    return rows.message_of(row)
 
 
 def _index(items: Iterable[Item], item_id: str, param: str) -> int:

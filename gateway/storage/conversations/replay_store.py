@@ -120,16 +120,5 @@ class ReplayStore:
 
 
 def _replay(row: Any) -> ReplayRun:
-    asked = jsons.loads_stored(row.asked)
-    return ReplayRun(
-        replay_id=row.id,
-        conversation_id=row.conversation_id,
-        source_id=row.source_id,
-        from_turn=row.from_turn,
-        to_turn=row.to_turn,
-        asked=ReplayChanges(**asked),
-        at_id=row.at_id,
-        turn=row.turn,
-        request=row.request,
-        created_at=rows.utc(row.created_at),
-    )
+    asked = ReplayChanges(**jsons.loads_stored(row.asked))
+    return ReplayRun(**rows.alike(row, ReplayRun, "replay_id", "asked"), replay_id=row.id, asked=asked)

@@ -103,10 +103,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars:
         "updated_at": now,
         "metadata": None if made.metadata is None else jsons.dumps_text(made.metadata),
         "instructions_digest": digest(made.in_force),
-        "framed": None,
         "team_task": made.team_task,
-        "profile": None,
-        "summarized": None,
         "pins": sum(each.message.pinned for each in made.messages) or None,
         **question_columns(each.message.body for each in sorted(made.messages, key=_age)),
     }

@@ -2,12 +2,12 @@
 
 import sqlite3
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -17,6 +17,7 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.storage.encryption.columns import KeyVault, SealedText, for_row, vault_of, with_id
 
 log = get_logger("gateway.storage")
+P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
 """One transaction. It may be run again after a rollback, so it changes nothing but the database."""
@@ -93,6 +94,32 @@ class DatabaseTransactions(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class DatabaseClient:
+    """Whose methods are short transactions of one database.
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        self._transactions = transactions
+
+
+def reads(
+    work: Callable[Concatenate[sa.Connection, P], T], *, write: bool = False
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Makes a method out of what one transaction does: whoever has the method has the database in `_transactions`."""
+
+    @wraps(work)
+    async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = await self._transactions.run(lambda connection: work(connection, *args, **kwargs), write=write)
+        return found
+
+    return method
+
+
+def writes(work: Callable[Concatenate[sa.Connection, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The same of a transaction that writes."""
+    return reads(work, write=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.encryption.columns import KeyVault, for_row, vault_of
-from gateway.storage.rows import utc
+from gateway.storage.rows import alike
 
 THINGS = schema.things
 ALIASES = schema.thing_aliases
@@ -69,36 +69,22 @@ def write_things(connection: sa.Connection, tenant: str, noted: NotedThings, now
 
 def thing_of(row: Any) -> MemoryEntity:
     return MemoryEntity(
+        **alike(row, MemoryEntity, "memory_id", "scope", "aliases"),
         memory_id=row.id,
         scope="user" if row.conversation_id is None else "conversation",
-        conversation_id=row.conversation_id,
-        type=row.type,
-        thing_id=row.thing_id,
-        name=row.name,
         aliases=tuple(jsons.loads(row.aliases)),
-        action=row.action,
-        times=row.times,
-        created_at=utc(row.created_at),
-        mentioned_at=utc(row.mentioned_at),
-        expires_at=utc(row.expires_at) if row.expires_at is not None else None,
     )
 
 
 def thing_row(tenant: str, place: str, thing: MemoryEntity) -> dict[str, Any]:
+    same = ("type", "thing_id", "name", "action", "times", "created_at", "mentioned_at", "expires_at")
     return {
+        **{name: getattr(thing, name) for name in same},
         "id": thing.memory_id,
         "tenant": tenant,
         "place": place,
         "conversation_id": None if place.startswith(USER_SCOPE_PREFIX) else place,
-        "type": thing.type,
-        "thing_id": thing.thing_id,
-        "name": thing.name,
         "aliases": jsons.dumps_text(thing.aliases),
-        "action": thing.action,
-        "times": thing.times,
-        "created_at": thing.created_at,
-        "mentioned_at": thing.mentioned_at,
-        "expires_at": thing.expires_at,
     }
 
 

@@ -79,6 +79,20 @@ def messages_of(chain: sa.CTE) -> sa.Select[Any]:
     return whole_messages().join(chain, chain.c.id == MESSAGES.c.id).order_by(chain.c.depth)
 
 
+def leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
+    """Whether `last` comes after `first` on one branch."""
+    return connection.execute(_BETWEEN, {"first": first, "from": last}).first() is not None
+
+
+def _between_query() -> sa.Select[Any]:
+    """`:first`, if it is on the way from `:from` upwards; walks no further than it could be."""
+    first = sa.bindparam("first", type_=sa.String)
+    floor = sa.select(MESSAGES.c.sequence_number).where(MESSAGES.c.id == first).scalar_subquery()
+    chain = upwards(onwards=lambda _: MESSAGES.c.sequence_number >= floor)
+    return sa.select(chain.c.id).where(chain.c.id == first)
+
+
+_BETWEEN = _between_query()
 BATCH = 500
 INSERT_LINKS = RowInsert(
     schema.message_links,

@@ -7,21 +7,31 @@ messages are found by an index of them alone. Where all of a path was read and n
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, StoredConversation
-from gateway.core.types.memory import OldMessage, SummarySegment, UncoveredPath
+from gateway.core.types.memory import NewSegment, OldMessage, SummarySegment, UncoveredPath
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_if_new
-from gateway.storage.lookup.locate import MESSAGES, Condition, messages_of, upwards, whole_messages
-from gateway.storage.rows import message_of
+from gateway.storage.encryption.columns import for_row
+from gateway.storage.lookup.locate import MESSAGES, Condition, leads_to, messages_of, upwards, whole_messages
+from gateway.storage.rows import message_of, utc_or_none
 
 MAX_WALKED = 50_000
 """Messages behind the last summary: a conversation that was longer when summaries were switched on gets none."""
-SUMMARIES = schema.summaries
+SUMMARIES, CONVERSATIONS = schema.summaries, schema.conversations
+OF_SEGMENT = {
+    "segment_id": "id",
+    "first": "first_number",
+    "last": "last_number",
+    "size_chars": "size",
+    **{name: name for name in ("last_message_id", "text", "first_turn", "last_turn")},
+}
+"""The fields of a segment, with their columns."""
 Segments = Mapping[str, Any]
 """The rows of a conversation's segments, by their last messages."""
 
@@ -104,8 +114,7 @@ def _chain(segments: Segments, last: str | None) -> tuple[SummarySegment, ...]:
 
 
 def segment_of(row: Any) -> SummarySegment:
-    turns = (row.first_turn, row.last_turn)
-    return SummarySegment(row.id, row.first_number, row.last_number, row.last_message_id, row.text, *turns, row.size)
+    return SummarySegment(**{field: getattr(row, column) for field, column in OF_SEGMENT.items()})
 
 
 def end_before(connection: sa.Connection, message_id: str | None, segments: Segments) -> str | None:
@@ -146,8 +155,49 @@ _ANSWER = (
 )
 
 
+def locked(connection: sa.Connection, tenant: str, conversation_id: str) -> Any:
+    """The row of a tenant's conversation, locked; None if it is gone. Of two replicas that summarize the same turns the
+    second one finds the segment of the first; a deletion, which rewrites bills, comes before or after."""
+    columns = (CONVERSATIONS.c.id, CONVERSATIONS.c.forgotten_at)
+    where = (CONVERSATIONS.c.tenant == tenant, CONVERSATIONS.c.id == conversation_id)
+    return connection.execute(sa.select(*columns).where(*where).with_for_update()).first()
+
+
+def write_segment(connection: sa.Connection, row: Any, request_id: str, new: NewSegment, now: datetime) -> bool:
+    """Stores a segment of a conversation whose row is `locked`. False where it must not be: an item was deleted since
+    its turns were read, or one of these is covered by now."""
+    if utc_or_none(row.forgotten_at) != utc_or_none(new.uncovered.forgotten_at):
+        return False
+    segment, segments = new.segment, all_segments(connection, row.id)
+    if end_before(connection, segment.last_message_id, segments) != new.uncovered.after:
+        return False
+    if _is_covered(connection, new, segments):
+        return False
+    values = {
+        **{column: getattr(segment, field) for field, column in OF_SEGMENT.items()},
+        "conversation_id": row.id,
+        "after_message_id": new.uncovered.after,
+        "text": segment.text.replace("\x00", "\ufffd"),  # PostgreSQL takes no NUL
+        "prompt_version": new.prompt_version,
+        "request_id": request_id,
+        "created_at": now,
+    }
+    new_row = for_row(schema.summaries, values)
+    stored = connection.execute(insert_if_new(connection, schema.summaries), new_row).rowcount == 1
+    connection.execute(CONVERSATIONS.update().where(CONVERSATIONS.c.id == row.id).values(summarized=True))
+    return stored
+
+
+def _is_covered(connection: sa.Connection, new: NewSegment, segments: Segments) -> bool:
+    """Whether a segment that goes on further on the same branch covers its last message. One that ends on another
+    branch, behind what this one shares with it, does not hold here."""
+    segment, path = new.segment, {each.message_id for each in new.uncovered.messages}
+    longer = [s for s in segments.values() if s.first_number <= segment.last < s.last_number]
+    end = new.uncovered.messages[-1].message_id
+    return any(s.last_message_id in path or leads_to(connection, end, s.last_message_id) for s in longer)
+
+
 PINS = schema.pins
-CONVERSATIONS = schema.conversations
 BATCH = 500
 
 

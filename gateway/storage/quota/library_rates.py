@@ -7,10 +7,9 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from abc import abstractmethod
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from limits.aio.storage import RedisStorage, SlidingWindowCounterSupport, Storage
@@ -27,73 +26,31 @@ from gateway.storage.rows import MAX_INT
 COUNTERS = schema.rate_counters
 
 
-class _MinuteWindows(Storage, SlidingWindowCounterSupport):
-    """Counts by windows that begin at whole minutes. What else the library's storages can do is not needed here."""
+class TableWindows(Storage, SlidingWindowCounterSupport):
+    """Counts by windows that begin at whole minutes, in a database, in one short transaction each; PostgreSQL has an
+    advisory lock for each key. What else the library's storages can do is not needed here."""
 
-    def __init__(self, uri: str | None = None, wrap_exceptions: bool = False, **options: Any) -> None:
-        super().__init__(uri, wrap_exceptions=wrap_exceptions, **options)
+    STORAGE_SCHEME = ["gateway+sql"]  # noqa: RUF012 - as the library has it
+
+    def __init__(self, transactions: DatabaseTransactions) -> None:
+        super().__init__(None)
+        self._transactions = transactions
 
     @property
     def base_exceptions(self) -> tuple[type[Exception], ...]:
         return ()
-
-    @abstractmethod
-    async def _added(self, key: str, limit: int, amount: int, window: int, left: float) -> bool: ...
-
-    @abstractmethod
-    async def _counted(self, key: str, window: int) -> tuple[int, int]: ...
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Counts `amount` more, if no more than `limit` are counted then."""
         if amount > limit:
             return False
         window, left = _at(time.time(), expiry)
-        return await self._added(key, limit, amount, window, left / expiry)
-
-    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """The window before and the one that runs: what is counted, and for how many seconds it counts."""
-        window, left = _at(time.time(), expiry)
-        previous, current = await self._counted(key, window)
-        return previous, left, current, left + expiry
-
-    async def clear_sliding_window(self, key: str, expiry: int) -> None:
-        raise NotImplementedError
-
-    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        raise NotImplementedError
-
-    async def get(self, key: str) -> int:
-        raise NotImplementedError
-
-    async def get_expiry(self, key: str) -> float:
-        raise NotImplementedError
-
-    async def check(self) -> bool:
-        return True
-
-    async def reset(self) -> int | None:
-        raise NotImplementedError
-
-    async def clear(self, key: str) -> None:
-        raise NotImplementedError
-
-
-class TableWindows(_MinuteWindows):
-    """In a database, in one short transaction each; PostgreSQL has an advisory lock for each key."""
-
-    STORAGE_SCHEME = ["gateway+sql"]  # noqa: RUF012 - as the library has it
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        super().__init__()
-        self._transactions = transactions
-
-    async def _added(self, key: str, limit: int, amount: int, window: int, left: float) -> bool:
         before, now = _digest(key, window - 1), _digest(key, window)
 
         def work(connection: sa.Connection) -> bool:
             lock(connection, key)
             found = _amounts(connection, before, now)
-            if amount > 0 and int(found.get(before, 0) * left) + found.get(now, 0) + amount > limit:
+            if amount > 0 and int(found.get(before, 0) * (left / expiry)) + found.get(now, 0) + amount > limit:
                 return False
             insert = insert_for(connection.dialect, COUNTERS)
             insert = insert.values(key=now, amount=amount, expires_at=60.0 * (window + 2))
@@ -103,10 +60,17 @@ class TableWindows(_MinuteWindows):
 
         return await self._transactions.run(work, write=True)
 
-    async def _counted(self, key: str, window: int) -> tuple[int, int]:
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """The window before and the one that runs: what is counted, and for how many seconds it counts."""
+        window, left = _at(time.time(), expiry)
         before, now = _digest(key, window - 1), _digest(key, window)
         found = await self._transactions.run(lambda connection: _amounts(connection, before, now))
-        return found.get(before, 0), found.get(now, 0)
+        return found.get(before, 0), left, found.get(now, 0), left + expiry
+
+    async def _never(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    clear_sliding_window = incr = get = get_expiry = check = reset = clear = _never
 
 
 def _amounts(connection: sa.Connection, *keys: bytes) -> dict[bytes, int]:
@@ -155,23 +119,53 @@ redis.call('PEXPIRE', KEYS[1], 1000 * ARGV[2])
 """By the server's own time: the processes' clocks may differ. Only who is there is renewed: it may just have left."""
 
 
-class RunningSlots(Protocol):
-    """Who is under way."""
+T = TypeVar("T")
+MINUTE = 60
+UNBOUNDED_RATE = 2**52
+"""More than any limit, and exact as a number of Lua's."""
+PAUSE_SECONDS = 2.0
+"""For which nobody waits for a server that has not answered."""
+PREFIX = "context-gateway:rates"
+EXPIRING = (schema.rate_counters, schema.rate_slots)
 
-    async def enter(self, key: str, request_id: str, limit: int) -> bool: ...
 
-    async def renew(self, running: Sequence[tuple[str, str]]) -> None: ...
+class LibraryRates:
+    """Counts by the sliding window counter of the library."""
 
-    async def leave(self, key: str, request_id: str) -> None: ...
+    local = None
+
+    def __init__(self, windows: SlidingWindowCounterSupport) -> None:
+        self._windows = windows
+
+    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
+        """Counts `amount` if no more than `limit` are counted then (`ports.RateStore`)."""
+        taken = await self._asked(self._windows.acquire_sliding_window_entry(key, limit, MINUTE, amount))
+        return taken, await self._window(key)
+
+    async def correct(self, key: str, amount: int, since: float) -> None:
+        if amount < 0:
+            window = await self._window(key)
+            began = time.time() + window.current_seconds - 2 * MINUTE
+            if since < began - 1 or window.current + amount < 0:
+                return
+        await self._asked(self._windows.acquire_sliding_window_entry(key, UNBOUNDED_RATE, MINUTE, amount))
+
+    async def _window(self, key: str) -> RateWindow:
+        return RateWindow(*await self._asked(self._windows.get_sliding_window(key, MINUTE)))
+
+    async def _asked(self, work: Awaitable[T]) -> T:
+        return await work
 
 
-class TableSlots:
-    """Those of all processes, where there is PostgreSQL and no Valkey."""
+class TableRates(LibraryRates):
+    """In the database of the ledger, where there is PostgreSQL and no Valkey."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
+        super().__init__(TableWindows(transactions))
         self._transactions = transactions
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
+        """Whether the request is one of at most `limit` (`ports.RateStore`)."""
         digest, now = key.encode(), time.time()
 
         def work(connection: sa.Connection) -> bool:
@@ -201,97 +195,19 @@ class TableSlots:
         delete = SLOTS.delete().where(SLOTS.c.key == key.encode(), SLOTS.c.request_id == request_id)
         await self._transactions.run(lambda connection: connection.execute(delete), write=True)
 
-
-class ValkeySlots:
-    """Those of all processes, in a sorted set for each key."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._enter = client.register_script(ENTER)
-        self._renew = client.register_script(RENEW)
-
-    async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        return bool(await self._enter(keys=[SLOTS_PREFIX + key], args=[request_id, limit, SLOT_SECONDS]))
-
-    async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        for key, request_id in running:
-            await self._renew(keys=[SLOTS_PREFIX + key], args=[request_id, SLOT_SECONDS])
-
-    async def leave(self, key: str, request_id: str) -> None:
-        await self._client.zrem(SLOTS_PREFIX + key, request_id)
-
-
-T = TypeVar("T")
-MINUTE = 60
-UNBOUNDED_RATE = 2**52
-"""More than any limit, and exact as a number of Lua's."""
-PAUSE_SECONDS = 2.0
-"""For which nobody waits for a server that has not answered."""
-PREFIX = "context-gateway:rates"
-EXPIRING = (schema.rate_counters, schema.rate_slots)
-
-
-class LibraryRates:
-    """Counts by the sliding window counter of the library."""
-
-    local = None
-
-    def __init__(self, windows: SlidingWindowCounterSupport, slots: RunningSlots) -> None:
-        self._windows = windows
-        self._slots = slots
-
-    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
-        """Counts `amount` if no more than `limit` are counted then (`ports.RateStore`)."""
-        taken = await self._asked(self._windows.acquire_sliding_window_entry(key, limit, MINUTE, amount))
-        return taken, await self._window(key)
-
-    async def correct(self, key: str, amount: int, since: float) -> None:
-        if amount < 0:
-            window = await self._window(key)
-            began = time.time() + window.current_seconds - 2 * MINUTE
-            if since < began - 1 or window.current + amount < 0:
-                return
-        await self._asked(self._windows.acquire_sliding_window_entry(key, UNBOUNDED_RATE, MINUTE, amount))
-
-    async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Whether the request is one of at most `limit` (`ports.RateStore`)."""
-        return await self._asked(self._slots.enter(key, request_id, limit))
-
-    async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        await self._asked(self._slots.renew(running))
-
-    async def leave(self, key: str, request_id: str) -> None:
-        await self._asked(self._slots.leave(key, request_id))
-
-    async def sweep(self) -> None:
-        """Nothing to do: what is over is forgotten."""
-
-    async def close(self) -> None:
-        """Nothing to do."""
-
-    async def _window(self, key: str) -> RateWindow:
-        return RateWindow(*await self._asked(self._windows.get_sliding_window(key, MINUTE)))
-
-    async def _asked(self, work: Awaitable[T]) -> T:
-        return await work
-
-
-class TableRates(LibraryRates):
-    """In the database of the ledger."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        super().__init__(TableWindows(transactions), TableSlots(transactions))
-        self._transactions = transactions
-
     async def sweep(self) -> None:
         """Deletes what is over."""
         now = time.time()
         for table in EXPIRING:
             await self._transactions.run(partial(_forget, table, now), write=True)
 
+    async def close(self) -> None:
+        """Nothing to do."""
+
 
 class ValkeyRates(LibraryRates):
-    """In Valkey or Redis. After a fault nobody waits for it for a while."""
+    """In Valkey or Redis; who is under way in a sorted set for each key. After a fault nobody waits for it for a
+    while."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._storage = RedisStorage(
@@ -303,9 +219,29 @@ class ValkeyRates(LibraryRates):
         )
         bridge: Any = self._storage.bridge
         self._client = bridge.get_connection()
-        super().__init__(self._storage, ValkeySlots(self._client))
+        super().__init__(self._storage)
+        self._enter = self._client.register_script(ENTER)
+        self._renew = self._client.register_script(RENEW)
         self._seconds = seconds
         self._paused_until = 0.0
+
+    async def enter(self, key: str, request_id: str, limit: int) -> bool:
+        """Whether the request is one of at most `limit` (`ports.RateStore`)."""
+        asked = self._enter(keys=[SLOTS_PREFIX + key], args=[request_id, limit, SLOT_SECONDS])
+        return bool(await self._asked(asked))
+
+    async def renew(self, running: Sequence[tuple[str, str]]) -> None:
+        async def each() -> None:
+            for key, request_id in running:
+                await self._renew(keys=[SLOTS_PREFIX + key], args=[request_id, SLOT_SECONDS])
+
+        await self._asked(each())
+
+    async def leave(self, key: str, request_id: str) -> None:
+        await self._asked(self._client.zrem(SLOTS_PREFIX + key, request_id))
+
+    async def sweep(self) -> None:
+        """Nothing to do: what is over is forgotten."""
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -18,7 +18,7 @@ from gateway.core.tasks import offload_if
 from gateway.core.types.bill import SUM_NAMES, TIME_GROUPS, CostQuery, CostReport, CostRow, CostSums
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database.transactions import DatabaseClient, DatabaseTransactions
 from gateway.storage.rows import MAX_INT
 from gateway.storage.turns.bills import count_older
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, WHO, add_sums
@@ -168,11 +168,8 @@ Period = tuple[datetime | None, datetime | None]
 Found = tuple[tuple[str | None, ...], dict[str, int]]
 
 
-class CostReports:
+class CostReports(DatabaseClient):
     """Adds up bills of one tenant, or of all."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
 
     async def report(self, query: CostQuery) -> CostReport:
         """The sums by the groups of the query, in order of time, then the dearest first.

@@ -68,6 +68,8 @@ PLACE = (TABLE.c.created_at, TABLE.c.request_id)
 KEPT_OUT = ("response_metadata", "failure")
 COLUMNS = [column for column in TABLE.columns if column.name not in KEPT_OUT]
 COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
+OF_MONEY = ("known_cost", "planning_cost", "saved", "direct_cost", "net_saving")
+"""Fields of a line whose columns hold picodollars."""
 REQUEST_IDS_PER_QUERY = 500
 """Requests that are asked for by their ids in one query."""
 
@@ -158,35 +160,14 @@ def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.Col
 
 
 def line_of(row: Any) -> RequestLine:
+    money: dict[str, Any] = {name: rows.usd(getattr(row, f"{name}_picousd")) for name in OF_MONEY}
     return RequestLine(
+        **rows.alike(row, RequestLine, "id", "user", "counted", "cost", *OF_MONEY),
         id=row.request_id,
-        completion_id=row.completion_id,
-        tenant=row.tenant,
-        conversation_id=row.conversation_id,
-        model=row.model,
-        status=row.status,
-        stream=row.stream,
-        error_code=row.error_code,
-        created_at=rows.utc(row.created_at),
         user=row.end_user,
-        agent=row.agent,
-        endpoint=row.endpoint,
-        project=row.project,
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-        cached_tokens=row.cached_tokens,
-        cache_write_tokens=row.cache_write_tokens,
-        cost=rows.usd(row.total_cost_picousd),
-        known_cost=rows.usd(row.known_cost_picousd),
-        planning_cost=rows.usd(row.planning_cost_picousd),
-        saved=rows.usd(row.saved_picousd),
-        direct_cost=rows.usd(row.direct_cost_picousd),
-        net_saving=rows.usd(row.net_saving_picousd),
-        estimated=row.estimated,
         counted=bool(row.rolled_up),
-        key_id=row.key_id,
-        http_status=row.http_status,
-        total_ms=row.total_ms,
+        cost=rows.usd(row.total_cost_picousd),
+        **money,
     )
 
 
@@ -253,24 +234,15 @@ def _sessions(connection: sa.Connection, ids: list[str]) -> dict[str, list[str]]
 
 
 def _line(row: Any, sessions: tuple[str, ...]) -> ConversationLine:
+    counts = ("requests", "prompt_tokens", "completion_tokens", "unpriced", "estimated", "metered")
     return ConversationLine(
-        id=row.id,
-        tenant=row.tenant,
+        **rows.alike(row, ConversationLine, "sessions", "user", "sums"),
         sessions=sessions,
-        question=row.question,
         user=row.end_user,
-        model=row.model,
-        created_at=rows.utc(row.created_at),
-        updated_at=rows.utc(row.updated_at),
         sums=KeptSums(
-            requests=row.requests or 0,
-            prompt_tokens=row.prompt_tokens or 0,
-            completion_tokens=row.completion_tokens or 0,
+            **{name: getattr(row, name) or 0 for name in counts},
             cost=(row.cost_picousd or 0) * PICO,
             planning_cost=(row.planning_cost_picousd or 0) * PICO,
-            unpriced=row.unpriced or 0,
-            estimated=row.estimated or 0,
-            metered=row.metered or 0,
             net_saving=(row.net_saving_picousd or 0) * PICO,
         ),
     )

@@ -24,7 +24,7 @@ _CHAIN = messages_of(upwards())
 
 
 def read_completion(connection: sa.Connection, tenant: str, completion_id: str) -> StoredCompletion | None:
-    """By `chatcmpl-…` (`resp_…`, `msg_…`) or `req_…`."""
+    """A tenant's completion by `chatcmpl-…` (`resp_…`, `msg_…`) or `req_…` (guarantee §6); None if there is none."""
     found = _read(connection, [_is(tenant, completion_id)], (), 1)
     return found[0] if found else None
 

@@ -18,7 +18,7 @@ from gateway.core.types.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import files
 from gateway.storage.database.transactions import RowRead
-from gateway.storage.lookup.locate import MESSAGES, chain_digest, linked, upwards, whole_messages
+from gateway.storage.lookup.locate import MESSAGES, chain_digest, leads_to, linked, whole_messages
 from gateway.storage.rows import message_of
 
 REDUCIBLE_BYTES = 8000
@@ -234,18 +234,4 @@ def _weight(message: ConversationMessage, size: int) -> int:
     return min(size, REDUCED_BYTES) if reducible else size
 
 
-def leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
-    """Whether `last` comes after `first` on one branch."""
-    return connection.execute(_BETWEEN, {"first": first, "from": last}).first() is not None
-
-
-def _between_query() -> sa.Select[Any]:
-    """`:first`, if it is on the way from `:from` upwards; walks no further than it could be."""
-    first = sa.bindparam("first", type_=sa.String)
-    floor = sa.select(MESSAGES.c.sequence_number).where(MESSAGES.c.id == first).scalar_subquery()
-    chain = upwards(onwards=lambda _: MESSAGES.c.sequence_number >= floor)
-    return sa.select(chain.c.id).where(chain.c.id == first)
-
-
 _PARENT = RowRead(MESSAGES, "sequence_number", "path_digest", "said_digest", "plain", "restored")
-_BETWEEN = _between_query()

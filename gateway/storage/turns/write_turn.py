@@ -36,19 +36,7 @@ from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, add_to_conversation, conversation_sums, with_more
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
-NOTHING_MORE = {
-    "metadata": None,
-    "instructions_digest": None,
-    "forgotten_at": None,
-    "framed": None,
-    "team_task": None,
-    "profile": None,
-    "summarized": None,
-    "pins": None,
-    "question": None,
-    "question_folded": None,
-    "retention_days": None,
-}
+NOTHING_MORE = dict.fromkeys(column.name for column in schema.conversations.columns)
 """Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)
@@ -267,7 +255,6 @@ def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: s
     INSERT_COMPLETION(connection, [values])
 
 
-CONVERSATION = schema.conversations
 _REPLAYED = (
     schema.replays.update()
     .where(schema.replays.c.id == sa.bindparam("replay"))
