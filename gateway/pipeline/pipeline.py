@@ -519,9 +519,8 @@ class Pipeline:
             run.turn_to(made)
             made = await preparer.with_surplus(run, made)
         run.timings.update(rebuild=at - asked.started, plan=clock.monotonic() - at)
-        history, conversation_id = made.history, made.history.conversation_id if made.history else None
-        if made.conversation_id != conversation_id:
-            made = made.rebuilt(made.request, history, made.kept_frame, made.context, conversation_id)
+        conversation_id = made.history.conversation_id if made.history else None
+        made = made if made.conversation_id == conversation_id else replace(made, conversation_id=conversation_id)
         run.turn_to(made)
         run.turn_to(await preparer.storable(made))
         self.settlement.running.enter(run)

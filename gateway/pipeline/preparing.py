@@ -21,9 +21,10 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded, GatewayError, InvalidRequest, UpstreamOverflow, UpstreamRefused
 from gateway.core.types.bill import OFF
 from gateway.core.types.chat import ChatRequest
+from gateway.core.types.conversation import ConversationHistory
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.settlement import RequestSettlement
-from gateway.pipeline.stages import PausedRequest, PreparedRequest, RequestRun, Target, TargetWire
+from gateway.pipeline.stages import KeptFrame, PausedRequest, PreparedRequest, RequestRun, Target, TargetWire
 from gateway.upstream.routing.protocols import NOT_SPOKEN, KnownProtocols, needs_no_pictures
 
 USAGE_REFUSALS = (400, 404, 422)
@@ -112,7 +113,7 @@ class RequestPreparer:
             if self._parts.frames is not None and not request.store:
                 history, kept = await self._parts.frames.put_over(request, history)
         context = as_sent if history is None or history.as_sent else None
-        prepared = prepared.rebuilt(request, history, kept, context, prepared.conversation_id)
+        prepared = with_history(prepared, request, history, kept, context)
         for hook in prepared.features.on_history:
             prepared = await hook(prepared)
         return prepared
@@ -208,8 +209,7 @@ class RequestPreparer:
             built.utilization.profile = profile.as_json()
         if prepared.recall is not None:
             built = replace(built, recalls=True)
-        frame, conversation_id = prepared.kept_frame, prepared.conversation_id
-        return prepared.rebuilt(prepared.request, history, frame, built, conversation_id), built
+        return with_history(prepared, prepared.request, history, prepared.kept_frame, built), built
 
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Makes sure that budgets and limits have room for what a request may cost at the most: the prompt as counted
@@ -283,6 +283,34 @@ class RequestPreparer:
             raise overflow from None  # of two counts, the one that says so
         built.utilization.warnings.append("refitted_after_upstream_overflow")
         return replace(made, budget=budget)
+
+
+def with_history(
+    prepared: PreparedRequest,
+    request: ChatRequest,
+    history: ConversationHistory | None,
+    kept_frame: KeptFrame | None,
+    context: BuiltContext | None,
+) -> PreparedRequest:
+    """Returns the request with its conversation and context. Each request passes here, and `dataclasses.replace` takes
+    ten times as long."""
+    return PreparedRequest(
+        prepared.asked,
+        request,
+        prepared.target,
+        prepared.wire,
+        prepared.facts,
+        prepared.budget,
+        prepared.features,
+        history,
+        context,
+        prepared.own,
+        prepared.recall,
+        kept_frame,
+        prepared.refused_budget,
+        prepared.surplus,
+        prepared.conversation_id,
+    )
 
 
 def _tokens(prepared: PreparedRequest) -> int:

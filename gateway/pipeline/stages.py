@@ -210,34 +210,6 @@ class PreparedRequest:
     """By how many tokens features make the prompt longer than its count, as by masking; negative if shorter."""
     conversation_id: str | None = None
 
-    def rebuilt(
-        self,
-        request: ChatRequest,
-        history: ConversationHistory | None,
-        kept_frame: KeptFrame | None,
-        context: BuiltContext | None,
-        conversation_id: str | None,
-    ) -> "PreparedRequest":
-        """Returns the request with its conversation and context. Each request passes here, and `dataclasses.replace`
-        takes ten times as long."""
-        return PreparedRequest(
-            self.asked,
-            request,
-            self.target,
-            self.wire,
-            self.facts,
-            self.budget,
-            self.features,
-            history,
-            context,
-            self.own,
-            self.recall,
-            kept_frame,
-            self.refused_budget,
-            self.surplus,
-            conversation_id,
-        )
-
     @property
     def messages(self) -> list[dict[str, Any]]:
         found = self.context.fitted.forwarded.messages if self.context else list(self.request.messages)

@@ -20,6 +20,7 @@ from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.pipeline import ModelRoutes, Pipeline, UpstreamSender
+from gateway.pipeline.preparing import with_history
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire
 from tests.unit.making import chat, user
 
@@ -118,9 +119,8 @@ def prepared_for(request: ChatRequest, target: Target) -> PreparedRequest:
 def test_a_request_is_rebuilt_with_all_that_it_had() -> None:
     """Its fields are said one by one, since `replace` is dear: none is forgotten."""
     prepared = PreparedRequest(*(cast(Any, f"its {field.name}") for field in fields(PreparedRequest)))
-    names = ("request", "history", "kept_frame", "context", "conversation_id")
-    conversation = {name: cast(Any, f"new {name}") for name in names}
-    assert prepared.rebuilt(**conversation) == replace(prepared, **conversation)
+    conversation = {name: cast(Any, f"new {name}") for name in ("request", "history", "kept_frame", "context")}
+    assert with_history(prepared, **conversation) == replace(prepared, **conversation)
 
 
 class Asking:
