@@ -20,7 +20,7 @@ from gateway.api.server.fast_router import CHAT_PATH, App, EdgeMiddleware, FastR
 from gateway.api.ui.app import UiApp
 from gateway.api.ui.dependencies import PageParts
 from gateway.app import Gateway
-from gateway.billing.relayed_usage import ENDPOINTS
+from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
 from gateway.core.config.exposure import has_page, operators_keys
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation.metrics import SharedCounts
@@ -121,7 +121,7 @@ def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
 def posted(gateway: Gateway, routes: Iterable[Route]) -> dict[str, App]:
     """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
     found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
-    return {**{f"/v1/{path}": gateway.relay for path in ENDPOINTS}, **found}
+    return {**{f"/v1/{path}": gateway.relay for path in RELAYED_ENDPOINTS}, **found}
 
 
 def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:

@@ -37,7 +37,7 @@ Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
 """Kinds of tokens: the name, how many, and the names of prices, the first that is known counts."""
 ZERO = Decimal(0)
 NO_PLANNING = ContextPlanningCost()
-EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
+EXACT_MONEY = Context(prec=80, rounding=ROUND_HALF_EVEN)
 """Room for every digit of a price times a count of tokens, so that only `rounded` rounds."""
 TIER = re.compile(r"_above_(\d+)k_tokens")
 SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
@@ -45,7 +45,7 @@ CHEAPER_INPUT = ("cache_read_input_token_cost",)
 """Price that input may have at the least, in place of the usual one."""
 DEARER_INPUT = ("cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr")
 """Prices that input may have at the most; so may output:"""
-UNITS = (
+PRICED_UNITS = (
     ("seconds", ("input_cost_per_second", "output_cost_per_second")),
     ("characters", ("input_cost_per_character",)),
     ("images", ("output_cost_per_image", "input_cost_per_image")),
@@ -95,8 +95,8 @@ def price_call(
     """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
 
     Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides costs
-    None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `UNITS`) is charged by
-    these where the model has such a price.
+    None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `PRICED_UNITS`) is charged
+    by these where the model has such a price.
     `lines`: gets each product that is added up, for those who want to see the sum."""
     prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
     rates = TokenRates(prices, prompt, usage.get("service_tier"))
@@ -141,7 +141,7 @@ def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
 def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
     cached, written = cache_tokens(usage)
     if not (cached or written or details):
-        return EXACT.add(ZERO, _product(rates, "input", prompt, rate))
+        return EXACT_MONEY.add(ZERO, _product(rates, "input", prompt, rate))
     hour = min(written, written_for_an_hour(usage)) if written else 0
     of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
     pictures = min(cached, figure(of_cached, "image_tokens")) if cached else 0
@@ -166,7 +166,7 @@ def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, us
 
 def _completion_cost(rates: TokenRates, rate: Decimal, completion: int, details: Any) -> Decimal:
     if not details:
-        return EXACT.add(ZERO, _product(rates, "output", completion, rate))
+        return EXACT_MONEY.add(ZERO, _product(rates, "output", completion, rate))
     kinds: Kinds = (
         ("reasoning", figure(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
         ("audio_output", figure(details, "audio_tokens"), ("output_cost_per_audio_token",)),
@@ -182,13 +182,13 @@ def _cost_by_kind(rates: TokenRates, others: tuple[str, Decimal], tokens: int, k
         taken = min(count, tokens)
         price = rates.find(*names) if taken > 0 else None
         if price is not None:
-            cost = EXACT.add(cost, _product(rates, kind, taken, price))
+            cost = EXACT_MONEY.add(cost, _product(rates, kind, taken, price))
             tokens -= taken
-    return EXACT.add(cost, _product(rates, others[0], tokens, others[1]))
+    return EXACT_MONEY.add(cost, _product(rates, others[0], tokens, others[1]))
 
 
 def _product(rates: TokenRates, kind: str, tokens: int | Decimal, rate: Decimal) -> Decimal:
-    cost = EXACT.multiply(rate, tokens)
+    cost = EXACT_MONEY.multiply(rate, tokens)
     if rates.lines is not None:
         rates.lines.append(PriceLine(kind, tokens, rate, cost))
     return cost
@@ -196,7 +196,7 @@ def _product(rates: TokenRates, kind: str, tokens: int | Decimal, rate: Decimal)
 
 def _cost_of_units(rates: TokenRates, units: Any) -> Decimal | None:
     """The cost by the first unit that has a count and a price; None if there is none. Not rounded."""
-    for name, names in UNITS:
+    for name, names in PRICED_UNITS:
         count = units.get(name) if isinstance(units, dict) else None
         if is_amount(count) and (price := rates.find(*names)) is not None:
             return _product(rates, name, Decimal(str(count)), price)
@@ -286,7 +286,7 @@ def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
 
 def rounded(value: Decimal) -> Decimal:
     """To 12 decimals, half-even (guarantee §6)."""
-    return value.quantize(PICO, context=EXACT)
+    return value.quantize(PICO, context=EXACT_MONEY)
 
 
 def is_amount(value: Any) -> bool:
@@ -322,7 +322,7 @@ def _known(rates: TokenRates, names: tuple[str, ...]) -> list[Decimal]:
 
 
 def _of(tokens: int, price: Decimal) -> Decimal:
-    return rounded(EXACT.multiply(price, tokens))
+    return rounded(EXACT_MONEY.multiply(price, tokens))
 
 
 def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost], *, is_metered: bool = True) -> LedgerFigures:
@@ -404,7 +404,7 @@ def _saved(metadata: Mapping[str, Any]) -> Decimal:
 
 
 CURRENCY = "USD"
-FIGURES = (
+COST_FIGURES = (
     *("requests", "partial", "failed", "prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens"),
     *("cost", "planning_cost", "net_saving", "direct_cost", "unmetered", "saved"),
     *("unpriced", "planning_unpriced", "estimated", "at_least", "currency"),
@@ -415,7 +415,7 @@ alone, without what that cost; `at_least`: a call in it has no known price."""
 
 
 def figures_of(sums: CostSums) -> dict[str, Any]:
-    """The sums by the names of `FIGURES`; a cost of which nothing is known is None."""
+    """The sums by the names of `COST_FIGURES`; a cost of which nothing is known is None."""
     told = {
         "cost": sums.known_cost,
         "planning_cost": sums.known_planning,
@@ -425,12 +425,12 @@ def figures_of(sums: CostSums) -> dict[str, Any]:
         "at_least": bool(sums.unpriced or sums.planning_unpriced),
         "currency": CURRENCY,
     }
-    return {name: told[name] if name in told else getattr(sums, name) for name in FIGURES}
+    return {name: told[name] if name in told else getattr(sums, name) for name in COST_FIGURES}
 
 
 def as_csv(
     tables: Mapping[tuple[str, ...], Sequence[CostRow]],
-    names: Sequence[str] = FIGURES,
+    names: Sequence[str] = COST_FIGURES,
     figures: Callable[[CostSums], dict[str, Any]] = figures_of,
 ) -> Iterator[str]:
     """Lines of CSV: `by` says which groups a line tells apart, its names stand in a column for each of them.
@@ -454,7 +454,7 @@ def as_json(
 MIN_REQUESTS, MAX_REQUESTS = 3, 20
 """Bounds of how many requests are expected to forward what is decided now: artifacts are asked about more than once,
 and however long a conversation was, no more than this is counted on."""
-MIN_CACHED = 4096
+MIN_CACHED_PREFIX = 4096
 """Tokens: providers cache no shorter prompt (OpenAI from 1,024, others up to this)."""
 
 
@@ -473,7 +473,7 @@ def saving_of(prices: Mapping[str, Decimal], tokens: int, requests: int, prompt_
     full = rates.find("input_cost_per_token")
     if full is None:
         return None
-    return _rounded(EXACT.multiply(full + _cached_price(rates, full) * (requests - 1), tokens))
+    return _rounded(EXACT_MONEY.multiply(full + _cached_price(rates, full) * (requests - 1), tokens))
 
 
 def compare(
@@ -501,7 +501,7 @@ def compare(
     saving = saving_of(prices, saved_tokens, requests, candidate_tokens)
     invalidation = None
     if full is not None:
-        invalidation = _rounded(EXACT.multiply(full - _cached_price(rates, full), invalidated_tokens))
+        invalidation = _rounded(EXACT_MONEY.multiply(full - _cached_price(rates, full), invalidated_tokens))
     return PlanComparison(saved_tokens, requests, saving, planning_cost, invalidated_tokens, invalidation)
 
 
@@ -517,7 +517,7 @@ def realised(left: LeftOutTokens, usage: Mapping[str, Any], prices: Mapping[str,
         return None
     fresh = max(0, min(left.fresh, left.tokens))
     again = _cached_price(rates, full) if _reads_cache(usage, left.unchanged) else full
-    value = EXACT.add(EXACT.multiply(full, fresh), EXACT.multiply(again, left.tokens - fresh))
+    value = EXACT_MONEY.add(EXACT_MONEY.multiply(full, fresh), EXACT_MONEY.multiply(again, left.tokens - fresh))
     return rounded(value)
 
 
@@ -545,7 +545,7 @@ def _reads_cache(usage: Mapping[str, Any], unchanged: int) -> bool:
     that it had been sent before keeps none.
     """
     reported = told(usage, CACHE_READ_NAMES)
-    return bool(reported) and (any(reported) or unchanged < MIN_CACHED)
+    return bool(reported) and (any(reported) or unchanged < MIN_CACHED_PREFIX)
 
 
 def _cached_price(rates: TokenRates, full: Decimal) -> Decimal:

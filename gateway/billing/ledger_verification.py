@@ -14,16 +14,16 @@ from gateway.core.types.bill import MODEL_PURPOSES, CallCost, PriceLine, usage_o
 from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.core.types.turn import LARGEST_KEPT, LedgerRow
 
-MAX_NAMED = 1000
+MAX_NAMED_ROWS = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""
 
-NOBODY = "(none)"
-GROUPS: dict[str, Callable[[LedgerRow], str]] = {
+UNNAMED_GROUP = "(none)"
+AUDIT_GROUPS: dict[str, Callable[[LedgerRow], str]] = {
     "day": lambda row: row.entry.created_at.astimezone(UTC).date().isoformat(),
     "model": lambda row: row.entry.model,
     "tenant": lambda row: row.entry.tenant,
-    "user": lambda row: row.entry.end_user or NOBODY,
-    "agent": lambda row: row.entry.agent or NOBODY,
+    "user": lambda row: row.entry.end_user or UNNAMED_GROUP,
+    "agent": lambda row: row.entry.agent or UNNAMED_GROUP,
     "endpoint": lambda row: row.entry.endpoint or CHAT_ENDPOINT,
 }
 """What rows can be added up by. A day is one in UTC; the user is whom the request named; the endpoint is the API that
@@ -94,7 +94,7 @@ class LedgerAudit:
 
     total: AuditTotals = field(default_factory=AuditTotals)
     by: dict[str, dict[str, AuditTotals]] = field(default_factory=lambda: {"model": {}, "tenant": {}})
-    """Sums by each of the groups that were asked for (`GROUPS`), and in it by name."""
+    """Sums by each of the groups that were asked for (`AUDIT_GROUPS`), and in it by name."""
     unbalanced: int = 0
     named: list[tuple[str, tuple[AuditDifference, ...]]] = field(default_factory=list)
 
@@ -102,11 +102,11 @@ class LedgerAudit:
         """Adds a row; returns what in it does not balance."""
         self.total.add(row)
         for group, totals in self.by.items():
-            totals.setdefault(GROUPS[group](row), AuditTotals()).add(row)
+            totals.setdefault(AUDIT_GROUPS[group](row), AuditTotals()).add(row)
         found = differences(row)
         if found:
             self.unbalanced += 1
-            if len(self.named) < MAX_NAMED:
+            if len(self.named) < MAX_NAMED_ROWS:
                 self.named.append((row.entry.request_id, found))
         return found
 

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.billing.cost import ZERO, is_amount, price_call
 from gateway.core.types.bill import CallCost, is_figure, sound
 
-ENDPOINTS = {
+RELAYED_ENDPOINTS = {
     "embeddings": "embeddings",
     "moderations": "moderations",
     "audio/speech": "audio",
@@ -21,10 +21,10 @@ ENDPOINTS = {
     "completions": "completions",
 }
 """The paths below `/v1/` that ask a model, by the name of their API in the ledger."""
-FIGURES = frozenset(("prompt_tokens", "completion_tokens"))
+TOKEN_FIGURES = frozenset(("prompt_tokens", "completion_tokens"))
 WRITES_NOTHING = ("embeddings", "moderations")
 """APIs whose models have no output that is paid: their input price is all of their price."""
-NAMES = (
+CHAT_NAMES = (
     ("input_tokens", "prompt_tokens"),
     ("output_tokens", "completion_tokens"),
     ("input_tokens_details", "prompt_tokens_details"),
@@ -57,9 +57,9 @@ DEARER = {
 def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
     """What an answer reports, in a chat's names; None if it tells no figures that a price could stand on.
     `path`: of the call, below `/v1/`."""
-    endpoint = ENDPOINTS[path]
+    endpoint = RELAYED_ENDPOINTS[path]
     usage = _figures(reported)
-    for theirs, ours in NAMES:
+    for theirs, ours in CHAT_NAMES:
         if theirs in usage:
             usage.setdefault(ours, usage.pop(theirs))
     seconds = usage.get("seconds")
@@ -98,10 +98,10 @@ def price_relayed(
     """Prices a relayed call. One whose tokens nobody knows is unpriced, unless it is charged by something else.
     `usage`: in a chat's names; with None for tokens that there are and nobody counted; `estimated`: the gateway
     counted."""
-    if ENDPOINTS[path] in WRITES_NOTHING and "input_cost_per_token" in prices:
+    if RELAYED_ENDPOINTS[path] in WRITES_NOTHING and "input_cost_per_token" in prices:
         prices = {"output_cost_per_token": ZERO, **prices}
-    known = {name: value for name, value in usage.items() if value is not None or name not in FIGURES}
-    if len(known) < len(usage) or not known.keys() & FIGURES:
+    known = {name: value for name, value in usage.items() if value is not None or name not in TOKEN_FIGURES}
+    if len(known) < len(usage) or not known.keys() & TOKEN_FIGURES:
         prices = {name: price for name, price in prices.items() if "_per_token" not in name}
     return price_call("primary", route, known, prices, estimated=estimated)
 
@@ -111,7 +111,7 @@ def units_of(path: str, fields: Mapping[str, Any]) -> dict[str, int]:
     text, number = fields.get("input"), fields.get("n", 1)
     if path == "audio/speech":
         return {"characters": len(text)} if isinstance(text, str) else {}
-    if ENDPOINTS[path] == "images":
+    if RELAYED_ENDPOINTS[path] == "images":
         number = _number(number)
         if number is not None and not is_figure(number):
             return {}
@@ -132,7 +132,7 @@ def most_usage(
     prompt, times = input_tokens(path, fields, count), max(_least_one(fields, "n"), _least_one(fields, "best_of"))
     usage: dict[str, Any] = {"prompt_tokens": body - files if prompt is None else prompt, "completion_tokens": 0}
     units = units_of(path, fields)
-    match ENDPOINTS[path]:
+    match RELAYED_ENDPOINTS[path]:
         case "completions":
             prompts = fields.get("prompt")
             several = len(prompts) if isinstance(prompts, list) and not all(type(p) is int for p in prompts) else 1

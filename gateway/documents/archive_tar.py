@@ -10,10 +10,10 @@ from typing import IO, cast
 
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, listing, reading_of, why_not
-from gateway.documents.packages import BROKEN, reading
+from gateway.documents.packages import BROKEN_FILE, reading
 from gateway.documents.sandbox_worker import tell_progress
 
-MAX_ENTRIES = 100_000
+MAX_TAR_ENTRIES = 100_000
 PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 MAGIC_BYTES = 8
 
@@ -93,12 +93,12 @@ def _archive(archive: tarfile.TarFile, nesting: NestedPlace, tell: Callable[[], 
             if member.isdir():
                 continue
             names.append((member.name, member.size))
-            if len(names) > MAX_ENTRIES:
-                nesting.budget.notes.append(LeftOut(f"Only the first {MAX_ENTRIES:,} files were looked at."))
+            if len(names) > MAX_TAR_ENTRIES:
+                nesting.budget.notes.append(LeftOut(f"Only the first {MAX_TAR_ENTRIES:,} files were looked at."))
                 break
             if text := _member(archive, member, nesting):
                 texts.append((member.name, text))
-    except (*BROKEN, tarfile.TarError, UnreadableDocument):
+    except (*BROKEN_FILE, tarfile.TarError, UnreadableDocument):
         if not texts:
             raise
         missing = "The archive is damaged or too large: what stands behind its last file is missing."

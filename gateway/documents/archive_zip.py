@@ -11,7 +11,7 @@ from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, li
 from gateway.documents.packages import reading
 from gateway.documents.sandbox_worker import tell_progress
 
-MAX_ENTRIES = 200_000
+MAX_ZIP_ENTRIES = 200_000
 DIRECTORY_ENTRY = b"PK\x01\x02"
 BOMB_BYTES, BOMB_RATIO = 16 * 2**20, 300
 """A member is a bomb if it says to unpack to so many bytes at least, and to so many times its size."""
@@ -26,8 +26,8 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
-    if raw.count(DIRECTORY_ENTRY) > MAX_ENTRIES:
-        raise UnreadableDocument(f"it holds more than {MAX_ENTRIES:,} files")
+    if raw.count(DIRECTORY_ENTRY) > MAX_ZIP_ENTRIES:
+        raise UnreadableDocument(f"it holds more than {MAX_ZIP_ENTRIES:,} files")
     with reading("ZIP archive"), zipfile.ZipFile(io.BytesIO(raw)) as archive:
         files = sorted((each for each in archive.infolist() if not each.is_dir()), key=lambda each: each.filename)
         parts = [listing([(each.filename, each.file_size) for each in files])]

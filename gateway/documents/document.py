@@ -24,7 +24,7 @@ MAX_RATIO = 200
 """What a file may unpack to, for each of its bytes: office files and texts take about 30."""
 MIN_UNPACKED = 32 * 2**20
 """What the smallest may unpack to."""
-INLINE_BYTES = 2**18
+INLINE_DOCUMENT_BYTES = 2**18
 """A longer document is read apart, whatever it is; plain text needs no reading."""
 
 
@@ -128,7 +128,7 @@ class DocumentFile:
     @property
     def is_slow(self) -> bool:
         """Whether it is read in a process apart, and its text kept."""
-        return DOCUMENT_KINDS[self.kind].apart or (self.kind != "text" and len(self.raw) > INLINE_BYTES)
+        return DOCUMENT_KINDS[self.kind].apart or (self.kind != "text" and len(self.raw) > INLINE_DOCUMENT_BYTES)
 
 
 def read(file: DocumentFile, options: ReadOptions = ReadOptions()) -> Reading:

@@ -11,7 +11,9 @@ from gateway.documents.pptx import chart_lines, shape_texts
 
 # What DOCX files keep beside their text: the headings that styles stand for, and the numbers of lists.
 
-HEADING = re.compile(r"(?:heading|überschrift|berschrift|titre|título|titolo|kop|rubrik)\s*([1-6])\Z", re.IGNORECASE)
+HEADING_STYLE = re.compile(
+    r"(?:heading|überschrift|berschrift|titre|título|titolo|kop|rubrik)\s*([1-6])\Z", re.IGNORECASE
+)
 DOCX_TITLE_STYLES = frozenset({"title", "titel"})
 MAX_PARENTS = 10
 """Styles that a style may be based on, one on another."""
@@ -29,7 +31,7 @@ class ParagraphStyles:
     def heading(self, style: str) -> str:
         """Markdown's signs of a heading, if the style is one."""
         for name in (style, *(attribute(each, "val") for each in self._found(style, "name"))):
-            level = HEADING.match(name)
+            level = HEADING_STYLE.match(name)
             if level or name.lower() in DOCX_TITLE_STYLES:
                 return "#" * (int(level[1]) if level else 1) + " "
         return ""
@@ -116,9 +118,9 @@ def style_of(paragraph: ElementTree.Element) -> str:
     return "" if properties is None else _value(properties, "pStyle")
 
 
-MAIN = "word/document.xml"
+DOCX_MAIN = "word/document.xml"
 DOCX_WHITESPACE = {"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}
-LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pPr", "rPr", "tblPr", "sectPr"})
+DOCX_LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pPr", "rPr", "tblPr", "sectPr"})
 """What is no text of the document as it stands: tracked deletions, a second form of the same, properties."""
 BREAK = "\f"
 """Stands for a page break until pages are counted; XML cannot hold it."""
@@ -140,7 +142,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
 class _DocxDocument:
     def __init__(self, package: ZipPackage) -> None:
         start = next((each for each in package.relations("").values() if each.kind == "officeDocument"), None)
-        self._main = start.target if start is not None and start.target in package else MAIN
+        self._main = start.target if start is not None and start.target in package else DOCX_MAIN
         self._package = package
         self._root = package.xml(self._main)
         self._related = package.relations(self._main)
@@ -161,7 +163,7 @@ class _DocxDocument:
 
     def blocks(self, body: ElementTree.Element) -> Iterator[str]:
         """Paragraphs and tables in their order, also inside of other elements."""
-        for node in below(body, ("p", "tbl"), LEFT_OUT):
+        for node in below(body, ("p", "tbl"), DOCX_LEFT_OUT):
             if local(node.tag) == "p":
                 yield from self._paragraph(node)
             else:  # rows of a table in a cell are part of that cell
@@ -196,7 +198,7 @@ class _DocxDocument:
         """A paragraph's own text, and what stands in it apart: boxes, notes, charts, diagrams."""
         out: list[str] = []
         others = []
-        for node in below(paragraph, self._told, LEFT_OUT):
+        for node in below(paragraph, self._told, DOCX_LEFT_OUT):
             name = local(node.tag)
             if name == "t":
                 out.append(node.text or "")
@@ -255,7 +257,7 @@ def _paragraphs(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
         node = waiting.pop()
         if local(node.tag) == "p":
             yield node
-        if local(node.tag) not in LEFT_OUT:
+        if local(node.tag) not in DOCX_LEFT_OUT:
             waiting.extend(reversed(node))
 
 

@@ -16,7 +16,7 @@ CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"
 DOCTYPE = re.compile(rb"<!DOCTYPE[^<>\[\]]{0,1000}+>")
 """One that only names a type, as older books have; one with entities is refused."""
-HEAD = re.compile(r"<head\b")
+HEAD_TAG = re.compile(r"<head\b")
 PAGES = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml", "image/svg+xml"})
 EPUB_METADATA = {"title": "Title", "creator": "By", "date": "Date", "publisher": "Publisher"}
 
@@ -53,7 +53,7 @@ def _chapters(book: ElementTree.Element, folder: str) -> list[str]:
 
 def _body(page: str) -> str:
     """Without its head, whose title is often the name of the file."""
-    head = HEAD.search(page)
+    head = HEAD_TAG.search(page)
     end = page.find("</head>", head.end()) if head else -1
     return page[end:] if end >= 0 else page
 

@@ -201,12 +201,12 @@ Known = dict[tuple[str, str], Reading]
 """What a request has read, by the way and by the document's digest."""
 HOLDERS = ("user", *RESULT_ROLES)
 """Roles whose messages may hold documents."""
-VERSION = 4
+READING_VERSION = 4
 """Raised whenever readings of older versions are of no use: the cache may hold some."""
 DEFAULTS = DocumentSettings()
-DELETED = "(This document was deleted.)"
+DELETED_DOCUMENT = "(This document was deleted.)"
 """The text of a file that is not there any more."""
-INLINE_CHARS = 100_000
+INLINE_FILE_CHARS = 100_000
 INLINE_FILES = 100
 """More than this is read in a thread, since it takes milliseconds for which other requests would wait."""
 BEFORE_OCR = 0.2
@@ -275,7 +275,7 @@ class FileReader:
                         texts[place] = read_document(document).told
 
         chars = sum(len(str(file.get("file_data") or "")) for file in parts.values())
-        await offload_if(chars > INLINE_CHARS or len(parts) > INLINE_FILES, read_quick)
+        await offload_if(chars > INLINE_FILE_CHARS or len(parts) > INLINE_FILES, read_quick)
         kept: dict[str, None] = {}
         for place, file_id in self._own(parts, caller):
             if place in natively:
@@ -294,7 +294,7 @@ class FileReader:
         None if it cannot be read: then the provider will say so."""
         try:
             size = len(str(data.get("file_data") or ""))
-            document = await offload_if(size > INLINE_CHARS, lambda: inline_file(data, decode_pdf=True))
+            document = await offload_if(size > INLINE_FILE_CHARS, lambda: inline_file(data, decode_pdf=True))
             return (None, "") if document is None else await self._reading(document, owner, known)
         except UnreadableDocument:
             return None, ""
@@ -396,7 +396,7 @@ class FileReader:
         progress: Progress | None = None,
     ) -> tuple[Reading, str]:
         """What the document says, from the cache if it is there, and its digest."""
-        digest = await offload_if(len(document.raw) >= INLINE_CHARS, lambda: document.digest)
+        digest = await offload_if(len(document.raw) >= INLINE_FILE_CHARS, lambda: document.digest)
         way = self._way(ocr=ocr)
         found = known.get((way, digest)) if known is not None else None
         if found is None:
@@ -425,7 +425,7 @@ class FileReader:
             return found
 
     def _way(self, *, ocr: bool) -> str:
-        return f"{VERSION}:{self.documents.options.ocr_languages if ocr else ''}"
+        return f"{READING_VERSION}:{self.documents.options.ocr_languages if ocr else ''}"
 
     def _key(self, digest: str, tenant: str, *, ocr: bool) -> str:
         return f"document:{self._way(ocr=ocr)}:{tenant}:{digest}"
@@ -491,7 +491,7 @@ def _unreadable_reported(
         yield
     except NotFound as error:
         if sent is None:
-            texts[place] = DELETED
+            texts[place] = DELETED_DOCUMENT
             return
         raise NotFound(error.message, param=place_of(part, sent, ".file.file_id"), code=error.code) from error
     except UnreadableDocument as error:

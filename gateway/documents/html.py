@@ -13,11 +13,11 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     return Reading(plain_lines(html_text(decoded(raw))))
 
 
-HIDDEN = frozenset({"script", "style", "noscript", "template"})
+HIDDEN_TAGS = frozenset({"script", "style", "noscript", "template"})
 RAW = frozenset({"script", "style"})
 BLOCKS = frozenset({"p", "div", "li", "tr", "br", "section", "article", "table", "ul", "ol", "pre"})
 HTML_HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
-TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)(?:[^<>\"']|\"[^\"]{0,4000}+\"|'[^']{0,4000}+')*+>")
+HTML_TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)(?:[^<>\"']|\"[^\"]{0,4000}+\"|'[^']{0,4000}+')*+>")
 SPACE = re.compile(r"\s+")
 
 
@@ -36,7 +36,7 @@ def html_text(text: str) -> str:
             out.append(SPACE.sub(" ", unescape(text[position:end])))
         if at < 0:
             break
-        tag = TAG.match(text, at)
+        tag = HTML_TAG.match(text, at)
         if tag is None:
             position = _after_odd(text, at)
             if position == at + 1 and not depth:
@@ -45,13 +45,13 @@ def html_text(text: str) -> str:
         position = tag.end()
         name = tag.group(2).lower()
         if tag.group(1):
-            depth -= name in HIDDEN and depth > 0
+            depth -= name in HIDDEN_TAGS and depth > 0
             out.append("\n" if name in HTML_HEADINGS or name in BLOCKS else "")
         elif name in RAW:
             close = re.compile(rf"</{name}\b[^<>]*+>", re.IGNORECASE).search(text, position)
             position = close.end() if close else len(text)
         else:
-            depth += name in HIDDEN
+            depth += name in HIDDEN_TAGS
             out.append(_opened(name))
     lines = (line.strip() for line in "".join(out).splitlines())
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

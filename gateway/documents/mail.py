@@ -17,7 +17,7 @@ SHOWN = ("From", "To", "Cc", "Date", "Subject")
 MAX_HEADER = 4000
 """Characters of one header that are read: what parses them takes quadratic time."""
 MAX_MAIL_PARTS = 10_000
-MAX_NAMED = 50
+MAX_NAMED_ATTACHMENTS = 50
 """Attachments whose names stand among the headers."""
 
 
@@ -54,7 +54,7 @@ def read_nested(raw: bytes, nesting: NestedPlace) -> str:
 def assembled(headers: list[tuple[str, str]], body: str, names: list[str], attachments: list[str]) -> str:
     """A mail's text: headers, the names of its attachments, body, attachments with their marks, with empty lines
     between."""
-    named = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
+    named = ", ".join(names[:MAX_NAMED_ATTACHMENTS]) + (", …" if len(names) > MAX_NAMED_ATTACHMENTS else "")
     told = [*headers, ("Attachments", named)]
     head = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in told if value.strip())
     return "\n\n".join(each for each in (head, plain_lines(body.strip()), *attachments) if each)

@@ -21,10 +21,10 @@ OTHER_BINARY_ENDINGS = (
     "woff woff2 ttf otf eot 7z rar zst br lz4 pkl npy npz pt onnx safetensors gguf h5 glb blend p7s p7m"
 )
 NO_TEXT_ENDINGS = frozenset(f"{MEDIA_ENDINGS} {PROGRAMS} {OTHER_BINARY_ENDINGS}".split())
-NAMES = """dockerfile makefile gnumakefile cmakelists.txt jenkinsfile vagrantfile procfile gemfile rakefile license
-    licence copying readme changelog authors notice codeowners pipfile justfile build workspace"""
-TEXT_NAMES = frozenset(NAMES.split())
-HEAD_BYTES = 1024
+TEXT_NAME_WORDS = """dockerfile makefile gnumakefile cmakelists.txt jenkinsfile vagrantfile procfile gemfile rakefile
+    license licence copying readme changelog authors notice codeowners pipfile justfile build workspace"""
+TEXT_NAMES = frozenset(TEXT_NAME_WORDS.split())
+KIND_BYTES = 1024
 SNIFFED_BYTES = 65_536
 UNSAFE = re.compile(r"^(?:/|\\|[A-Za-z]:)|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00")
 """Absolute paths, and those that lead out of the archive."""
@@ -42,7 +42,7 @@ def kind_of(name: str, raw: bytes, media_type: str = "") -> str | None:
         return None
     for kind, known in DOCUMENT_KINDS.items():
         if lower.endswith(known.endings) or (media in known.media_types and not ending):
-            return kind if not known.starts or known.starts in raw[:HEAD_BYTES] else _by_bytes(raw)
+            return kind if not known.starts or known.starts in raw[:KIND_BYTES] else _by_bytes(raw)
     if lower in TEXT_NAMES:
         return "text"
     return _by_bytes(raw)
@@ -73,11 +73,11 @@ def listing(names: list[tuple[str, int]], most: int = 1000) -> str:
     return "\n".join([head, *lines, *([f"and {more:,} more"] if more > 0 else [])])
 
 
-MAX_UNPACKED = 512 * 2**20
+MAX_NEST_UNPACKED = 512 * 2**20
 """Bytes of all files inside of one."""
 MAX_NESTED_DEPTH = 3
 """Archives and mails in one another."""
-NAMED = 5
+NAMED_IN_NOTE = 5
 """Files of which a note tells the names, for each reason."""
 NAME_IN_NOTE = 80
 
@@ -86,7 +86,7 @@ NAME_IN_NOTE = 80
 class NestBudget:
     """What reading all that one file holds may still take: bytes unpacked, files, bytes of text."""
 
-    unpacked: int = MAX_UNPACKED
+    unpacked: int = MAX_NEST_UNPACKED
     members: int = 50_000
     text: int = 48 * 2**20
     left_out: dict[str, list[str]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class NestedPlace:
         """Keeps for the note that a file was not read."""
         self.budget.counts[why] += 1
         names = self.budget.left_out.setdefault(why, [])
-        if len(names) < NAMED:
+        if len(names) < NAMED_IN_NOTE:
             names.append(" ".join(f"{self._path}{name}".split())[-NAME_IN_NOTE:])
 
     def notes(self) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class NestedPlace:
         reasons = []
         for why, count in self.budget.counts.most_common():
             names = ", ".join(self.budget.left_out[why])
-            reasons.append(f"{count} {why} ({names}{', …' if count > NAMED else ''})")
+            reasons.append(f"{count} {why} ({names}{', …' if count > NAMED_IN_NOTE else ''})")
         total = sum(self.budget.counts.values())
         first = f"{total} {'file was' if total == 1 else 'files were'} left out: {'; '.join(reasons)}."
         return (*((LeftOut(first),) if total else ()), *self.budget.notes)
@@ -170,13 +170,13 @@ class NestedPlace:
             return str(module.read_nested(raw, inner))
         reading = module.read(raw, self.options)
         named = name[-NAME_IN_NOTE:]
-        self.budget.notes.extend(type(note)(f"{named}: {note}") for note in reading.notes[:NAMED])
-        del self.budget.notes[4 * NAMED :]
+        self.budget.notes.extend(type(note)(f"{named}: {note}") for note in reading.notes[:NAMED_IN_NOTE])
+        del self.budget.notes[4 * NAMED_IN_NOTE :]
         return plain_lines(reading.text) if kind == "text" else str(reading.text)
 
 
 def reading_of(read_nested: Callable[[bytes, NestedPlace], str], raw: bytes, options: ReadOptions) -> Reading:
     """What a file that holds others says, with all bounds still to take. Raises UnreadableDocument: see the reader."""
-    nesting = NestedPlace(options, NestBudget(unpacked=unpackable(len(raw), MAX_UNPACKED)))
+    nesting = NestedPlace(options, NestBudget(unpacked=unpackable(len(raw), MAX_NEST_UNPACKED)))
     text = read_nested(raw, nesting)
     return Reading(text, nesting.notes())

@@ -19,7 +19,7 @@ from gateway.core.types.places import page_list
 from gateway.documents.document import ReadOptions
 from gateway.documents.sandbox_worker import tell_progress
 
-PROGRAM = "tesseract"
+TESSERACT = "tesseract"
 OCR_TIME_SHARE = 0.6
 """Of the seconds that a document may take; the rest is for reading it."""
 PAGE_SECONDS = 20.0
@@ -40,7 +40,7 @@ class RecognizedText:
 
 def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> RecognizedText:
     """The texts of those pages of PDFium's document on which any was recognized; none where no `tesseract` is."""
-    program = shutil.which(PROGRAM)
+    program = shutil.which(TESSERACT)
     if program is None:
         return RecognizedText({}, [])
     languages = _languages(program, options.ocr_languages)
@@ -66,14 +66,14 @@ def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> R
 
 def is_installed() -> bool:
     """Whether there is a program to recognize text with."""
-    return shutil.which(PROGRAM) is not None
+    return shutil.which(TESSERACT) is not None
 
 
 def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
     """The texts of the pages of a picture, "" where there is none; None if it takes too long or does not work. Some
     versions end the last page as well, so that there is one too many.
     `picture`: in a format of which `tesseract` knows the beginning."""
-    program = shutil.which(PROGRAM)
+    program = shutil.which(TESSERACT)
     if program is None:
         return None
     raw = _output(

@@ -13,7 +13,7 @@ MAX_REPEATED = 200
 """Spaces, or cells of a table, that one element may stand for."""
 MAX_ODT_DEPTH = 60
 """Lists, frames and tables one in another; what stands deeper is left out."""
-LEFT_OUT = frozenset(
+ODT_LEFT_OUT = frozenset(
     {"tracked-changes", "title", "desc", "notes", "sequence-decls", "forms", "page-number", "table-of-content-source"}
 )
 ODT_WHITESPACE = {"tab": "\t", "line-break": "\n", "soft-page-break": BREAK}
@@ -83,7 +83,7 @@ class _OdtBlocks:
                 yield BREAK
             elif name == "frame":
                 yield from self._frame(each, depth + 1)
-            elif name not in LEFT_OUT:
+            elif name not in ODT_LEFT_OUT:
                 yield from self.of(each, depth + 1)
 
     def _paragraph(self, node: ElementTree.Element, depth: int) -> Iterator[str]:
@@ -159,7 +159,7 @@ class _OdtBlocks:
                 out.append(self._note(each, depth + 1))
             elif name in ("frame", "custom-shape"):
                 frames.append(each)
-            elif name not in LEFT_OUT:
+            elif name not in ODT_LEFT_OUT:
                 out.append(each.text or "")
                 waiting.extend(reversed(each))
         return "".join(out), frames

@@ -16,7 +16,7 @@ from gateway.documents.document import LeftOut, UnreadableDocument, unpackable
 from gateway.documents.sniff import OLE_MAGIC, ole_kind
 
 PROTECTED = "it is protected by a password; save it without one and send it again"
-MAX_UNPACKED = 2**30
+MAX_PACKAGE_UNPACKED = 2**30
 """Bytes of all files in a package once unpacked: a few kilobytes can unpack to gigabytes."""
 MAX_XML_BYTES = 64 * 2**20
 """Bytes of one XML file once unpacked."""
@@ -26,7 +26,7 @@ MAX_PACKAGE_FILES = 100_000
 MAX_RELATIONS = 300
 """Files of relations that are looked through for what a package points to."""
 XML_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
-BROKEN = (
+BROKEN_FILE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
     *(ElementTree.ParseError, LookupError, ValueError, TypeError, AttributeError, OverflowError),
     *(NotImplementedError, RecursionError, RuntimeError),
@@ -45,8 +45,8 @@ class PackageRelation(NamedTuple):
 @contextmanager
 def reading(what: str, *others: type[Exception]) -> Iterator[None]:
     """Tells what a broken file makes a reader raise as a document that cannot be read.
-    `others`: what its library raises beside `BROKEN`."""
-    faults: tuple[type[Exception], ...] = (*BROKEN, *others)
+    `others`: what its library raises beside `BROKEN_FILE`."""
+    faults: tuple[type[Exception], ...] = (*BROKEN_FILE, *others)
     try:
         yield
     except UnreadableDocument:
@@ -65,7 +65,7 @@ class ZipPackage:
         self._zip = zipfile.ZipFile(io.BytesIO(raw))
         entries = self._zip.infolist()
         if len(entries) > MAX_PACKAGE_FILES or sum(entry.file_size for entry in entries) > unpackable(
-            len(raw), MAX_UNPACKED
+            len(raw), MAX_PACKAGE_UNPACKED
         ):
             raise UnreadableDocument("unpacked it would be too large")
         if any(entry.flag_bits & 1 for entry in entries):

@@ -17,7 +17,7 @@ from gateway.documents.sandbox_worker import tell_progress
 
 # Pages of a PDF, cut out as a PDF of their own, by pypdf (guarantee §14.13). The same pages give the same bytes.
 
-LEFT_OUT = ("/B", "/AA", "/StructParents", "/PieceInfo", "/Thumb", "/Metadata", "/Tabs", "/Annots")
+PDF_LEFT_OUT = ("/B", "/AA", "/StructParents", "/PieceInfo", "/Thumb", "/Metadata", "/Tabs", "/Annots")
 """Of a page: what no reader of it sees, and what would bring other pages along."""
 SHOWN_OF_ANNOTATION = ("/Type", "/Subtype", "/Rect", "/AP", "/AS", "/F", "/C", "/Contents")
 """Its looks. Its links, its parent and its page are left out: they lead to all other pages."""
@@ -25,11 +25,20 @@ FIELD, STAMP = "/Widget", "/Stamp"
 """A form's field becomes a stamp: without its form not every program would draw it."""
 PDF_HIDDEN_ANNOTATIONS = ("/Link", "/Popup")
 MAX_ANNOTATIONS = 500
-NAME = re.compile(rb"/([^\x00\t\n\x0c\r ()<>\[\]{}/%]+)")
+PDF_NAME = re.compile(rb"/([^\x00\t\n\x0c\r ()<>\[\]{}/%]+)")
 """A name in what draws a page."""
 PDF_NAME_ESCAPE = re.compile(rb"#([0-9A-Fa-f]{2})")
 PDF_PAGES_BROKEN = "its pages cannot be cut out"
-FAULTS = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
+PYPDF_FAULTS = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    ArithmeticError,
+    AssertionError,
+    OSError,
+)
 """Beside its own, what pypdf raises for broken files."""
 
 
@@ -48,7 +57,7 @@ def cut_out(raw: bytes, numbers: Sequence[int]) -> bytes:
             _add(writer, page)
         out = io.BytesIO()
         writer.write(out)
-    except (PyPdfError, *FAULTS) as error:
+    except (PyPdfError, *PYPDF_FAULTS) as error:
         raise UnreadableDocument(PDF_PAGES_BROKEN) from error
     return out.getvalue()
 
@@ -65,8 +74,8 @@ def _leave_out_unused(page: Any) -> None:
     if contents is None or not isinstance(drawn, DictionaryObject):
         return
     try:
-        named = {PDF_NAME_ESCAPE.sub(_decoded, name) for name in NAME.findall(contents.get_data())}
-    except (PyPdfError, *FAULTS):
+        named = {PDF_NAME_ESCAPE.sub(_decoded, name) for name in PDF_NAME.findall(contents.get_data())}
+    except (PyPdfError, *PYPDF_FAULTS):
         return
     used = {name: each for name, each in drawn.items() if name[1:].encode("utf-8", "surrogateescape") in named}
     if len(used) == len(drawn) or any(_draws_with_its_page(_object(each)) for each in used.values()):
@@ -99,7 +108,7 @@ def _is_drawn(font: Any) -> bool:
 def _add(writer: Any, page: Any) -> None:
     from pypdf.generic import ArrayObject, DictionaryObject, NameObject
 
-    added = writer.add_page(page, excluded_keys=LEFT_OUT)
+    added = writer.add_page(page, excluded_keys=PDF_LEFT_OUT)
     annotations = page.get("/Annots")
     annotations = annotations.get_object() if annotations is not None else ()
     found = [each.get_object() for each in list(annotations)[:MAX_ANNOTATIONS]]
@@ -212,14 +221,14 @@ def _area(bounds: list[Bounds]) -> float:
 
 
 LOCKED = "it is protected by a password; save it without one and send it again"
-MAX_TEXT = 64 * 2**20
+MAX_PDF_TEXT = 64 * 2**20
 """Characters of one PDF, a small one fewer (`document.unpackable`); pages beyond them are left out."""
 PDF_CUT_OFF = LeftOut("The PDF is cut off; what could be found of it was read.")
-END, TAIL = b"%%EOF", 2048
+END, PDF_TAIL_BYTES = b"%%EOF", 2048
 """How a PDF ends, within so many bytes."""
 CATALOG = re.compile(rb"(\d{1,9})\s+(\d{1,5})\s+obj\b[^>]{0,400}?/Type\s{0,9}/Catalog\b")
 MENDED = b"\nendobj\ntrailer\n<< /Root %b %b R >>\nstartxref\n0\n%b\n"
-BROKEN = "it is no readable PDF"
+PDF_BROKEN = "it is no readable PDF"
 MAX_STRING = 2**20
 """Bytes of a field's value or a comment; one that is longer is left out."""
 POINTS = (612.0, 792.0)
@@ -235,8 +244,8 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
         return Reading(base64.b64encode(cut_out(raw, options.cut)).decode("ascii"))
     if options.careful:
         return _by_pypdf(raw)
-    is_whole = END in raw[-TAIL:]
-    most = unpackable(len(raw), MAX_TEXT)
+    is_whole = END in raw[-PDF_TAIL_BYTES:]
+    most = unpackable(len(raw), MAX_PDF_TEXT)
     return _opened(raw if is_whole else _mended(raw), options, most, is_whole=is_whole) or _by_pypdf(raw)
 
 
@@ -362,11 +371,11 @@ def _by_pypdf(raw: bytes) -> Reading:
     from pypdf import PdfReader
     from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
 
-    notes = [] if END in raw[-TAIL:] else [PDF_CUT_OFF]
+    notes = [] if END in raw[-PDF_TAIL_BYTES:] else [PDF_CUT_OFF]
     try:
         pages = list(PdfReader(io.BytesIO(raw)).pages)
         texts: list[str] = []
-        left = unpackable(len(raw), MAX_TEXT)
+        left = unpackable(len(raw), MAX_PDF_TEXT)
         for page in pages:
             if left <= 0:
                 break
@@ -376,10 +385,10 @@ def _by_pypdf(raw: bytes) -> Reading:
         facts = [PageFacts(float(p.mediabox.width), float(p.mediabox.height), has_picture=False) for p in read]
     except (FileNotDecryptedError, DependencyError) as error:  # it lacks the password, or the cipher to try none
         raise UnreadableDocument(LOCKED) from error
-    except (PyPdfError, *FAULTS) as error:
-        raise UnreadableDocument(BROKEN) from error
+    except (PyPdfError, *PYPDF_FAULTS) as error:
+        raise UnreadableDocument(PDF_BROKEN) from error
     if not texts:
-        raise UnreadableDocument(BROKEN)
+        raise UnreadableDocument(PDF_BROKEN)
     empty = [number for number, text in enumerate(texts, 1) if not text]
     return _reading(texts, [*notes, *_beyond(len(texts), len(pages))], empty, facts)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 
-HEAD_BYTES = 4096
+DECLARING_BYTES = 4096
 """Where a text declares its encoding."""
 DECLARED = re.compile(
     rb"<\?xml[^>]{0,200}?\bencoding\s*=\s*[\"']([\w.:-]{1,40})"
@@ -58,7 +58,7 @@ EUC_KANA = re.compile(rb"\xa4[\xa1-\xf3]")
 NOT_HEBREW, NOT_CYRILLIC = re.compile(rb"[^\xe0-\xfa]"), re.compile(rb"[^\xc0-\xff\xa3\xb3\xa8\xb8]")
 CYRILLIC = {"cp1251": re.compile(rb"[\xe0-\xff][\xc0-\xdf]"), "koi8_r": re.compile(rb"[\xc0-\xdf][\xe0-\xff]")}
 """A capital after a small letter, in each: hardly ever in texts of that encoding, often when it is the other."""
-WORD = re.compile(rb"[A-Za-z\x80-\xff]+")
+LETTERS_RUN = re.compile(rb"[A-Za-z\x80-\xff]+")
 ENCODINGS_FEW_BYTES = 4
 MAX_ODD = 0.15
 """Of the letters and signs beyond ASCII, what may be odd in a text of Latin letters."""
@@ -100,7 +100,7 @@ def text_of(raw: bytes, charset: str = "") -> str | None:
 
 
 def _declared(raw: bytes) -> str:
-    found = DECLARED.search(raw[:HEAD_BYTES])
+    found = DECLARED.search(raw[:DECLARING_BYTES])
     return _known(next(name for name in found.groups() if name).decode()) if found else ""
 
 
@@ -212,7 +212,7 @@ def _oddness(text: str, encoding: str) -> float:
 
 def _is_latin(sample: bytes) -> bool:
     """Whether letters beyond ASCII stand in words with ASCII letters far more often than in words of their own."""
-    words = [word for word in WORD.findall(sample) if not word.isascii()]
+    words = [word for word in LETTERS_RUN.findall(sample) if not word.isascii()]
     own = sum(1 for word in words if len(word) > 1 and HIGH_RUN.fullmatch(word))
     mixed = sum(1 for word in words if not HIGH_RUN.fullmatch(word))
     return mixed >= 2 * own

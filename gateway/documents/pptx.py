@@ -7,12 +7,12 @@ from gateway.core.types.places import marker, page_list, plain_lines
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.packages import ZipPackage, attribute, below, child, children, local, reading
 
-MAIN = "ppt/presentation.xml"
+PPTX_MAIN = "ppt/presentation.xml"
 TITLES = frozenset({"title", "ctrTitle"})
 REPEATED = frozenset({"sldNum", "dt", "ftr", "hdr", "sldImg"})
 """Placeholders that say the same on each slide."""
 SHAPES = frozenset({"sp", "pic", "graphicFrame", "cxnSp"})
-HIDDEN = ("Fallback",)
+SECOND_FORMS = ("Fallback",)
 """A second form of the same."""
 MAX_POINTS = 500
 """Values of one chart that are shown."""
@@ -38,7 +38,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
 def _order(package: ZipPackage) -> list[str]:
     """The names of the slides, each once."""
     start = next((each for each in package.relations("").values() if each.kind == "officeDocument"), None)
-    main = start.target if start is not None and start.target in package else MAIN
+    main = start.target if start is not None and start.target in package else PPTX_MAIN
     related = package.relations(main)
     found: dict[str, None] = {}
     for slides in children(package.xml(main), "sldIdLst"):
@@ -53,7 +53,7 @@ def _order(package: ZipPackage) -> list[str]:
 
 def shape_texts(root: ElementTree.Element) -> Iterator[str]:
     """What stands in each of the shapes below, and what pictures show; what has no shapes, as a diagram, as a whole."""
-    shapes = list(below([root], SHAPES, HIDDEN))
+    shapes = list(below([root], SHAPES, SECOND_FORMS))
     for said in (said for shape in shapes for said in _shape(shape)) if shapes else (_paragraphs(root),):
         if said.strip():
             yield said.strip()
@@ -61,7 +61,7 @@ def shape_texts(root: ElementTree.Element) -> Iterator[str]:
 
 def _slide(package: ZipPackage, name: str, root: ElementTree.Element) -> Iterator[str]:
     related = package.relations(name)
-    shapes = list(below([root], SHAPES, HIDDEN))
+    shapes = list(below([root], SHAPES, SECOND_FORMS))
     yield from (f"# {' '.join(_paragraphs(shape).split())}" for shape in shapes if _placeholder(shape) in TITLES)
     for shape in shapes:
         if _placeholder(shape) not in TITLES | REPEATED:
@@ -74,7 +74,7 @@ def _slide(package: ZipPackage, name: str, root: ElementTree.Element) -> Iterato
         elif relation.kind == "chart":
             yield "\n".join(chart_lines(package.xml(relation.target)))
         elif relation.kind == "notesSlide":
-            shapes = list(below([package.xml(relation.target)], SHAPES, HIDDEN))
+            shapes = list(below([package.xml(relation.target)], SHAPES, SECOND_FORMS))
             said = [_paragraphs(shape) for shape in shapes if _placeholder(shape) not in REPEATED]
             yield "Notes: " + "\n".join(said).strip() if any(map(str.strip, said)) else ""
         elif relation.kind == "comments":

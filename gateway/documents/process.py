@@ -29,7 +29,7 @@ from gateway.documents.document import DocumentFile, Reading, ReadOptions, Unrea
 from gateway.documents.sandbox_worker import NOBODY, TEXT_BYTES, TOO_MUCH, UNREADABLE
 
 log = get_logger("gateway.documents")
-SECONDS = 60.0
+DOCUMENT_SECONDS = 60.0
 """Wall clock for one document, without the time for which it waits."""
 MEMORY_BYTES = 2**30
 """Address space of the process: enough for documents of any usual size, little beside a server's memory."""
@@ -47,7 +47,7 @@ CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.S
 """Exit codes of a process whose own fault ended it."""
 MAY_HOLD_PDF = frozenset({"pdf", "mail", "msg", "zip", "tar"})
 """Kinds that are read once more, carefully: PDFium may have crashed, which is not written in Python."""
-PIECE = 2**18
+PIPE_PIECE = 2**18
 PROCESS_EXIT_SECONDS = 5.0
 """Most that is waited for a process that was ended."""
 MAX_PROCESS_NOTE_BYTES = 65_536
@@ -59,7 +59,7 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 Progress = Callable[[float], None]
 """Is told how much of a document is read, as a fraction of 1."""
-PREFIX = "gateway-document-"
+FOLDER_PREFIX = "gateway-document-"
 YOUNG_SECONDS = 60.0
 """A folder may have been made and not be locked yet."""
 SWEEP_SECONDS = 300.0
@@ -106,7 +106,7 @@ class DocumentReader:
     """Reads as many documents at once as this process may use processors: two to four. Tenants take turns."""
 
     def __init__(
-        self, seconds: float = SECONDS, options: ReadOptions = NO_OPTIONS, memory_bytes: int = MEMORY_BYTES
+        self, seconds: float = DOCUMENT_SECONDS, options: ReadOptions = NO_OPTIONS, memory_bytes: int = MEMORY_BYTES
     ) -> None:
         self._seconds = seconds
         self.options = options
@@ -226,8 +226,8 @@ async def _write(process: Process, head: bytes, raw: bytes) -> None:
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has its reasons not to read on
         stdin.write(head + b"\n")
         view = memoryview(raw)
-        for start in range(0, len(raw), PIECE):
-            stdin.write(view[start : start + PIECE])
+        for start in range(0, len(raw), PIPE_PIECE):
+            stdin.write(view[start : start + PIPE_PIECE])
             await stdin.drain()
         stdin.close()
         await stdin.wait_closed()
@@ -236,7 +236,7 @@ async def _write(process: Process, head: bytes, raw: bytes) -> None:
 async def _read(process: Process) -> bytes:
     """What the process writes: no more than it may."""
     pieces, size = [], 0
-    while process.stdout is not None and (piece := await process.stdout.read(PIECE)):
+    while process.stdout is not None and (piece := await process.stdout.read(PIPE_PIECE)):
         pieces.append(piece)
         size += len(piece)
         if size > OUTPUT_BYTES:
@@ -267,7 +267,7 @@ async def _end(process: Process) -> None:
         async with asyncio.timeout(
             PROCESS_EXIT_SECONDS
         ):  # a pipe that is not read to its end would never let `wait` return
-            while process.stdout is not None and await process.stdout.read(PIECE):
+            while process.stdout is not None and await process.stdout.read(PIPE_PIECE):
                 pass
             await process.wait()
 
@@ -279,7 +279,7 @@ async def _end(process: Process) -> None:
 @contextlib.asynccontextmanager
 async def own_folder() -> AsyncIterator[str]:
     """A new folder, which is deleted with all that is in it."""
-    folder = tempfile.mkdtemp(prefix=PREFIX)  # in no thread: whoever is cancelled meanwhile would leave it
+    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)  # in no thread: whoever is cancelled meanwhile would leave it
     held = _locked(folder)
     try:
         yield folder
@@ -295,7 +295,7 @@ async def clear_left_behind() -> None:
 
 def clear_left() -> int:
     """Deletes folders that nobody holds. Returns how many."""
-    found = Path(tempfile.gettempdir()).glob(f"{PREFIX}*")
+    found = Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*")
     return sum(_clear(folder) for folder in found)
 
 

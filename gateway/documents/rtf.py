@@ -9,11 +9,11 @@ from gateway.core.types.places import plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.packages import reading
 
-START = re.compile(rb"\s{0,100}\{\\rtf")
+RTF_START = re.compile(rb"\s{0,100}\{\\rtf")
 CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
 RTF_PICTURE = re.compile(rb"\\pict\b[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*+\}")
 """To the end of its group. Its bytes would be looked at one by one, and are no text."""
-LEFT_OUT = (
+RTF_LEFT_OUT = (
     (rb"\footnote", LeftOut("Its footnotes were not read.")),
     (rb"\objdata", LeftOut("It holds embedded files, not read.")),
 )
@@ -22,7 +22,7 @@ BLANK = re.compile(r"\n{3,}")
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Paragraphs; the cells of a table's rows between `|`. Raises UnreadableDocument: it is no RTF."""
-    if not START.match(raw):
+    if not RTF_START.match(raw):
         raise UnreadableDocument("it is no readable RTF")
     with reading("RTF"):
         encoding = _encoding(raw)
@@ -30,7 +30,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         text = str(rtf_to_text(plain, encoding=encoding, errors="replace"))  # type: ignore[no-untyped-call]
         # Characters beyond the 65,536 of UTF-16 come as two halves.
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        notes = tuple(note for sign, note in LEFT_OUT if sign in raw)
+        notes = tuple(note for sign, note in RTF_LEFT_OUT if sign in raw)
         lines = "\n".join(line.rstrip() for line in whole.replace("\0", "").split("\n"))
         return Reading(plain_lines(BLANK.sub("\n\n", lines.replace("\n|", "|")).strip()), notes)
 

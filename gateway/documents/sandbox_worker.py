@@ -25,7 +25,7 @@ TEXT_BYTES = 64 * 2**20
 """The longest text of a document: as much as a request body has at most by default."""
 TOLD_SECONDS = 0.2
 """Between two numbers that are told."""
-HEAD_BYTES = 65_536
+ORDER_BYTES = 65_536
 """Of the line that says what is to be read."""
 NOBODY = 65534
 """User and group of a process whose parent runs as root."""
@@ -84,7 +84,7 @@ def main() -> int:
     The exit code: 0, `UNREADABLE` or `TOO_MUCH`."""
     teller = int(sys.argv[2])
     source: BinaryIO = os.fdopen(os.dup(0), "rb")
-    order = orjson.loads(source.readline(HEAD_BYTES))
+    order = orjson.loads(source.readline(ORDER_BYTES))
     confined = confine(order["seconds"], order["memory_bytes"], keep=(teller,))
     os.set_blocking(teller, False)
     _teller.descriptor = teller

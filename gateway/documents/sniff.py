@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gateway.core.types.files import DOCUMENT_KINDS
 
-HEAD_BYTES = 1024
+SNIFFED_HEAD_BYTES = 1024
 """Bytes at the beginning of a file that `MAGICS` look at."""
 MAGICS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("pdf", re.compile(rb"%PDF-")),
@@ -66,7 +66,7 @@ def is_picture(raw: bytes) -> bool:
 
 def may_be_known(head: bytes) -> bool:
     """Whether a file that begins so may be of a kind that `sniffed` tells, so that decoding all of it is worth it."""
-    return head.startswith((ZIP_MAGIC, OLE_MAGIC)) or any(magic.match(head[:HEAD_BYTES]) for _, magic in MAGICS)
+    return head.startswith((ZIP_MAGIC, OLE_MAGIC)) or any(magic.match(head[:SNIFFED_HEAD_BYTES]) for _, magic in MAGICS)
 
 
 def ole_kind(raw: bytes) -> str | None:
@@ -81,7 +81,7 @@ def _found(raw: bytes) -> str | None:
         return _zip_kind(raw)
     if raw.startswith(OLE_MAGIC):
         return ole_kind(raw)
-    return next((kind for kind, magic in MAGICS if magic.match(raw[:HEAD_BYTES])), None)
+    return next((kind for kind, magic in MAGICS if magic.match(raw[:SNIFFED_HEAD_BYTES])), None)
 
 
 def _zip_kind(raw: bytes) -> str:

@@ -15,7 +15,7 @@ MAGIC = b"SQLite format 3\x00"
 JOURNALS = slice(18, 20)
 """Bytes that say whether changes stand in a file beside it (2), which nobody sent, or not (1)."""
 MAX_TABLES = 500
-MAX_TEXT = 64 * 2**20
+MAX_SQLITE_TEXT = 64 * 2**20
 """Characters of one value, and of the text, a small file fewer (`document.unpackable`); what is beyond is left out."""
 FIRST_ROWS, LAST_ROWS = 200, 20
 INNER = "config data docsize idx segdir segments stat node parent rowid"
@@ -44,7 +44,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     notes: list[str] = []
     with reading("database of SQLite's", sqlite3.Error), closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(raw[: JOURNALS.start] + b"\x01\x01" + raw[JOURNALS.stop :])
-        parts = list(_parts(connection, notes, unpackable(len(raw), MAX_TEXT)))
+        parts = list(_parts(connection, notes, unpackable(len(raw), MAX_SQLITE_TEXT)))
     return Reading("\n\n".join(parts), tuple(notes))
 
 
@@ -52,7 +52,7 @@ def _parts(connection: sqlite3.Connection, notes: list[str], left: int) -> Itera
     connection.text_factory = lambda value: value.decode("utf-8", "replace")
     for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "query_only=ON"):
         connection.execute(f"PRAGMA {pragma}")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_SQLITE_TEXT)
     connection.set_authorizer(_authorize)
     clock = _StatementClock()
     connection.set_progress_handler(clock.is_over, SQLITE_PROGRESS_STEPS)

@@ -7,8 +7,8 @@ from gateway.core.types.places import plain_lines
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import checked_text
 
-TIMES = re.compile(r"^[ \t]*(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})[.,]\d{1,3}[ \t]+-->[ \t]")
-TAG = re.compile(r"<v(?:\.[^<> \t]{1,100})?[ \t]+([^<>]{1,200})>|<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
+CUE_TIMES = re.compile(r"^[ \t]*(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})[.,]\d{1,3}[ \t]+-->[ \t]")
+CUE_TAG = re.compile(r"<v(?:\.[^<> \t]{1,100})?[ \t]+([^<>]{1,200})>|<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
 """Who speaks, in WebVTT; other markup, in either; and that of other programs."""
 
 
@@ -25,7 +25,7 @@ def _cues(lines: list[str]) -> list[str]:
     time: str | None = None
     words: list[str] = []
     for number, line in enumerate([*lines, ""]):
-        found = TIMES.match(line)
+        found = CUE_TIMES.match(line)
         if found is not None:
             if time is not None and words:
                 # The line before a time is the name of a cue, where no empty line ends the one before.
@@ -42,6 +42,6 @@ def _cues(lines: list[str]) -> list[str]:
 
 
 def _line(time: str, words: list[str]) -> str:
-    text = TAG.sub(lambda found: f"{found[1]}: " if found[1] else "", " ".join(words))
+    text = CUE_TAG.sub(lambda found: f"{found[1]}: " if found[1] else "", " ".join(words))
     plain = " ".join(unescape(text).split())
     return f"[{time}] {plain}" if plain else ""

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 from gateway.core.types.places import plain_lines, sheet_marker
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
-from gateway.documents.packages import BROKEN, PROTECTED, ZipPackage, attribute, child, children, local, reading
+from gateway.documents.packages import BROKEN_FILE, PROTECTED, ZipPackage, attribute, child, children, local, reading
 from gateway.documents.plain import decoded
 from gateway.documents.pptx import chart_lines, shape_texts
 from gateway.documents.sandbox_worker import tell_progress
@@ -43,17 +43,17 @@ BUILT_IN = {
 """Codes that a file names by number alone."""
 MAX_CODE_CHARS = 500
 """A longer code is none; programs allow 255."""
-MAX_PLACES = 30
-MAX_DIGITS = 15
+MAX_DECIMALS = 30
+MAX_NUMBER_DIGITS = 15
 """Of a number, as spreadsheet programs keep them."""
-EXACT = Context(prec=120, rounding=ROUND_HALF_UP)
-TOKEN = re.compile(
+FORMAT_CONTEXT = Context(prec=120, rounding=ROUND_HALF_UP)
+FORMAT_TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]\-]*)(?:-[^\]]*)?\]'
     r"|\[(?P<operator><=|>=|<>|<|>|=)(?P<limit>-?\d{1,15}(?:\.\d{1,15})?)\]|\[(?P<colour>[A-Za-z]{3,7}(?: ?\d{1,2})?)\]"
     r"|(?P<general>General)|(?P<exponent>[eE][+-])|(?P<digit>[0#?])|(?P<letter>[A-Za-z\[\]])|(?P<other>.)",
     re.DOTALL | re.IGNORECASE,
 )
-PLAIN = re.compile(
+PLAIN_FORMAT = re.compile(
     r"[_%]{0,9}(?P<whole>[0#?](?:,?[0#?]){0,20}|)(?:\.(?P<part>[0#?]{0,15}))?(?P<commas>,{0,5})[_%]{0,9}"
 )
 """The kinds of a section's items, `_` for a literal."""
@@ -135,7 +135,7 @@ class NumberFormat:
 
     def number(self, value: float, raw: str) -> str:
         """A number as it is shown, and `raw` behind it in brackets where what is shown is rounded or no number."""
-        if not abs(value) < 10**MAX_DIGITS:
+        if not abs(value) < 10**MAX_NUMBER_DIGITS:
             return raw
         section, is_negated = self._section(value)
         plain = None if section.plain is None else section.plain.shown(abs(value))
@@ -145,7 +145,7 @@ class NumberFormat:
             own = raw.removeprefix("-") if is_negated else raw
             return "".join(own if kind in ("G", "@") else text for kind, text in section.items).strip()
         else:
-            exact = abs(Decimal(format(value, f".{MAX_DIGITS}g")))
+            exact = abs(Decimal(format(value, f".{MAX_NUMBER_DIGITS}g")))
             try:
                 shown, told = _shown(section.items, exact)
             except ArithmeticError:  # a code of a hundred percent signs
@@ -170,7 +170,7 @@ def _sections(code: str) -> list[_FormatSection]:
     """Raises _NoFormat: it has letters that stand for dates, or that mean nothing."""
     sections, items = [], list[Item]()
     condition = ("", 0.0)
-    for found in TOKEN.finditer(code):
+    for found in FORMAT_TOKEN.finditer(code):
         kind, text = found.lastgroup, found[0]
         if kind == "other" and text == ";":
             sections.append(_FormatSection(tuple(items), *condition, _plain(items)))
@@ -194,7 +194,7 @@ def _sections(code: str) -> list[_FormatSection]:
 
 def _plain(items: Sequence[Item]) -> _PlainSection | None:
     """None where the places do not stand side by side, or are of a fraction or a power."""
-    found = PLAIN.fullmatch("".join(kind or "_" for kind, _ in items))
+    found = PLAIN_FORMAT.fullmatch("".join(kind or "_" for kind, _ in items))
     if found is None or not (found["whole"] or found["part"]):
         return None
     whole, part = found["whole"].replace(",", ""), found["part"] or ""
@@ -224,13 +224,13 @@ def _shown(items: Sequence[Item], value: Decimal) -> tuple[str, Decimal | None]:
     thousands = sum(_commas(kinds, at) for at in {last, digits[-1]})
     grouped = bool(whole) and "," in kinds[whole[0] : last]
     shift = 2 * kinds.count("%") - 3 * thousands
-    places = min(MAX_PLACES, len([at for at in digits if at > point]))
-    rounded = EXACT.quantize(EXACT.scaleb(value, shift), Decimal(1).scaleb(-places))
+    places = min(MAX_DECIMALS, len([at for at in digits if at > point]))
+    rounded = FORMAT_CONTEXT.quantize(FORMAT_CONTEXT.scaleb(value, shift), Decimal(1).scaleb(-places))
     before, _, after = format(rounded, "f").partition(".")
     least = max((n for n, at in enumerate((a for a in digits if a > point), 1) if kinds[at] == "0"), default=0)
     after = after[:least] + after[least:].rstrip("0")
     head = _whole(items[:point], before.lstrip("0"), grouped=grouped)
-    return head + _after(items[point:], after), EXACT.scaleb(rounded, -shift)
+    return head + _after(items[point:], after), FORMAT_CONTEXT.scaleb(rounded, -shift)
 
 
 def _whole(items: Sequence[Item], digits: str, *, grouped: bool) -> str:
@@ -276,17 +276,17 @@ def _scientific(items: Sequence[Item], at: int, value: Decimal) -> tuple[str, De
     kinds = [kind for kind, _ in items]
     point = kinds.index(".") if "." in kinds[:at] else at
     step = max(1, len([kind for kind in kinds[:point] if kind in ("0", "#", "?")]))
-    places = min(MAX_PLACES, len([kind for kind in kinds[point:at] if kind in ("0", "#", "?")]))
+    places = min(MAX_DECIMALS, len([kind for kind in kinds[point:at] if kind in ("0", "#", "?")]))
     power = (value.adjusted() // step) * step if value else 0
-    rounded = EXACT.quantize(EXACT.scaleb(value, -power), Decimal(1).scaleb(-places))
+    rounded = FORMAT_CONTEXT.quantize(FORMAT_CONTEXT.scaleb(value, -power), Decimal(1).scaleb(-places))
     if rounded >= 10**step:
         power += step
-        rounded = EXACT.quantize(EXACT.scaleb(rounded, -step), Decimal(1).scaleb(-places))
+        rounded = FORMAT_CONTEXT.quantize(FORMAT_CONTEXT.scaleb(rounded, -step), Decimal(1).scaleb(-places))
     width = len([kind for kind in kinds[at + 1 :] if kind in ("0", "#", "?")])
     sign = "-" if power < 0 else "+" if items[at][1] == "+" else ""
     lead = "".join(text for kind, text in items[:point] if not kind)
     rest = "".join(text for kind, text in items[at + 1 :] if not kind)
-    return f"{lead}{rounded:f}E{sign}{abs(power):0{width}}{rest}", EXACT.scaleb(rounded, power)
+    return f"{lead}{rounded:f}E{sign}{abs(power):0{width}}{rest}", FORMAT_CONTEXT.scaleb(rounded, power)
 
 
 def _fraction(items: Sequence[Item], at: int, value: Decimal) -> tuple[str, Decimal | None]:
@@ -313,8 +313,8 @@ def _fraction(items: Sequence[Item], at: int, value: Decimal) -> tuple[str, Deci
 
 MAX_SCANNED = 2**29
 """Bytes of a sheet's XML that are looked through."""
-PIECE = 2**20
-TAIL = 1300
+SCANNED_PIECE = 2**20
+CELL_BYTES = 1300
 """Bytes in which the XML of one cell with an error fits; pieces overlap by them."""
 MAX_ERRORS = 10_000
 MAX_COMMENTS = 1000
@@ -374,7 +374,7 @@ def drawn(package: ZipPackage, parts: Iterable[str]) -> tuple[list[str], bool]:
     try:
         for part in parts:
             said += islice(_drawn(package, part), MAX_SHAPES)
-    except (UnreadableDocument, *BROKEN):
+    except (UnreadableDocument, *BROKEN_FILE):
         return said, False
     return said, True
 
@@ -439,7 +439,7 @@ def _formats(styles: ElementTree.Element) -> dict[int, NumberFormat]:
 def formatted_cells(package: ZipPackage, part: str, formats: dict[int, NumberFormat]) -> Iterator[FormattedCell]:
     """The cells of a sheet that have one of these formats, in their order."""
     before = b""
-    for piece in package.pieces(part, PIECE, MAX_SCANNED):
+    for piece in package.pieces(part, SCANNED_PIECE, MAX_SCANNED):
         scanned = before + piece
         end = scanned.rfind(b"<")  # before it, all tags are whole
         for found in STYLED.finditer(scanned, 0, max(0, end)):
@@ -451,14 +451,14 @@ def formatted_cells(package: ZipPackage, part: str, formats: dict[int, NumberFor
 def _parts(package: ZipPackage, part: str, formats: dict[int, NumberFormat]) -> SheetParts:
     errors: dict[int, list[tuple[int, str]]] = {}
     uncalculated, count, before = False, 0, b""
-    for piece in package.pieces(part, PIECE, MAX_SCANNED):
+    for piece in package.pieces(part, SCANNED_PIECE, MAX_SCANNED):
         scanned = before + piece
         uncalculated = uncalculated or UNCALCULATED.search(scanned) is not None
         if b't="e"' in scanned and count < MAX_ERRORS:
             for match in ERROR.finditer(scanned):
                 errors.setdefault(int(match[2]) - 1, []).append((_column(match[1]), match[3].decode()))
                 count += 1
-        before = scanned[-TAIL:]
+        before = scanned[-CELL_BYTES:]
     related = package.relations(part).values()
     shapes = drawn(package, (each.target for each in related if each.kind == "drawing" and each.target in package))
     formatted = partial(formatted_cells, package, part, formats) if formats else None
@@ -488,13 +488,13 @@ MAX_TEXT_BYTES = 60 * 2**20
 """Of one spreadsheet; rows beyond it are left out, and a note says so."""
 MAX_FORMATTED = 1_000_000
 """Cells of a spreadsheet whose numbers are shown by their formats: about ten seconds."""
-MAX_NAMED = 20
+MAX_NAMED_CELLS = 20
 """Merged cells, or sheets, that one note names."""
-LINES = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
-DURATION = re.compile(r"PT(\d+)H(\d\d)M(\d\d)(?:\.\d+)?S\Z")
+LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
+ISO_DURATION = re.compile(r"PT(\d+)H(\d\d)M(\d\d)(?:\.\d+)?S\Z")
 CONTROL = re.compile("[\0-\x08]")
 TEXT_HEAD = 2**16
-CONTENT = "content.xml"
+ODS_CONTENT = "content.xml"
 """Of ODS."""
 TEXT_BOX = re.compile(rb"<draw:(?:text-box|custom-shape)\b")
 DRAWING = re.compile(r"/drawings/drawing\d{1,6}\.xml$")
@@ -564,7 +564,7 @@ class _XlsxBook:
         if next(self._formats, None) is None:
             self._notes.append(f"Beyond {MAX_FORMATTED:,} cells with formats, numbers stand as they are stored.")
         if hidden:
-            self._notes.append(f"Hidden in the program: sheet {', '.join(hidden[:MAX_NAMED])}.")
+            self._notes.append(f"Hidden in the program: sheet {', '.join(hidden[:MAX_NAMED_CELLS])}.")
         others = () if self._package is None else self._package.notes()
         if macros and not any("macros" in note for note in others):
             self._notes.append(LeftOut("It holds macros, which were not read."))
@@ -579,7 +579,7 @@ class _XlsxBook:
         self._blocks += [plain_lines("\n".join(said))] if said else []
         self._notes += [] if is_whole else [LeftOut("What is drawn on its sheets could not be read.")]
         before = b""
-        for piece in package.pieces(CONTENT, 2**20, 2**29) if CONTENT in package else ():
+        for piece in package.pieces(ODS_CONTENT, 2**20, 2**29) if ODS_CONTENT in package else ():
             if TEXT_BOX.search(before + piece):
                 self._notes.append(LeftOut("Its text boxes were not read."))
                 break
@@ -608,8 +608,8 @@ class _XlsxBook:
             self._notes.append(LeftOut(f"What is drawn on sheet {sheet.name} could not be read."))
         merged = sheet.merged_cell_ranges or []
         if merged:
-            shown = ", ".join(f"{cell(*start)}:{cell(*end)}" for start, end in merged[:MAX_NAMED])
-            more = f" and {len(merged) - MAX_NAMED} more" if len(merged) > MAX_NAMED else ""
+            shown = ", ".join(f"{cell(*start)}:{cell(*end)}" for start, end in merged[:MAX_NAMED_CELLS])
+            more = f" and {len(merged) - MAX_NAMED_CELLS} more" if len(merged) > MAX_NAMED_CELLS else ""
             self._notes.append(
                 f"Sheet {sheet.name} has merged cells, with the value in the first of each: {shown}{more}."
             )
@@ -699,9 +699,9 @@ def _duration(value: datetime.timedelta) -> str:
 
 
 def _string(value: str) -> str:
-    if value.startswith("PT") and (found := DURATION.match(value)):
+    if value.startswith("PT") and (found := ISO_DURATION.match(value)):
         return f"{int(found[1])}:{found[2]}:{found[3]}"
-    return value if value.isalnum() else LINES.sub(" ", value)
+    return value if value.isalnum() else LINE_BREAKS.sub(" ", value)
 
 
 FORMS: dict[type, Callable[[Any], str]] = {

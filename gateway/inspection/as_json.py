@@ -1,4 +1,4 @@
-"""What is explained, as JSON-ready values. Texts that somebody wrote are cut to `MAX_CHARS`, and say so."""
+"""What is explained, as JSON-ready values. Texts that somebody wrote are cut to `MAX_TOLD_CHARS`, and say so."""
 
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +10,7 @@ from gateway.inspection.message_changes import MessageChange, counted, text_of_m
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.window_bar import WindowBar
 
-MAX_CHARS = 20_000
+MAX_TOLD_CHARS = 20_000
 """Of one text."""
 WHY = (
     *("strategy", "goal", "planning_reason", "fallback_reason", "llm_planning_used"),
@@ -148,6 +148,6 @@ def _named(value: object, *names: str) -> Json:
     return {name: getattr(value, name) for name in names}
 
 
-def cut(text: str, most: int = MAX_CHARS) -> str:
+def cut(text: str, most: int = MAX_TOLD_CHARS) -> str:
     """The text, or its beginning with how much more there is."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"

@@ -12,7 +12,7 @@ from gateway.storage.large_documents import LargeDocuments
 
 MAX_FOUND = 20
 """Parts that a search names."""
-AT_ONCE = 100
+REGIONS_AT_ONCE = 100
 """Regions that are read at once where all are."""
 
 
@@ -72,11 +72,11 @@ async def whole_document(texts: LargeDocuments, tenant: str, digest: str) -> Asy
     """All of a document's text, some regions at a time."""
     number = 0
     while True:
-        regions = (await texts.regions(tenant, {digest: range(number, number + AT_ONCE)}))[digest]
+        regions = (await texts.regions(tenant, {digest: range(number, number + REGIONS_AT_ONCE)}))[digest]
         if not regions:
             return
         yield "".join(each.text for each in regions).encode("utf-8", "surrogatepass")
-        number += AT_ONCE
+        number += REGIONS_AT_ONCE
 
 
 def place_of(region: TextRegion) -> str:
@@ -90,7 +90,7 @@ ELISION = "[…]"
 """As `context/assembly/block.py` marks what was left out."""
 MAX_PIECES = 2000
 """Passages and lines that are sought."""
-MAX_MISSES = 50
+MAX_MISSED_PIECES = 50
 """Pieces that are not found before no more are sought: each miss reads all of the original."""
 ITEM = re.compile(r'<artifact id="(art_[^"\s]{1,64})"[^<>\n]*(?<!/)>\n(.*?)\n</artifact>', re.DOTALL)
 """An artifact with its text. Pages that go up as they look are told by an empty element, which has no end."""
@@ -144,7 +144,7 @@ def found_again(original: str, shown: str) -> ShownPassages:
     spans: list[Span] = []
     missing = misses = at = 0
     for number, piece in enumerate(_pieces(original, shown)):
-        if number >= MAX_PIECES or misses >= MAX_MISSES:
+        if number >= MAX_PIECES or misses >= MAX_MISSED_PIECES:
             missing += len(piece)
             continue
         start = original.find(piece, at)

@@ -14,13 +14,13 @@ from gateway.core.types.past_turns import INSTRUCTION, MEMORY, ConversationPath,
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, result_of
 from gateway.inspection.document_parts import shown_artifacts
 
-MAX_LINES = 1000
+MAX_COMPARED_LINES = 1000
 """Lines of each side that are compared; between those that begin and end alike."""
-MAX_CHARS = 200_000
+MAX_COMPARED_CHARS = 200_000
 """Characters of each side that are compared."""
 CONTEXT_LINES = 3
 """Lines that are kept around each change."""
-TOLD = ("role", "content", "tool_calls", "function_call")
+TOLD_FIELDS = ("role", "content", "tool_calls", "function_call")
 """Fields of a message that are told as text; others are told as JSON."""
 LineKind = Literal["same", "removed", "added", "skipped"]
 
@@ -50,7 +50,7 @@ def text_of_message(body: Mapping[str, Any]) -> str:
     for call in calls_of(body):
         name, arguments = asked(call)
         pieces.append(f"→ {name}({arguments})")
-    rest = {name: value for name, value in body.items() if name not in TOLD and value is not None}
+    rest = {name: value for name, value in body.items() if name not in TOLD_FIELDS and value is not None}
     if rest:
         pieces.append(jsons.dumps_text(rest))
     return "\n".join(pieces)
@@ -71,12 +71,14 @@ def _part(part: Any) -> str:
 
 def line_diff(before: str, after: str) -> LineDiff:
     """The lines that were taken out and put in, with a few around them. What begins and ends alike costs nothing; only
-    what stands between is compared, and only up to `MAX_LINES` and `MAX_CHARS`."""
+    what stands between is compared, and only up to `MAX_COMPARED_LINES` and `MAX_COMPARED_CHARS`."""
     old, new = before.split("\n"), after.split("\n")
     start, end = _common(old, new), 0
     end = _common(old[start:][::-1], new[start:][::-1])
     left, right = old[start : len(old) - end], new[start : len(new) - end]
-    is_whole = all(len(part) <= MAX_LINES and sum(map(len, part)) <= MAX_CHARS for part in (left, right))
+    is_whole = all(
+        len(part) <= MAX_COMPARED_LINES and sum(map(len, part)) <= MAX_COMPARED_CHARS for part in (left, right)
+    )
     middle = _compared(left, right) if is_whole else _too_long(left, right)
     lines = [*_same(old[:start]), *middle, *_same(old[len(old) - end :])]
     return LineDiff(tuple(_with_context(lines)), is_whole)

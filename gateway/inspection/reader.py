@@ -22,7 +22,7 @@ from gateway.inspection.rebuilt_turns import in_turns, turns_of
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.large_documents import LargeDocuments
 
-PAGE = 100
+TURNS_PER_PAGE = 100
 """Turns of one page."""
 MAX_BEFORE = 8
 """Requests before one that are looked at for the last of the same model."""
@@ -36,7 +36,7 @@ class TurnChoice:
     before: str | None = None
     after: str | None = None
     turn: int | None = None
-    limit: int = PAGE
+    limit: int = TURNS_PER_PAGE
     with_words: bool = False
 
     def of(self, turns: Sequence[PastTurn]) -> range:

@@ -29,11 +29,11 @@ WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
 """A message without the items with these numbers among those that its block shows in full."""
 NO_BILL = "no_bill_here"
 NOT_COUNTED = "not_managed"
-AGENT = "agent_words_not_stored"
-PROFILE = "prompt_profile_not_stored"
-DELETED = "item_deleted_since"
+AGENT_WORDS_NOT_STORED = "agent_words_not_stored"
+PROFILE_NOT_STORED = "prompt_profile_not_stored"
+DELETED_SINCE = "item_deleted_since"
 OTHERWISE = "messages_do_not_add_up"
-REASONS = (NO_BILL, NOT_COUNTED, AGENT, PROFILE, DELETED, OTHERWISE)
+REASONS = (NO_BILL, NOT_COUNTED, AGENT_WORDS_NOT_STORED, PROFILE_NOT_STORED, DELETED_SINCE, OTHERWISE)
 """Why what a request forwarded is not known exactly."""
 
 
@@ -94,7 +94,7 @@ def sent_messages(
     used = entry.metadata.get("context_utilization") or {}
     agent = entry.metadata.get("agent")
     if isinstance(agent, dict) and agent.get("type") != CHAT:
-        return SentMessages(None, AGENT)
+        return SentMessages(None, AGENT_WORDS_NOT_STORED)
     whole = path.messages[: request.before]
     deleted = path.forgotten_at is not None and path.forgotten_at >= entry.created_at
     included = used.get("messages_included")
@@ -105,8 +105,16 @@ def sent_messages(
         ]
         found = [way for way in ways if len(way.names) - _memories(frame) == included]
         if found and all(way.messages == found[0].messages for way in found):
-            return replace(found[0], reason=DELETED if deleted else None)
-    why = DELETED if deleted else AGENT if agent else PROFILE if used.get("profile") else OTHERWISE
+            return replace(found[0], reason=DELETED_SINCE if deleted else None)
+    why = (
+        DELETED_SINCE
+        if deleted
+        else AGENT_WORDS_NOT_STORED
+        if agent
+        else PROFILE_NOT_STORED
+        if used.get("profile")
+        else OTHERWISE
+    )
     told = _forwarded(path, request, whole, frame, frozenset(), without_items)
     return replace(told, reason=why if included else NOT_COUNTED)
 

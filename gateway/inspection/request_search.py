@@ -35,13 +35,13 @@ from gateway.storage.encryption.columns import sealing
 from gateway.storage.reports.found_requests import find_requests, named_things, read_speeds
 from gateway.storage.reports.request_list import list_conversations, read_request
 
-NAMES = ("model", "key", "user", "agent", "endpoint", "conversation", "text")
+NAME_FILTERS = ("model", "key", "user", "agent", "endpoint", "conversation", "text")
 AMOUNTS = ("min_cost", "max_cost", "min_saved", "max_saved")
-TIMES = ("since", "until")
-FILTERS = (*TIMES, "status", "http_status", *NAMES, *AMOUNTS, "min_ms", "max_ms")
+TIME_FILTERS = ("since", "until")
+FILTERS = (*TIME_FILTERS, "status", "http_status", *NAME_FILTERS, *AMOUNTS, "min_ms", "max_ms")
 SORTS: tuple[RequestSort, ...] = get_args(RequestSort)
-STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
-MAX_CHARS = 300
+TURN_STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
+MAX_FILTER_CHARS = 300
 MIN_STATUS, MAX_STATUS = 100, 599
 """HTTP statuses."""
 MAX_USD = Decimal(9_000_000)
@@ -56,7 +56,7 @@ LINE_FIELDS = (
 )
 CSV_FIELDS = ("id", *LINE_FIELDS, "question")
 ANSWER_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[\w-]{1,56}", re.ASCII)
-CONVERSATION = "conv_"
+CONVERSATION_PREFIX = "conv_"
 
 
 class FilterRefused(ValueError):
@@ -85,20 +85,20 @@ def request_query(
     Raises FilterRefused: one of them cannot be used."""
     said = {name: value.strip() for name, value in given.items() if value and value.strip()}
     for name, value in said.items():
-        if len(value) > MAX_CHARS:
-            raise FilterRefused(name, f"must have at most {MAX_CHARS} characters")
+        if len(value) > MAX_FILTER_CHARS:
+            raise FilterRefused(name, f"must have at most {MAX_FILTER_CHARS} characters")
         if has_nul(value):
             raise FilterRefused(name, "must not have the character NUL")
-    since, until = (_time(name, said.get(name), now) for name in TIMES)
+    since, until = (_time(name, said.get(name), now) for name in TIME_FILTERS)
     if since is not None and until is not None and since >= until:
         raise FilterRefused("until", "must be later than since")
     status: Any = said.get("status")
     if status == "ok":
         status = "complete"
-    if status is not None and status not in STATUSES:
-        raise FilterRefused("status", f"must be one of ok, {', '.join(STATUSES)}")
+    if status is not None and status not in TURN_STATUSES:
+        raise FilterRefused("status", f"must be one of ok, {', '.join(TURN_STATUSES)}")
     amounts = {name: _amount(name, said[name]) for name in AMOUNTS if name in said}
-    named = {name: said[name] for name in NAMES if name in said}
+    named = {name: said[name] for name in NAME_FILTERS if name in said}
     whole = {name: _whole(name, said[name]) for name in ("min_ms", "max_ms", "http_status") if name in said}
     if not MIN_STATUS <= whole.get("http_status", OK) <= MAX_STATUS:
         raise FilterRefused("http_status", f"must be a whole number from {MIN_STATUS} to {MAX_STATUS}")
@@ -204,7 +204,7 @@ class RequestSearch:
 
     async def named(self, tenant: str | None, name: str) -> list[NamedThing]:
         """What an id or a name leads to, as far as this tenant (None: all of them) may see it."""
-        if not name or len(name) > MAX_CHARS or has_nul(name):
+        if not name or len(name) > MAX_FILTER_CHARS or has_nul(name):
             return []
         if ANSWER_ID.fullmatch(name):
             line = await self._transactions.run(
@@ -212,7 +212,7 @@ class RequestSearch:
             )
             if line is not None:
                 return [NamedThing("request", line.id)]
-        if name.startswith(CONVERSATION):
+        if name.startswith(CONVERSATION_PREFIX):
             part = ListPart(ConversationChoice(tenant=tenant, id=name), limit=2)
             page = await self._transactions.run(partial(list_conversations, part=part))
             return [NamedThing("conversation", each.id) for each in page.found]

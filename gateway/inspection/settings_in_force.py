@@ -12,7 +12,7 @@ from gateway.core import jsons
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.core.names import SECRET_PARAMETERS, is_credential
 
-HIDDEN = "set, not shown"
+HIDDEN_VALUE = "set, not shown"
 DEFAULT = "default"
 KEPT_ELSEWHERE = ("prompt_profiles",)
 """Sections that are texts, and shown as such."""
@@ -62,7 +62,7 @@ def _of_section(settings: Settings, section: str) -> Iterator[SettingInForce]:
         origin = settings.origins.get(path, DEFAULT)
         value = getattr(values, name)
         is_secret = value is not None and (is_credential(name) or FROM_OUTSIDE.search(origin) is not None)
-        text = HIDDEN if is_secret and value not in ((), {}) else _text(section, name, value)
+        text = HIDDEN_VALUE if is_secret and value not in ((), {}) else _text(section, name, value)
         yield SettingInForce(path, text, address(origin), LINK.sub(r"\1", field.description or ""))
 
 
@@ -84,14 +84,14 @@ def _database(url: str) -> str:
 def without_secrets(value: Any) -> Any:
     """A value of the configuration for a person: of credentials, in addresses too, it only says that they are set."""
     if isinstance(value, SecretStr):
-        return HIDDEN
+        return HIDDEN_VALUE
     if isinstance(value, BaseModel):
         value = value.model_dump(exclude_unset=True) | {
             name: getattr(value, name) for name in value.model_fields_set if name in type(value).model_fields
         }
     if isinstance(value, Mapping):
         return {
-            str(name): HIDDEN if _is_secret(str(name)) and each not in (None, "") else without_secrets(each)
+            str(name): HIDDEN_VALUE if _is_secret(str(name)) and each not in (None, "") else without_secrets(each)
             for name, each in value.items()
         }
     if isinstance(value, list | tuple):

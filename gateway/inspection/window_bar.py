@@ -9,7 +9,7 @@ from gateway.core.types.bill import cache_tokens, usage_of
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, records_of
 
-PARTS = ("system", "tools", "history", "recalled", "artifacts", "current")
+WINDOW_PARTS = ("system", "tools", "history", "recalled", "artifacts", "current")
 """In the order in which a bar shows them. `recalled` are excerpts of old turns, and passages that a question brought
 back; a bill counts them among artifacts, and their share of these is told by their characters."""
 Json = Mapping[str, Any]
@@ -47,8 +47,8 @@ class LeftWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowBar:
-    """A request's window. `parts` are tokens by name (`PARTS`), their sum is `tokens`; all are 0 where nothing was
-    counted (mode `off`). `window` and `budget` are None where they are not known. `cached` are tokens from the
+    """A request's window. `parts` are tokens by name (`WINDOW_PARTS`), their sum is `tokens`; all are 0 where nothing
+    was counted (mode `off`). `window` and `budget` are None where they are not known. `cached` are tokens from the
     beginning on that the provider read from its prompt cache, on the scale of `tokens`; `reported_cached` and `written`
     as it reported them."""
 
@@ -85,7 +85,7 @@ class WindowBar:
 def window_bar(entry: LedgerEntry) -> WindowBar:
     used = entry.metadata.get("context_utilization") or {}
     breakdown = used.get("breakdown") or {}
-    parts = {name: int(breakdown.get(name) or 0) for name in PARTS}
+    parts = {name: int(breakdown.get(name) or 0) for name in WINDOW_PARTS}
     records = records_of(used)
     standing = (used.get("artifacts_standing") or {}).get("chars") or 0
     parts["recalled"] = _recalled(parts["artifacts"], records, int(standing))

@@ -7,7 +7,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.ledger_verification import GROUPS, AuditTotals, LedgerAudit, figures
+from gateway.billing.ledger_verification import AUDIT_GROUPS, AuditTotals, LedgerAudit, figures
 from gateway.core.clock import parse_period
 from gateway.core.printing import aligned, cost_text, csv_line, printable, usd_text
 from gateway.core.types.bill import MAX_UNCOUNTED_BILLS
@@ -24,7 +24,7 @@ from gateway.storage.turns.bills import count_older
 
 # What `gateway audit` says of the sums that reports are made of: whether they are the ledger's (guarantee §13.1).
 
-MAX_NAMED = 100
+MAX_NAMED_SUMS = 100
 """Sums that differ are named one by one up to this number."""
 
 
@@ -65,7 +65,7 @@ async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
         found.days += piece.days
         found.conversations += piece.conversations
         found.differ += len(piece.differences)
-        found.named += piece.differences[: MAX_NAMED - len(found.named)]
+        found.named += piece.differences[: MAX_NAMED_SUMS - len(found.named)]
     return found
 
 
@@ -83,7 +83,7 @@ def _checked_sums_shown(figure: str, value: int) -> str:
     return f"{usd(value):.12f} USD" if figure.endswith("_picousd") else str(value)
 
 
-COLUMNS = (
+AUDIT_CSV = (
     "request_id",
     "completion_id",
     "created_at",
@@ -106,11 +106,11 @@ COLUMNS = (
     "agent",
     "endpoint",
 )
-HEADINGS = (
+AUDIT_HEADINGS = (
     *("requests", "partial", "failed", "prompt tokens", "completion tokens"),
     *("cost USD", "planning USD", "unpriced", "estimated"),
 )
-SAVINGS = ("net saving USD", "saved USD")
+SAVING_HEADINGS = ("net saving USD", "saved USD")
 """Further columns, where anything was left out, or cost more than without a gateway."""
 MAX_NAME_WIDTH = 60
 
@@ -126,7 +126,7 @@ def audit(call: CommandCall) -> int:
 
     async def work(transactions: DatabaseTransactions) -> int:
         if options.csv:
-            out.write(csv_line(COLUMNS))
+            out.write(csv_line(AUDIT_CSV))
         with CommandProgress(err, "reading the ledger", "rows", quiet=options.csv and out.isatty()) as told:
             async for page in ledger_pages(transactions, query):
                 for row in page:
@@ -146,13 +146,13 @@ def groups(text: str) -> list[str]:
     """The groups that `--by` names, in their order. Raises ValueError: there is no such group."""
     found = [name.strip() for name in text.split(",") if name.strip()]
     for name in found:
-        if name not in GROUPS:
-            raise ValueError(f"--by: {name!r} is no group; say {', '.join(GROUPS)}")
+        if name not in AUDIT_GROUPS:
+            raise ValueError(f"--by: {name!r} is no group; say {', '.join(AUDIT_GROUPS)}")
     return list(dict.fromkeys(found))
 
 
 def csv_row(row: LedgerRow, *, balanced: bool) -> str:
-    """A row of the ledger in the order of `COLUMNS`, with the figures that its client got."""
+    """A row of the ledger in the order of `AUDIT_CSV`, with the figures that its client got."""
     entry, cost = row.entry, figures(row, "cost")
     created = entry.created_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     who = (entry.request_id, entry.completion_id, created, entry.tenant, entry.conversation_id, entry.model)
@@ -189,7 +189,7 @@ def verdict(audit: LedgerAudit) -> Iterable[str]:
 
 def _table(title: str, totals: dict[str, AuditTotals]) -> Iterable[str]:
     saved = any(each.saved or each.net_saving for each in totals.values())
-    lines: list[tuple[str, ...]] = [(title, *HEADINGS, *(SAVINGS if saved else ()))]
+    lines: list[tuple[str, ...]] = [(title, *AUDIT_HEADINGS, *(SAVING_HEADINGS if saved else ()))]
     for name in sorted(totals):
         each = totals[name]
         net = usd_text(each.net_saving) if each.metered else "unknown"

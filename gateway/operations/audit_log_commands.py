@@ -20,7 +20,7 @@ from gateway.operations.storage_reader import run_changing, run_reading
 from gateway.storage.audit_events import all_events, event_json, event_lines, read_events, verify
 from gateway.storage.database.sqlite import DatabaseTransactions
 
-COLUMNS = (
+TRAIL_COLUMNS = (
     TableColumn("number", is_right=True),
     TableColumn("when (UTC)", drop=1),
     TableColumn("who", WHO_STYLE),
@@ -29,7 +29,7 @@ COLUMNS = (
     TableColumn("tenant", drop=3),
     TableColumn("details", drop=2, is_flexible=True),
 )
-CSV = ("number", "at", "actor", "actor_name", "tenant", "action", "object_id", "ok", "details")
+TRAIL_CSV = ("number", "at", "actor", "actor_name", "tenant", "action", "object_id", "ok", "details")
 DIGEST_BYTES = 32
 
 
@@ -42,7 +42,9 @@ def list_trail(call: CommandCall) -> int:
         found, has_more = await transactions.run(lambda connection: read_events(connection, query))
         found.reverse()
         records = list(map(event_json, found))
-        return call.write_list(CSV, records, COLUMNS, map(_row, found), empty="no events", has_more=has_more)
+        return call.write_list(
+            TRAIL_CSV, records, TRAIL_COLUMNS, map(_row, found), empty="no events", has_more=has_more
+        )
 
     return run_reading(call, work)
 

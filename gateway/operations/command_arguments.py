@@ -18,16 +18,26 @@ EXAMPLES = """examples:
 """
 MAX_ROWS = 100_000
 """Of a list that a command writes."""
-NAMED = ("tenant", "name", "owner", "project")
-KEY_LIMITS = {"rpm": "requests a minute", "tpm": "tokens a minute", "concurrent": "requests at once"}
-CLEARED = (*NAMED[1:], "roles", "models", "expires_at", "budgets", "limits", "context", "retention_days", "file_bytes")
+KEY_NAMES = ("tenant", "name", "owner", "project")
+LIMIT_OPTIONS = {"rpm": "requests a minute", "tpm": "tokens a minute", "concurrent": "requests at once"}
+CLEARED = (
+    *KEY_NAMES[1:],
+    "roles",
+    "models",
+    "expires_at",
+    "budgets",
+    "limits",
+    "context",
+    "retention_days",
+    "file_bytes",
+)
 LIFETIMES = {"5m": 300.0, "1h": 3600.0}
 """How long a provider keeps a prompt that nobody uses, in seconds."""
-MODES = get_args(EconomyMode)
-LIMIT = "how many (default: %(default)s)"
-OUTPUT = "output file (default: standard output)"
-LINES = "CSV, one line each"
-GROUPS = "day, model, key, project, tenant, user, agent, endpoint, conversation"
+ECONOMY_MODES = get_args(EconomyMode)
+LIMIT_TEXT = "how many (default: %(default)s)"
+OUTPUT_TEXT = "output file (default: standard output)"
+LINES_TEXT = "CSV, one line each"
+COST_GROUPS = "day, model, key, project, tenant, user, agent, endpoint, conversation"
 OF_REQUESTS = {
     "since": ("WHEN", "requests received since: 7d, yesterday, a date"),
     "until": ("WHEN", "requests received before"),
@@ -71,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     shown = commands.add("config", "config_command:config", "each setting in force, and where it comes from")
     shown.add_argument("name", nargs="?", metavar="NAME", help="only this section, or this setting")
     shown.add_argument("--all", action="store_true", help="also settings that have their defaults")
-    _forms(shown, "as one JSON object", LINES)
+    _forms(shown, "as one JSON object", LINES_TEXT)
     init = commands.add("init", "init", "write a commented configuration", config=False)
     init.add_argument(
         "file", nargs="?", metavar="FILE", default="config.yaml", help="file to write (default: %(default)s)"
@@ -101,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
     export = commands.add("export", "transfer_commands:export_file", "export a conversation to a file")
     export.add_argument("conversation", metavar="CONVERSATION", help="its id: conv_…")
     _texts(export, ("tenant", "T", "only if it is this tenant's"))
-    export.add_argument("-o", "--output", metavar="FILE", default="-", help=OUTPUT)
+    export.add_argument("-o", "--output", metavar="FILE", default="-", help=OUTPUT_TEXT)
     importing = commands.add("import", "transfer_commands:import_file", "import an exported conversation")
     importing.add_argument("file", metavar="FILE", help="file written by `gateway export` or the API")
     _texts(importing, ("tenant", "T", "the tenant that will own it (default: the only tenant)"))
@@ -189,7 +199,7 @@ def _add_keys(commands: _CommandParsers) -> None:
     for command in (create, update):
         _add_fields(command, is_new=command is create)
     for command in (create, listing, show, update, rotate, revoke):
-        _forms(command, "one JSON object", LINES if command is listing else None)
+        _forms(command, "one JSON object", LINES_TEXT if command is listing else None)
 
 
 def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
@@ -206,7 +216,7 @@ def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
     add("model", "M", "a model that it may ask, as in gpt-*; repeatable", action="append")
     add("expires", "WHEN", "a date or time (UTC unless it has a zone), or a duration: 12h, 90d")
     add("budget", "USD/PERIOD", "what may be spent: 5/day, 100/month:soft; repeatable", action="append")
-    for name, text in KEY_LIMITS.items():
+    for name, text in LIMIT_OPTIONS.items():
         add(name, "N", f"maximum {text}", type=int)
     add("context", "NAME=VALUE", "a default of its requests, as in mode=simple; repeatable", action="append")
     add("file-bytes", "N", "bytes of files that may be stored with it", type=int)
@@ -218,7 +228,7 @@ def _add_files(commands: _CommandParsers) -> None:
         return commands.add(name, "files_command:files", text)
 
     listing = add("ls", "list files, most recent first")
-    listing.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT)
+    listing.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT_TEXT)
     show = add("show", "show a file: how far it has been read, and which conversations hold it")
     remove = add("rm", "delete a file permanently, with all text read from it")
     put = add("put", "upload a file for a tenant")
@@ -236,7 +246,7 @@ def _add_files(commands: _CommandParsers) -> None:
         (remove, "only if it is this tenant's"),
     ):
         command.add_argument("--tenant", metavar="T", required=command is put, help=of_one)
-        _forms(command, "one JSON object", LINES if command is listing else None)
+        _forms(command, "one JSON object", LINES_TEXT if command is listing else None)
 
 
 def _add_audit(parser: argparse.ArgumentParser) -> None:
@@ -257,7 +267,7 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_costs(parser: argparse.ArgumentParser) -> None:
-    text = f"a table for each of these: {GROUPS}; join several with + (default: %(default)s)"
+    text = f"a table for each of these: {COST_GROUPS}; join several with + (default: %(default)s)"
     parser.add_argument("--by", metavar="GROUPS", default="day,model", help=text)
     _filters(parser, *OF_REQUESTS)
     rows = "rows per table: the latest days, or the most expensive (default: 50; as JSON or CSV all)"
@@ -272,8 +282,8 @@ def _add_savings(parser: argparse.ArgumentParser) -> None:
     def modes(text: str) -> list[str]:
         found = [each.strip() for each in text.split(",")]
         for each in found:
-            if each not in MODES:
-                raise argparse.ArgumentTypeError(f"{each!r} is none of {', '.join(MODES)}")
+            if each not in ECONOMY_MODES:
+                raise argparse.ArgumentTypeError(f"{each!r} is none of {', '.join(ECONOMY_MODES)}")
         return found
 
     what = "transcripts: of Claude Code (~/.claude/projects), Codex (~/.codex/sessions), or OpenAI's messages"
@@ -284,13 +294,14 @@ def _add_savings(parser: argparse.ArgumentParser) -> None:
     )
     windows = "what each session would have cost with these, `none`: the whole window (default: none,64000,32000)"
     parser.add_argument("--max-input-tokens", metavar="N,N", type=budgets, default="none,64000,32000", help=windows)
-    parser.add_argument("--economy", metavar="MODES", type=modes, help=f"the same with each of {', '.join(MODES)}")
+    economy = f"the same with each of {', '.join(ECONOMY_MODES)}"
+    parser.add_argument("--economy", metavar="MODES", type=modes, help=economy)
     parser.add_argument("--unstored", action="store_true", help="replay as clients that send `store: false`")
     kept = "lifetime of the provider's prompt cache: 5m or 1h (default: %(default)s)"
     parser.add_argument("--cache-lifetime", choices=LIFETIMES, default="5m", help=kept)
     rows = "rows of a table; with --replay: the N longest sessions"
     parser.add_argument("--limit", metavar="N", type=_count, help=rows)
-    by = f"without --replay, a table for each of these: {GROUPS}; join several with + (default: day,model,key)"
+    by = f"without --replay, a table for each of these: {COST_GROUPS}; join several with + (default: day,model,key)"
     _texts(parser, ("by", "GROUPS", by))
     _filters(parser, "since", "until", "tenant")
     _forms(parser, "one JSON object", "CSV, one line for each group, or for each session and setting")
@@ -309,8 +320,8 @@ def _add_looks(commands: _CommandParsers) -> None:
         ("session", "S", "the session with this name"),
         ("since", "WHEN", "those active since: 24h, yesterday, a date"),
     )
-    listing.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT)
-    _forms(listing, "one JSON object", LINES)
+    listing.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT_TEXT)
+    _forms(listing, "one JSON object", LINES_TEXT)
     _add_requests(commands.add("requests", "requests_command:requests", "list requests, latest first"))
     explain = "explain a conversation, one of its turns, or a request"
     showing = commands.add("show", "show_command:show", explain)
@@ -351,17 +362,17 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
         ("max-saved", "USD", "those that saved at most this much, net; losses with --max-saved=-0.01"),
         ("sort", "BY", "time, cost, latency or saved, largest first; with a leading - (--sort=-cost) smallest first"),
     )
-    parser.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT)
-    _forms(parser, "one JSON object", LINES)
+    parser.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT_TEXT)
+    _forms(parser, "one JSON object", LINES_TEXT)
 
 
 def _add_trail(commands: _CommandParsers) -> None:
     listing = commands.add("list", "audit_log_commands:list_trail", "the latest events")
-    listing.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT)
-    _forms(listing, "as one JSON object", LINES)
+    listing.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT_TEXT)
+    _forms(listing, "as one JSON object", LINES_TEXT)
     exporting = commands.add("export", "audit_log_commands:export_trail", "events as lines of JSON, with their digests")
     exporting.add_argument("--after", metavar="NUMBER", type=int, help="those after this one")
-    exporting.add_argument("-o", "--output", metavar="FILE", default="-", help=OUTPUT)
+    exporting.add_argument("-o", "--output", metavar="FILE", default="-", help=OUTPUT_TEXT)
     for command in (listing, exporting):
         _texts(
             command,

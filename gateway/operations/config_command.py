@@ -8,12 +8,12 @@ from gateway.core.names import did_you_mean
 from gateway.inspection.settings_in_force import DEFAULT, SettingInForce, address, prompt_texts, settings_in_force
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, TableColumn
 
-COLUMNS = (
+SETTING_COLUMNS = (
     TableColumn("setting", ID_STYLE),
     TableColumn("from", FAINT, drop=1),
     TableColumn("value", is_flexible=True),
 )
-CSV = ("name", "value", "origin", "description")
+SETTING_CSV = ("name", "value", "origin", "description")
 
 
 def config(call: CommandCall) -> int:
@@ -29,7 +29,9 @@ def config(call: CommandCall) -> int:
         return 1
     shown = found if options.all or wanted else [each for each in found if not each.is_default]
     rows = ([each.name, each.origin, each.value] for each in shown)
-    call.write_list(CSV, [asdict(each) for each in shown], COLUMNS, rows, warnings=list(settings.warnings))
+    call.write_list(
+        SETTING_CSV, [asdict(each) for each in shown], SETTING_COLUMNS, rows, warnings=list(settings.warnings)
+    )
     if not (options.csv or options.json):
         for warning in settings.warnings:
             err.write(f"warning: {warning}\n")

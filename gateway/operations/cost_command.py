@@ -26,11 +26,11 @@ from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
 
-ROWS = 50
+ROWS_SHOWN = 50
 """Of a table, where nobody says how many: the latest days, else the dearest."""
-NOBODY = "(none)"
+UNNAMED = "(none)"
 SAVED_STYLE = "green"
-FIGURES = (
+COST_COLUMNS = (
     TableColumn("requests", drop=3, is_right=True),
     TableColumn("tokens in", drop=4, is_right=True),
     TableColumn("from cache", drop=6, is_right=True),
@@ -65,7 +65,7 @@ def costs(call: CommandCall) -> int:
             shown = {by: report.at_most(options.limit or len(report.rows))[0] for by, report in tables.items()}
             call.out.write("".join(as_csv(shown)))
         else:
-            _show(call.screen, tables, options.limit or ROWS, call.err)
+            _show(call.screen, tables, options.limit or ROWS_SHOWN, call.err)
         return 0
 
     return run_reading(call, work)
@@ -134,7 +134,7 @@ def _show(screen: CommandScreen, tables: Tables, limit: int, err: TextIO) -> Non
         if left:
             rows.append([(f"({left} more)", FAINT), *blank, *_figures(others)])
         rows.append([("total", COST_STYLE), *blank, *_figures(report.total)])
-        screen.table([*(TableColumn(group, WHO_STYLE) for group in by or ("",)), *FIGURES], rows)
+        screen.table([*(TableColumn(group, WHO_STYLE) for group in by or ("",)), *COST_COLUMNS], rows)
 
 
 def net_text(sums: CostSums) -> str:
@@ -145,7 +145,7 @@ def net_text(sums: CostSums) -> str:
 def group_name(group: str, name: str | None) -> Piece:
     if name is not None:
         return name
-    return CHAT_ENDPOINT if group == "endpoint" else (NOBODY, FAINT)
+    return CHAT_ENDPOINT if group == "endpoint" else (UNNAMED, FAINT)
 
 
 def _figures(sums: CostSums) -> list[Piece]:

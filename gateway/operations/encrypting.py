@@ -23,8 +23,8 @@ from gateway.storage.encryption.rewrite import find_others, forget_before, note_
 from gateway.storage.stored_files import PlacedContent, contents_elsewhere, move_content
 from gateway.upstream.http_client import ConnectionPool, new_client
 
-STREAMS = 4
-FILES = "contents of files"
+SEALING_STREAMS = 4
+FILE_CONTENTS = "contents of files"
 log = get_logger("gateway.documents.files.resealing")
 
 
@@ -73,7 +73,7 @@ async def _seal_files(
     vault = open_vault(settings.storage)
     if vault is None:
         return 0, 0
-    async with new_client(ConnectionPool(STREAMS)) as client:
+    async with new_client(ConnectionPool(SEALING_STREAMS)) as client:
         stores = open_stores(settings, transactions, client)
         async for content, problem in seal_contents(transactions, stores, vault):
             if problem is None:
@@ -82,9 +82,9 @@ async def _seal_files(
                 left[problem] += 1
             progress()
     progress.wipe()
-    out.write(f"{FILES}: {f'{_told(done)}, sealed now' if done else 'nothing to do'}\n")
+    out.write(f"{FILE_CONTENTS}: {f'{_told(done)}, sealed now' if done else 'nothing to do'}\n")
     for problem, count in left.items():
-        out.write(f"{FILES}: {count} left as they are: {problem}\n")
+        out.write(f"{FILE_CONTENTS}: {count} left as they are: {problem}\n")
     return done.total(), left.total()
 
 

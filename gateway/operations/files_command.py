@@ -21,9 +21,9 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_files import FileRows, find_held, list_files
 from gateway.upstream.http_client import ConnectionPool, new_client
 
-STREAMS = 1
+UPLOAD_STREAMS = 1
 PIECE_BYTES = 2**20
-COLUMNS = (
+FILE_COLUMNS = (
     TableColumn("file", ID_STYLE),
     TableColumn("tenant", drop=1),
     TableColumn("bytes", drop=2, is_right=True),
@@ -33,7 +33,7 @@ COLUMNS = (
     TableColumn("status", drop=3),
     TableColumn("name", is_flexible=True),
 )
-CSV = ("id", "tenant", "filename", "bytes", "purpose", "created_at", "expires_at", "status")
+FILE_CSV = ("id", "tenant", "filename", "bytes", "purpose", "created_at", "expires_at", "status")
 Json = dict[str, Any]
 
 
@@ -56,7 +56,9 @@ async def _list(call: CommandCall, transactions: DatabaseTransactions) -> int:
     shown, has_more = found[:limit], len(found) > limit
     more = f"and older ones: raise --limit, now {limit}" if has_more else ""
     records = list(map(_json, shown))
-    return call.write_list(CSV, records, COLUMNS, map(_row, shown), empty="no files", more=more, has_more=has_more)
+    return call.write_list(
+        FILE_CSV, records, FILE_COLUMNS, map(_row, shown), empty="no files", more=more, has_more=has_more
+    )
 
 
 async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
@@ -79,7 +81,7 @@ async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
 async def _service(call: CommandCall, transactions: DatabaseTransactions) -> AsyncIterator[FileService]:
     cache = open_cache(call.settings.cache, call.clock)
     try:
-        async with new_client(ConnectionPool(STREAMS)) as client:
+        async with new_client(ConnectionPool(UPLOAD_STREAMS)) as client:
             yield open_files(call.settings, transactions, FileRows(transactions, call.clock, cache), client)
     finally:
         await cache.close()

@@ -12,14 +12,14 @@ from gateway.core.config.setting_sections import KeyFields
 from gateway.core.errors import InvalidRequest, KeyNotFound
 from gateway.core.types.keys import StoredKey
 from gateway.operations.actor import command_actor
-from gateway.operations.command_arguments import KEY_LIMITS, NAMED
+from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
 from gateway.operations.screen import FAINT, ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_changing
 from gateway.storage.audit_events import recorder
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_keys import KeyQuery, KeyStore, Record, StoredSecret
 
-COLUMNS = (
+KEY_COLUMNS = (
     TableColumn("key", ID_STYLE),
     TableColumn("hint", drop=6),
     TableColumn("tenant", drop=1),
@@ -32,13 +32,13 @@ COLUMNS = (
     TableColumn("last used", drop=8),
     TableColumn("name", is_flexible=True),
 )
-CSV = (
+KEY_CSV = (
     *("id", "hint", "state", "tenant", "name", "owner", "project", "roles", "models", "created_at", "created_by"),
     *("updated_at", "rotated_at", "expires_at", "revoked_at", "budgets", "limits", "context", "retention_days"),
     *("file_bytes", "spent_usd", "last_used_on"),
 )
 Json = dict[str, Any]
-PAGE = 100
+KEYS_PER_PAGE = 100
 ONCE = "this key is shown once: store it now"
 
 
@@ -63,16 +63,16 @@ class _KeyCommand:
     async def list(self) -> None:
         """All that there are, page by page."""
         options = self.options
-        query = KeyQuery(options.tenant, options.owner, options.revoked, limit=PAGE)
+        query = KeyQuery(options.tenant, options.owner, options.revoked, limit=KEYS_PER_PAGE)
         found: list[StoredKey] = []
         while (page := await self.store.page(query)) is not None and page.found:
             found += page.found
             if not page.has_more:
                 break
-            query = KeyQuery(options.tenant, options.owner, options.revoked, page.found[-1].key_id, PAGE)
+            query = KeyQuery(options.tenant, options.owner, options.revoked, page.found[-1].key_id, KEYS_PER_PAGE)
         is_brief = not (options.csv or options.json)
         told = await as_keys(self.store, [(each.policy, each) for each in found], self.now, is_brief=is_brief)
-        self.call.write_list(CSV, told, COLUMNS, map(_row, found, told), empty="no keys")
+        self.call.write_list(KEY_CSV, told, KEY_COLUMNS, map(_row, found, told), empty="no keys")
 
     async def show(self) -> None:
         await self._show(await self.store.get(self.options.id))
@@ -172,7 +172,7 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
     """What the arguments say of a key, as a request to the API would.
     `before`: the key's limits and defaults of context, of which those that are not named stay.
     Raises ValueError: an argument cannot be read."""
-    found: Json = {name: value for name in NAMED if (value := getattr(options, name)) is not None}
+    found: Json = {name: value for name in KEY_NAMES if (value := getattr(options, name)) is not None}
     lists = {"roles": options.role, "models": options.model}
     found |= {name: value for name, value in lists.items() if value}
     if options.expires is not None:
@@ -180,7 +180,7 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
     if options.budget:
         found["budgets"] = [_budget(text) for text in options.budget]
     kept = before or {}
-    limits = {name: value for name in KEY_LIMITS if (value := getattr(options, name)) is not None}
+    limits = {name: value for name in LIMIT_OPTIONS if (value := getattr(options, name)) is not None}
     if limits:
         found["limits"] = {**kept.get("limits", {}), **limits}
     if options.context:

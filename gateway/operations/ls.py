@@ -21,8 +21,8 @@ from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.request_list import list_conversations
 
-ID = "conv_"
-COLUMNS = (
+CONVERSATION_ID = "conv_"
+CONVERSATION_COLUMNS = (
     TableColumn("conversation", ID_STYLE),
     TableColumn("active (UTC)", drop=2),
     TableColumn("requests", drop=4, is_right=True),
@@ -36,11 +36,11 @@ COLUMNS = (
     TableColumn("session", drop=9),
     TableColumn("question", is_flexible=True),
 )
-CSV = (
+CONVERSATION_CSV = (
     *("id", "tenant", "sessions", "question", "user", "model", "created_at", "updated_at", "requests"),
     *("prompt_tokens", "completion_tokens", "cost", "planning_cost", "unpriced", "estimated"),
 )
-FORGOTTEN = "(deleted)"
+DELETED_QUESTION = "(deleted)"
 """In the place of a question of which an item was deleted."""
 
 
@@ -50,11 +50,11 @@ def ls(call: CommandCall) -> int:
     part = ListPart(
         ConversationChoice(
             tenant=options.tenant,
-            id=text if text.startswith(ID) else None,
+            id=text if text.startswith(CONVERSATION_ID) else None,
             session=options.session,
             user=options.user,
             model=options.model,
-            text=None if text.startswith(ID) else text,
+            text=None if text.startswith(CONVERSATION_ID) else text,
         ),
         since=parse_when("--since", options.since, call.clock.now()),
         limit=options.limit,
@@ -64,9 +64,9 @@ def ls(call: CommandCall) -> int:
         found = await transactions.run(lambda connection: list_conversations(connection, part))
         has_more, missing = found.older is not None, await tell_missing(transactions, call.err)
         return call.write_list(
-            CSV,
+            CONVERSATION_CSV,
             [conversation_json(line) for line in found.found],
-            COLUMNS,
+            CONVERSATION_COLUMNS,
             map(_row, found.found),
             empty="no conversations",
             more=f"and older ones: raise --limit, now {part.limit}" if has_more else "",
@@ -95,7 +95,7 @@ def conversation_json(line: ConversationLine) -> dict[str, Any]:
 
 def _row(line: ConversationLine) -> list[Piece]:
     sums = line.sums
-    question: Piece = line.question if line.question else (FORGOTTEN if line.question == "" else "", FAINT)
+    question: Piece = line.question if line.question else (DELETED_QUESTION if line.question == "" else "", FAINT)
     figures = (str(sums.requests), str(sums.prompt_tokens), str(sums.completion_tokens))
     costs = (cost_text(sums.cost, sums.unpriced, is_known=sums.is_known), usd_text(sums.planning_cost))
     who = (line.tenant, line.user or "", line.model or "", ", ".join(line.sessions))

@@ -4,7 +4,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Self, TextIO
 
-WAIT_SECONDS = 0.3
+PROGRESS_SECONDS = 0.3
 """Until the line is shown first, and between two times that it is written."""
 
 
@@ -14,7 +14,7 @@ class CommandProgress:
     command writes goes to the same terminal."""
 
     def __init__(
-        self, err: TextIO, what: str, unit: str = "", *, quiet: bool = False, wait: float = WAIT_SECONDS
+        self, err: TextIO, what: str, unit: str = "", *, quiet: bool = False, wait: float = PROGRESS_SECONDS
     ) -> None:
         self._err, self._what, self._unit, self._wait = err, what, unit, wait
         self._count, self._width = 0, 0

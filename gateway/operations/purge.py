@@ -19,16 +19,16 @@ from gateway.storage.retention import Retention
 
 Purging = Callable[[CommandCall, DatabaseTransactions, CacheBackend, CommandProgress], Awaitable[str]]
 """Deletes; returns what was deleted, in words."""
-MAX_SECONDS = 300.0
-MIN_SECONDS = 1.0
+MAX_SWEEP_SECONDS = 300.0
+MIN_SWEEP_SECONDS = 1.0
 log = get_logger("gateway.operations.purge")
 
 
 def sweep_seconds(retention_days: float | None) -> float:
     """How often to sweep: a conversation outlives its time by a hundredth of that, or by five minutes."""
     if retention_days is None:
-        return MAX_SECONDS
-    return min(MAX_SECONDS, max(MIN_SECONDS, 864 * retention_days))
+        return MAX_SWEEP_SECONDS
+    return min(MAX_SWEEP_SECONDS, max(MIN_SWEEP_SECONDS, 864 * retention_days))
 
 
 def schedule_sweeps(
@@ -62,14 +62,14 @@ async def sweep(retention: Retention, clock: Clock, retention_days: float | None
 
 def schedule_files(jobs: Scheduler, files: FileService, look: Callable[[], None]) -> None:
     """Deletes files whose time is over and contents that were left behind, and has looked for those that are still to
-    be read, each `MAX_SECONDS`."""
+    be read, each `MAX_SWEEP_SECONDS`."""
 
     async def job() -> None:
         look()
         if deleted := await files.upkeep():
             log.info("files_expired", deleted=deleted)
 
-    jobs.every(MAX_SECONDS, job, name="files", postponed="files_upkeep_postponed", failed="files_upkeep_failed")
+    jobs.every(MAX_SWEEP_SECONDS, job, name="files", postponed="files_upkeep_postponed", failed="files_upkeep_failed")
 
 
 def purge(call: CommandCall) -> int:

@@ -27,7 +27,7 @@ from gateway.operations.screen import (
 from gateway.operations.storage_reader import run_reading
 from gateway.storage.database.sqlite import DatabaseTransactions
 
-COLUMNS = (
+REQUEST_COLUMNS = (
     TableColumn("request", ID_STYLE),
     TableColumn("arrived (UTC)", drop=2),
     TableColumn("status"),
@@ -62,7 +62,7 @@ def requests(call: CommandCall) -> int:
         return call.write_list(
             CSV_FIELDS,
             list(map(request_record, found)),
-            COLUMNS,
+            REQUEST_COLUMNS,
             map(_row, found),
             empty="no requests",
             more=f"and more: --limit, now {query.limit}" if has_more else "",

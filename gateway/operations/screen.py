@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gateway.core.ports import Clock
     from gateway.core.types.report_lists import RequestLine
 
-MAX_CHARS = 10_000
+MAX_SHOWN_CHARS = 10_000
 """Of one text: the rest of it is cut."""
 MIN_FLEXIBLE = 24
 """Characters of a column that takes what is left."""
-GAP = "  "
+COLUMN_GAP = "  "
 OUTSIDE_ASCII = re.compile(r"[^\x20-\x7e\n]")
 Piece = str | tuple[str, str]
 """A text, or a text and its style, as `rich` names styles."""
@@ -80,7 +80,7 @@ class CommandScreen:
             shown = _fitting(shown, [len(_kept_ends(_text(piece))) for piece, _ in shown], self._console.width)
         line: list[Piece] = []
         for piece, _ in shown:
-            line += [GAP, piece] if line else [piece]
+            line += [COLUMN_GAP, piece] if line else [piece]
         self.line(*line)
 
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[Piece]]) -> None:
@@ -181,7 +181,7 @@ def _csv_value(name: str, value: Any) -> Any:
     return one_line(value) if isinstance(value, str) else value
 
 
-def one_line(text: str, most: int = MAX_CHARS) -> str:
+def one_line(text: str, most: int = MAX_SHOWN_CHARS) -> str:
     """A text in one line without anything that a terminal would obey, marks that turn the direction of writing
     included; the rest of a long one is cut."""
     start = text[: 4 * most]
@@ -233,7 +233,7 @@ def _kept_ends(text: str) -> str:
 def _fitting(some: list[Any], widths: list[int], width: int) -> list[Any]:
     """Those of some parts, pairs of anything and a number, that go into a width with gaps between them."""
     kept = list(zip(some, widths, strict=True))
-    while sum(size + len(GAP) for _, size in kept) - len(GAP) > width:
+    while sum(size + len(COLUMN_GAP) for _, size in kept) - len(COLUMN_GAP) > width:
         last = max(part[1] for part, _ in kept)
         if not last:
             break
@@ -252,8 +252,8 @@ def _table(columns: Sequence[TableColumn], rows: Sequence[Sequence[Piece]], widt
     ]
     least = [min(w, MIN_FLEXIBLE) if c.is_flexible else w for c, w in zip(columns, widths, strict=True)]
     kept = [index for index, _ in _fitting([(i, c.drop) for i, c in enumerate(columns)], least, width)]
-    free = width - sum(least[index] + len(GAP) for index in kept) + len(GAP)
-    table = Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="bold")
+    free = width - sum(least[index] + len(COLUMN_GAP) for index in kept) + len(COLUMN_GAP)
+    table = Table(box=None, padding=(0, len(COLUMN_GAP), 0, 0), pad_edge=False, header_style="bold")
     for index in kept:
         column, size = columns[index], least[index]
         table.add_column(
@@ -274,4 +274,4 @@ def _aligned(lines: Sequence[Sequence[str]], columns: Sequence[TableColumn]) -> 
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         cells = zip(line, widths, columns, strict=True)
-        yield GAP.join(text.rjust(size) if c.is_right else text.ljust(size) for text, size, c in cells).rstrip()
+        yield COLUMN_GAP.join(text.rjust(size) if c.is_right else text.ljust(size) for text, size, c in cells).rstrip()

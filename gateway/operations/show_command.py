@@ -21,7 +21,7 @@ from gateway.inspection.message_changes import MessageChange, text_of_message
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.inspection.request_search import line_record
-from gateway.inspection.window_bar import PARTS, WindowBar
+from gateway.inspection.window_bar import WINDOW_PARTS, WindowBar
 from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
@@ -45,7 +45,7 @@ from gateway.storage.reports.request_list import list_conversations, list_reques
 
 # A conversation: what it took, a line for each turn, and its branches.
 
-TURNS = (
+TURN_COLUMNS = (
     TableColumn("turn", is_right=True),
     TableColumn("status"),
     TableColumn("asked (UTC)", FAINT, drop=5),
@@ -60,7 +60,7 @@ TURNS = (
     TableColumn("warnings", drop=9, is_right=True),
     TableColumn("question", is_flexible=True),
 )
-BILLS = (
+BILL_COLUMNS = (
     TableColumn("request", ID_STYLE),
     TableColumn("arrived (UTC)", FAINT, drop=2),
     TableColumn("status", drop=1),
@@ -97,7 +97,7 @@ def write_conversation(screen: CommandScreen, found: ExplainedConversation, deci
     if found.first > 1:
         screen.line((f"turns 1 to {found.first - 1} are not listed: --turn N shows each", FAINT))
     screen.line()
-    screen.table(TURNS, [_turn(turn, of) for turn, of in zip(found.page, decided, strict=True)])
+    screen.table(TURN_COLUMNS, [_turn(turn, of) for turn, of in zip(found.page, decided, strict=True)])
     if len(found.branches) > 1:
         screen.line()
         screen.line(("branches, * is the current one", "bold"))
@@ -116,7 +116,7 @@ def write_turn(screen: CommandScreen, found: ExplainedConversation, turn: Explai
 
 def write_bills(screen: CommandScreen, lines: Sequence[RequestLine]) -> None:
     """Requests by their bills alone."""
-    screen.table(BILLS, [_bill_row(line) for line in lines])
+    screen.table(BILL_COLUMNS, [_bill_row(line) for line in lines])
 
 
 def _conversation_head(screen: CommandScreen, found: ExplainedConversation) -> None:
@@ -192,9 +192,9 @@ WORDS = {
     request.FAILED: "it failed before an answer: what was forwarded is not stored",
     past_turns.NO_BILL: "there is no bill of it here: it came with an import",
     past_turns.NOT_COUNTED: "rebuilt, and not held against the bill: its context was not managed",
-    past_turns.AGENT: "the sections that its agent was sent are not stored",
-    past_turns.PROFILE: "rebuilt without its prompt profile, which is not stored",
-    past_turns.DELETED: "rebuilt from what is left: items of the conversation were deleted since",
+    past_turns.AGENT_WORDS_NOT_STORED: "the sections that its agent was sent are not stored",
+    past_turns.PROFILE_NOT_STORED: "rebuilt without its prompt profile, which is not stored",
+    past_turns.DELETED_SINCE: "rebuilt from what is left: items of the conversation were deleted since",
     past_turns.OTHERWISE: "rebuilt, but not as many messages as the bill says",
     prefix.SYSTEM_CHANGED: "the system messages changed",
     prefix.WINDOW_MOVED: "something left the window",
@@ -225,7 +225,7 @@ def why_gone(code: str) -> str:
 
 WHY_BEGIN_CHARS = 200
 """Of a message."""
-PLANNED = (
+PLAN_FIELDS = (
     ("strategy", "planned"),
     ("priority", "priority"),
     ("relevance_rationale", "because"),
@@ -278,7 +278,7 @@ def _artifact(screen: CommandScreen, each: ExplainedArtifact) -> None:
     reason = f", {record['reason']}" if record.get("reason") else ""
     guarded = ", guarded" if record.get("guarded") else ""
     screen.line(f"  {record.get('strategy')}: {sizes}{rank}{cached}{guarded}", reason)
-    for name, title in PLANNED:
+    for name, title in PLAN_FIELDS:
         value = (each.planned or {}).get(name)
         if value not in (None, ""):
             screen.line(f"  {title}: ", str(value))
@@ -363,7 +363,7 @@ def _products(lines: Sequence[PriceLine]) -> Iterable[str]:
 
 BEGIN_CHARS = 100
 """Of a message."""
-CALLS = (
+CALL_COLUMNS = (
     TableColumn("call"),
     TableColumn("model", drop=1),
     TableColumn("tokens in", drop=2, is_right=True),
@@ -373,7 +373,7 @@ CALLS = (
     TableColumn("total USD", COST_STYLE, is_right=True),
     TableColumn("", "yellow", drop=4),
 )
-MESSAGES = (
+MESSAGE_COLUMNS = (
     TableColumn("#", is_right=True),
     TableColumn("role"),
     TableColumn("change"),
@@ -382,7 +382,13 @@ MESSAGES = (
     TableColumn("forwarded", drop=1, is_right=True),
     TableColumn("begins", is_flexible=True),
 )
-CHANGES = {"left_out": "red", "reduced": "yellow", "restored": "magenta", "put_in_front": "cyan", "reworded": "yellow"}
+CHANGE_STYLES = {
+    "left_out": "red",
+    "reduced": "yellow",
+    "restored": "magenta",
+    "put_in_front": "cyan",
+    "reworded": "yellow",
+}
 
 
 def write_request(screen: CommandScreen, found: ExplainedRequest, *, sent: bool, why: bool) -> None:
@@ -443,7 +449,7 @@ def _window(screen: CommandScreen, found: ExplainedRequest) -> None:
         screen.line("window: not counted")
         return
     about = " (estimated)" if bar.estimated else ""
-    parts = " + ".join(f"{name} {bar.parts[name]}" for name in PARTS if bar.parts[name])
+    parts = " + ".join(f"{name} {bar.parts[name]}" for name in WINDOW_PARTS if bar.parts[name])
     limits = [f"{title} {size}" for title, size in (("budget", bar.budget), ("window", bar.window)) if size]
     screen.line("window: ", f"{parts} = {bar.tokens} tokens{about}", "".join(f", {each}" for each in limits))
     if bar.reported_cached or bar.written:
@@ -481,7 +487,7 @@ def _bill(screen: CommandScreen, found: ExplainedRequest) -> None:
     if rows:
         total = usd_text(found.bill.cost.total_cost) or "unknown"
         rows.append(["total", "", "", "", "", "", total, ""])
-        screen.table(CALLS, rows)
+        screen.table(CALL_COLUMNS, rows)
     for each in found.bill.differences:
         screen.line(("does not balance: ", "red"), f"{each.figure}: stored {each.stored}, adds up to {each.found}")
 
@@ -493,7 +499,7 @@ def _sent(screen: CommandScreen, found: ExplainedRequest) -> None:
         screen.line((said(found.sent.reason), "yellow"))
     if found.changes is None:
         return
-    screen.table(MESSAGES, [_message(number, each) for number, each in enumerate(found.changes, 1)])
+    screen.table(MESSAGE_COLUMNS, [_message(number, each) for number, each in enumerate(found.changes, 1)])
     for each in found.changes:
         if each.lines is not None:
             shown = [line for line in each.lines.lines if line.kind in ("removed", "added")]
@@ -507,7 +513,7 @@ def _message(number: int, each: MessageChange) -> list[Piece]:
     said_chars = str(each.before_chars) if each.before is not None else ""
     sent_chars = str(each.after_chars) if each.after is not None else ""
     role = f"{each.role} ({each.agent})" if each.agent else each.role
-    change = (each.change, CHANGES.get(each.change, ""))
+    change = (each.change, CHANGE_STYLES.get(each.change, ""))
     return [str(number), role, change, each.origin, said_chars, sent_chars, begins]
 
 

@@ -14,11 +14,11 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.rewrite import note_key, require_keys
 from gateway.storage.turns.bills import add_older
 
-PAUSE_SECONDS = 0.1
+BATCH_PAUSE_SECONDS = 0.1
 """Between two batches: requests go first."""
 LATER_SECONDS = 5.0
 """After a storage that could not be reached, or that is not on this schema yet."""
-RETRY_SECONDS = 1.0
+REACH_RETRY_SECONDS = 1.0
 """Between two tries to reach the storage at the start."""
 log = get_logger("gateway.operations.storage_upkeep")
 
@@ -57,11 +57,11 @@ async def prepare_storage(settings: Settings, transactions: DatabaseTransactions
             raise
         except StorageUnavailable as error:
             log.warning("storage_unavailable_at_start", reason=error.message)
-        await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.sleep(REACH_RETRY_SECONDS)
 
 
 def schedule_older_bills(
-    jobs: Scheduler, transactions: DatabaseTransactions, interval: float, pause: float = PAUSE_SECONDS
+    jobs: Scheduler, transactions: DatabaseTransactions, interval: float, pause: float = BATCH_PAUSE_SECONDS
 ) -> None:
     """Adds all there are, then looks again each `interval` seconds: during a rolling upgrade processes of the version
     before go on writing."""

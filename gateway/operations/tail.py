@@ -35,13 +35,13 @@ from gateway.operations.storage_reader import run_reading, why_not
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.request_list import list_requests, read_arrivals, read_metadata, read_named
 
-PAUSE_SECONDS = 0.5
+TAIL_PAUSE_SECONDS = 0.5
 OVERLAP = timedelta(seconds=15)
 REACH = timedelta(hours=1)
 """How long before the latest arrival a request may have arrived whose bill is still to come."""
 REACH_SECONDS, SHARE = 2.0, 20
 """At least so long between two looks that go back so far, and so many times as long as the last of them took."""
-PAGE = 1000
+TAIL_PAGE = 1000
 Told = tuple[RequestLine, Mapping[str, Any]]
 """A request, and its `response_metadata`."""
 
@@ -93,10 +93,10 @@ class LedgerTail:
         at = ListPosition(since, "") if since is not None else None
         found: list[ListPosition] = []
         while True:
-            part = ListPart(self.choice, at=at, direction="newer", limit=PAGE)
+            part = ListPart(self.choice, at=at, direction="newer", limit=TAIL_PAGE)
             page = await self.transactions.run(lambda connection, part=part: read_arrivals(connection, part))  # type: ignore[misc]
             found += page
-            if len(page) < PAGE:
+            if len(page) < TAIL_PAGE:
                 return found
             at = page[-1]
 
@@ -144,7 +144,7 @@ def tail(call: CommandCall) -> int:
 async def _follow(arrivals: LedgerTail, call: CommandCall, write: Callable[[Sequence[Told]], None]) -> None:
     next_reach, told = 0.0, ""
     while True:
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(TAIL_PAUSE_SECONDS)
         began = time.monotonic()
         is_far = began >= next_reach
         try:

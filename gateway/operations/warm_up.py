@@ -45,11 +45,11 @@ from gateway.upstream.routing.catalogue import (
 from gateway.upstream.routing.router import ConfiguredRouter
 
 log = get_logger("gateway.operations.warm_up")
-AFTER = 0.25
+WARM_UP_AFTER = 0.25
 """Seconds after the start: requests that are waiting by then go before what only later ones need."""
 SWITCH_SECONDS = 0.0005
 """For which a thread that loads keeps the interpreter while a request waits for it; usually ten times as much."""
-NEVER = 2**30
+NEVER_COLLECTED = 2**30
 """Collections of middle-aged objects before one of all."""
 BUDGET_TOKENS = 600
 REHEARSED = "\n\n".join(
@@ -72,7 +72,7 @@ class WarmUp:
     """Loads pieces one after the other. A fault in one is logged and costs no other; a request that needs it meets the
     fault itself, or loads it. Cancelled, it begins no further piece."""
 
-    def __init__(self, pieces: Sequence[WarmUpPiece], clock: Clock, after: float = AFTER) -> None:
+    def __init__(self, pieces: Sequence[WarmUpPiece], clock: Clock, after: float = WARM_UP_AFTER) -> None:
         self._pieces, self._clock, self._after = pieces, clock, after
 
     async def run(self) -> None:
@@ -159,7 +159,7 @@ def _giving_way() -> Iterator[None]:
     second. At the end all that is there is taken out of its later looks, too."""
     usual, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(min(usual, SWITCH_SECONDS))
-    gc.set_threshold(*thresholds[:2], NEVER)
+    gc.set_threshold(*thresholds[:2], NEVER_COLLECTED)
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from gateway.billing.cost import ledger_figures, total_cost
 from gateway.billing.metadata import response_metadata
 from gateway.billing.quota.call_costs import prompt_at_most
 from gateway.billing.relayed_usage import (
-    ENDPOINTS,
+    RELAYED_ENDPOINTS,
     WRITES_NOTHING,
     chat_usage,
     input_tokens,
@@ -116,7 +116,7 @@ class RelayedBills:
         about = {
             "tenant": call.caller.tenant,
             "model": model[:MODEL_CHARS],
-            "endpoint": ENDPOINTS[call.path],
+            "endpoint": RELAYED_ENDPOINTS[call.path],
             "route": [model, call.deployment.route],
             "key_id": call.caller.key_id,
             "project": call.caller.project,
@@ -151,7 +151,7 @@ class RelayedBills:
             most_usage, path, fields, sizes, lambda text: prompt_at_most(_count(counter, text), exact=False), longest
         )
         price = most_price(path, usage, facts.prices)
-        is_text = ENDPOINTS[path] in (*WRITES_NOTHING, *WRITES_TEXT)
+        is_text = RELAYED_ENDPOINTS[path] in (*WRITES_NOTHING, *WRITES_TEXT)
         tokens = usage["prompt_tokens"] + usage["completion_tokens"] if is_text else 0
         return None if price is None else picousd(price), tokens
 
@@ -222,7 +222,7 @@ class RelayedBills:
         """Tokens as the gateway counts them; None where it cannot."""
         count = partial(_count, self._parts.counters.counter(facts))
         prompt = input_tokens(call.path, request.fields, count) if request.is_whole else None
-        endpoint, completion = ENDPOINTS[call.path], None
+        endpoint, completion = RELAYED_ENDPOINTS[call.path], None
         if endpoint in WRITES_TEXT and not answer.is_pending:
             completion = _written(call, count)
         if prompt is None and completion is None:
@@ -294,7 +294,7 @@ def _entry(
         context_utilization=None,
         timings_ms=timings,
     )
-    endpoint = ENDPOINTS[call.path]
+    endpoint = RELAYED_ENDPOINTS[call.path]
     metadata = {**response_metadata(known), "context_utilization": None, "managed": False, "endpoint": endpoint}
     status: TurnStatus = "complete" if answer.is_ended else call.status
     return LedgerEntry(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.documents.process import PREFIX, YOUNG_SECONDS, clear_left, own_folder
+from gateway.documents.process import FOLDER_PREFIX, YOUNG_SECONDS, clear_left, own_folder
 
 LONG_AGO = time.time() - YOUNG_SECONDS - 1
 
@@ -27,9 +27,9 @@ def left(folders: Path, name: str, *, when: float = LONG_AGO) -> Path:
 
 
 def test_s14_4_what_a_killed_gateway_left_goes(folders: Path) -> None:
-    gone = left(folders, f"{PREFIX}one")
-    young, other = left(folders, f"{PREFIX}two", when=time.time()), left(folders, "somebody-elses")
-    linked = folders / f"{PREFIX}link"
+    gone = left(folders, f"{FOLDER_PREFIX}one")
+    young, other = left(folders, f"{FOLDER_PREFIX}two", when=time.time()), left(folders, "somebody-elses")
+    linked = folders / f"{FOLDER_PREFIX}link"
     linked.symlink_to(other)
     assert clear_left() == 1
     assert not gone.exists()

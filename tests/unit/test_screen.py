@@ -11,7 +11,7 @@ from gateway.inspection import explained_artifacts as artifacts
 from gateway.inspection import explained_request as request
 from gateway.inspection import prefix
 from gateway.inspection.rebuilt_turns import REASONS
-from gateway.operations.screen import MAX_CHARS, CommandScreen, TableColumn, ascii_json, one_line
+from gateway.operations.screen import MAX_SHOWN_CHARS, CommandScreen, TableColumn, ascii_json, one_line
 from gateway.operations.show_command import said, why_gone
 
 TEXTS = st.text() | st.sampled_from(["\x1b[31m", "\x9b1m", "\u202e", "\u2028", "[bold]x[/]", ":smile:", "\ud800", "\r"])
@@ -35,7 +35,7 @@ def test_s13_9_a_line_has_nothing_but_what_is_seen(text: str, most: int) -> None
 
 def test_s13_9_a_long_text_is_cut_without_being_read() -> None:
     shown = one_line("x" * 10_000_000)
-    assert (len(shown), shown[-1]) == (MAX_CHARS, "…")
+    assert (len(shown), shown[-1]) == (MAX_SHOWN_CHARS, "…")
 
 
 @given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)))

@@ -38,7 +38,7 @@ from gateway.api.responses.endpoint import Response, ResponseEvent, ResponseRequ
 from gateway.api.shapes import Binary, Deleted, Error, Json, ListObject, said, shape
 from gateway.api.statistics import Statistics
 from gateway.core.config.setting_sections import KeyFields
-from gateway.inspection.request_search import AMOUNTS, FILTERS, SORTS, STATUSES
+from gateway.inspection.request_search import AMOUNTS, FILTERS, SORTS, TURN_STATUSES
 
 JSON, STREAM = "application/json", "text/event-stream"
 FORM, LINES, RAW = "multipart/form-data", "application/x-ndjson", "application/octet-stream"
@@ -76,7 +76,7 @@ PARAMETERS: dict[str, tuple[Json, str]] = {
     **{f"{name}:unix": (UNIX, "") for name in ("since", "until")},
     **dict.fromkeys(AMOUNTS, ({"type": "number"}, "")),
     **dict.fromkeys(("http_status", "min_ms", "max_ms"), (WHOLE, "")),
-    "status": ({"enum": ["ok", *STATUSES]}, ""),
+    "status": ({"enum": ["ok", *TURN_STATUSES]}, ""),
     "since": (TEXT, "Arrived from then on: `24h`, `7d`, `yesterday`, a date."),
     "until": (TEXT, "Arrived before then."),
     "endpoint": (TEXT, "Which API, `chat` for chat completions."),

@@ -37,7 +37,7 @@ from gateway.api.server.fast_router import (
 )
 from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, check_encoding, header, until_disconnect
 from gateway.billing.quota.gate import AdmittedRequest
-from gateway.billing.relayed_usage import ENDPOINTS
+from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
 from gateway.conversations.rebuild import end_user_of
 from gateway.core.config.settings import Settings
 from gateway.core.errors import (
@@ -354,7 +354,7 @@ class CallMetering:
         """The meter of a call, before its body is read; None for one that asks no model.
         Raises StorageReadOnly: no bill could be kept."""
         path = call.target.partition("?")[0].rstrip("/")
-        if call.scope["method"] != "POST" or path not in ENDPOINTS:
+        if call.scope["method"] != "POST" or path not in RELAYED_ENDPOINTS:
             return None
         self._bills.check_writable()
         return CallMeter(self._bills, call, path, upload)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from gateway.billing.relayed_usage import ENDPOINTS
+from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
 from gateway.core.names import is_credential
 from gateway.core.types.chat import Headers
 from gateway.core.types.keys import is_ours
@@ -78,7 +78,7 @@ class RelayPattern:
         )
 
 
-BY_A_MODEL = tuple(RelayPattern("POST", tuple(path.split("/"))) for path in ENDPOINTS)
+BY_A_MODEL = tuple(RelayPattern("POST", tuple(path.split("/"))) for path in RELAYED_ENDPOINTS)
 """What an operator's key may be used for by default: exactly what is metered. It leaves nothing that others could
 read."""
 OF_FILES = (RelayPattern.of("POST files"), RelayPattern.of("POST uploads/*/parts"))

@@ -5,7 +5,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.billing.cost import EXACT, TokenRates, rounded
+from gateway.billing.cost import EXACT_MONEY, TokenRates, rounded
 from gateway.billing.economy.rates import CacheRates, cache_rates
 from gateway.core.types.bill import (
     CACHE_READ_NAMES,
@@ -80,7 +80,7 @@ def metered(
         if rewritten and left is not None:
             sent = min(sent, round(scale * left.unchanged))
         own = charged(prompt) or rates
-        added = rounded(EXACT.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
+        added = rounded(EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
     direct = max(ZERO, primary + added)
     told_of: dict[str, Any] = {}
     if is_told:
@@ -94,7 +94,7 @@ def metered(
             told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
         if again := round(scale * bounced):
             paid = charged(prompt)
-            cost = None if paid is None else _usd(rounded(EXACT.multiply(paid.write, again)))
+            cost = None if paid is None else _usd(rounded(EXACT_MONEY.multiply(paid.write, again)))
             told_of["bounced"] = {"tokens": again, "cost": cost}
         if note.mode == OBSERVE:
             told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
@@ -130,9 +130,9 @@ def _rates(
 def _estimated(note: EconomyNote, rates: CacheRates | None, *, is_cold: bool) -> Decimal:
     if rates is None:
         return ZERO
-    return rounded(EXACT.multiply(rates.write if is_cold else rates.read, note.clearable))
+    return rounded(EXACT_MONEY.multiply(rates.write if is_cold else rates.read, note.clearable))
 
 
 def _usd(value: Decimal) -> str:
     """USD without zeros at the end: a bill may stand twice in a stream."""
-    return f"{value.normalize(EXACT):f}"
+    return f"{value.normalize(EXACT_MONEY):f}"

@@ -6,7 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.cost import EXACT, TokenRates
+from gateway.billing.cost import EXACT_MONEY, TokenRates
 from gateway.core.types.chat import ChatRequest, parts_of
 from gateway.core.types.items import BREAKPOINT
 
@@ -35,7 +35,7 @@ class CacheRates:
     def prompt(self, tokens: int, known: int) -> Decimal:
         """What a prompt costs of which the first `known` tokens are read from the cache."""
         known = max(0, min(known, tokens))
-        return EXACT.add(EXACT.multiply(self.read, known), EXACT.multiply(self.write, tokens - known))
+        return EXACT_MONEY.add(EXACT_MONEY.multiply(self.read, known), EXACT_MONEY.multiply(self.write, tokens - known))
 
 
 def cache_rates(

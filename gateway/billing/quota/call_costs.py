@@ -14,10 +14,10 @@ from gateway.core.types.upstreams import OUTPUT_LIMITS
 Dearest = tuple[Decimal | int, Decimal | int]
 TIERS = "_above_"
 """Stands in the names of prices that hold for long prompts alone."""
-MANY = 10**6
+MANY_TOKENS = 10**6
 """Tokens, for which a sum has all digits of the price of one."""
-MAX_KEPT = 1000
-_DEAREST: BoundedCache[int, tuple[Mapping[str, Decimal], Dearest | None]] = BoundedCache(MAX_KEPT)
+MAX_KEPT_PRICES = 1000
+_DEAREST: BoundedCache[int, tuple[Mapping[str, Decimal], Dearest | None]] = BoundedCache(MAX_KEPT_PRICES)
 """By the identity of a model's prices, which are kept with them: adding them up anew is dear for each request."""
 ESTIMATED = 1.15
 """By how much a prompt may be longer that was estimated and not counted (guarantee §6)."""
@@ -51,7 +51,7 @@ def _remembered(prices: Mapping[str, Decimal]) -> Dearest | None:
     """The dearest prices of a token in a prompt and in an answer, in picodollars; None where that depends on more."""
     dearest = None
     if not any(TIERS in name for name in prices):
-        one = estimated_cost(prices, MANY, 0)["max"], estimated_cost(prices, 0, MANY)["max"]
+        one = estimated_cost(prices, MANY_TOKENS, 0)["max"], estimated_cost(prices, 0, MANY_TOKENS)["max"]
         if one[0] is not None and one[1] is not None:
             dearest = _each(one[0]), _each(one[1])
     _DEAREST.put(id(prices), (prices, dearest))
@@ -59,8 +59,8 @@ def _remembered(prices: Mapping[str, Decimal]) -> Dearest | None:
 
 
 def _each(many: Decimal) -> Decimal | int:
-    """Picodollars of one token, given USD of `MANY`. Nearly always whole: sums of integers take half the time."""
-    one = many.scaleb(12) / MANY
+    """Picodollars of one token, given USD of `MANY_TOKENS`; mostly whole: sums of integers take half the time."""
+    one = many.scaleb(12) / MANY_TOKENS
     return int(one) if one == one.to_integral_value() else one
 
 

@@ -31,7 +31,7 @@ from gateway.core.types.keys import KeyPolicy, LimitHolder, RateWindow, Spending
 # What a request is told that may not go on, and what is left of its key's limits (guarantee §12.3, §12.4).
 
 What = Literal["requests", "tokens"]
-NAMES: dict[What, tuple[str, ...]] = {
+RATE_HEADERS: dict[What, tuple[str, ...]] = {
     "requests": ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     "tokens": ("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
 }
@@ -152,7 +152,7 @@ def room_in(window: RateWindow, limit: int, asked: int) -> int:
 def rate_headers(what: What, limit: int, window: RateWindow) -> dict[str, str]:
     """OpenAI's headers for one limit. Reset is when all of it is there again, if nothing more is asked."""
     seconds = window.current_seconds if window.current > 0 else window.previous_seconds if window.previous > 0 else 0.0
-    names = NAMES[what]
+    names = RATE_HEADERS[what]
     return {names[0]: str(limit), names[1]: str(max(0, limit - used(window))), names[2]: _duration(seconds)}
 
 
@@ -205,7 +205,7 @@ def account_of(holder: LimitHolder, period: Period, at: datetime, *, hard: bool)
 
 # What applies to requests of one kind, worked out once: most requests are of a kind that was there before.
 
-MAX_KEPT = 4096
+MAX_KEPT_PLANS = 4096
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -242,7 +242,7 @@ class Plans:
 
     def __init__(self, settings: LimitSettings) -> None:
         self._settings = settings
-        self._kept: BoundedCache[tuple[str | None, ...], Plan] = BoundedCache(MAX_KEPT)
+        self._kept: BoundedCache[tuple[str | None, ...], Plan] = BoundedCache(MAX_KEPT_PLANS)
 
     def of(self, ask: AdmissionRequest, key: KeyPolicy | None) -> Plan:
         """What a request counts for. A key that says something else now is another."""

@@ -18,7 +18,7 @@ from gateway.upstream.s3 import S3Contents
 
 # Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.
 
-PIECE = 2**20
+DISK_PIECE = 2**20
 FILES_PER_BATCH = 1000
 OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
@@ -53,7 +53,7 @@ class DiskContents:
             file = await asyncio.to_thread(os.open, self._folder / name, os.O_RDONLY)
             try:
                 os.lseek(file, start, os.SEEK_SET)
-                while piece := await asyncio.to_thread(os.read, file, PIECE):
+                while piece := await asyncio.to_thread(os.read, file, DISK_PIECE):
                     yield piece
             finally:
                 os.close(file)

@@ -37,7 +37,7 @@ from gateway.core.types.files import (
 )
 from gateway.core.types.report_lists import QueryPage
 from gateway.documents.file_reader import may_be_document
-from gateway.documents.files.sealed import PIECE, object_name, opened, sealed, start_of
+from gateway.documents.files.sealed import SEALED_PIECE, object_name, opened, sealed, start_of
 from gateway.documents.process import BytesAtOnce
 from gateway.storage.database.transactions import CommitUnknown
 from gateway.storage.encryption.columns import KeyVault
@@ -48,7 +48,7 @@ ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
 """A content that no file has was left behind if it is older than so many seconds, and than the largest file takes at so
 many bytes a second, half of the least that an upload may have: one that is still arriving must not be taken for it."""
 TIME_DIGITS = 12
-HEAD_BYTES = 2**16
+KNOWN_BY_BYTES = 2**16
 """By which a file that may be a document is known."""
 PIECES_AT_ONCE = 4
 """Pieces of files that are kept or read at once; those of tenants take turns (§12.16)."""
@@ -153,7 +153,7 @@ class FileService:
             raise StorageUnavailable(f"The content of the file is in a store that is not configured: {place.store}.")
         if not place.object.endswith(SEALED_ENDING):
             return record, self._read_in_turns(tenant, store.open(place.object, start))
-        number, skipped = divmod(start, PIECE)
+        number, skipped = divmod(start, SEALED_PIECE)
         pieces = opened(store.open(place.object, start_of(number)), place.object, self._vault, number)
         return record, _behind(self._read_in_turns(tenant, pieces), skipped)
 
@@ -353,8 +353,8 @@ class _CountedStream:
                 raise RequestTooLarge(f"The file exceeds {self._max_bytes} bytes (files.max_bytes).", param="file")
             _check(self._room, self.size)
             self.hash.update(piece)
-            if len(self.head) < HEAD_BYTES:
-                self.head += piece[: HEAD_BYTES - len(self.head)]
+            if len(self.head) < KNOWN_BY_BYTES:
+                self.head += piece[: KNOWN_BY_BYTES - len(self.head)]
             yield piece
 
 

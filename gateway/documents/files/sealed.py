@@ -8,8 +8,8 @@ from gateway.core.ids import new_id
 from gateway.core.types.files import SEALED_ENDING
 from gateway.storage.encryption.columns import SEALED_MORE, KeyVault
 
-PIECE = 2**20
-LENGTH = 4
+SEALED_PIECE = 2**20
+LENGTH_BYTES = 4
 """Bytes that say how long the sealed piece behind them is."""
 
 
@@ -25,16 +25,16 @@ async def sealed(pieces: AsyncIterator[bytes], name: str, vault: KeyVault) -> As
     buffer, number = bytearray(), 0
     async for piece in pieces:
         buffer += piece
-        while len(buffer) > PIECE:
-            yield _framed(vault, bytes(buffer[:PIECE]), _bound(name, number, is_last=False))
-            del buffer[:PIECE]
+        while len(buffer) > SEALED_PIECE:
+            yield _framed(vault, bytes(buffer[:SEALED_PIECE]), _bound(name, number, is_last=False))
+            del buffer[:SEALED_PIECE]
             number += 1
     yield _framed(vault, bytes(buffer), _bound(name, number, is_last=True))
 
 
 def start_of(number: int) -> int:
     """Where the piece with that number begins in a sealed content: all but the last are of one size."""
-    return number * (LENGTH + PIECE + SEALED_MORE)
+    return number * (LENGTH_BYTES + SEALED_PIECE + SEALED_MORE)
 
 
 async def opened(
@@ -45,9 +45,11 @@ async def opened(
     buffer, ended = bytearray(), False
     async for piece in pieces:
         buffer += piece
-        while len(buffer) >= LENGTH and len(buffer) >= LENGTH + (size := int.from_bytes(buffer[:LENGTH], "big")):
-            value = bytes(buffer[LENGTH : LENGTH + size])
-            del buffer[: LENGTH + size]
+        while len(buffer) >= LENGTH_BYTES and len(buffer) >= LENGTH_BYTES + (
+            size := int.from_bytes(buffer[:LENGTH_BYTES], "big")
+        ):
+            value = bytes(buffer[LENGTH_BYTES : LENGTH_BYTES + size])
+            del buffer[: LENGTH_BYTES + size]
             found = _open(vault, value, _bound(name, number, is_last=False))
             if found is None and not ended:
                 found = _open(vault, value, _bound(name, number, is_last=True))
@@ -66,7 +68,7 @@ def _bound(name: str, number: int, *, is_last: bool) -> str:
 
 def _framed(vault: KeyVault, piece: bytes, bound: str) -> bytes:
     value = vault.seal_bytes(piece, bound)
-    return len(value).to_bytes(LENGTH, "big") + value
+    return len(value).to_bytes(LENGTH_BYTES, "big") + value
 
 
 def _open(vault: KeyVault | None, value: bytes, bound: str) -> bytes | None:

@@ -34,17 +34,17 @@ PROVIDERS = {
 }
 """The conventions' names of providers that LiteLLM calls otherwise."""
 PORTS = {"http": 80, "https": 443}
-FIGURES = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
+SAMPLING_FIGURES = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 OUTPUT_TYPES = {"json_object": "json", "json_schema": "json", "text": "text"}
-OPERATIONS = {"embeddings": "embeddings", "completions": "text_completion"}
+RELAYED_OPERATIONS = {"embeddings": "embeddings", "completions": "text_completion"}
 """Relayed calls that the conventions have an operation for, by the first segment of their path."""
-LONGEST = 128
+MAX_TOLD_NAME = 128
 """Characters of a name that an upstream gives."""
 CANCELLED = "cancelled"
 """`error.type` of a call that was given up: its client left, or it took too long."""
-MAX_CHARS = 200_000
+MAX_CONTENT_CHARS = 200_000
 """Of the texts of one call that are exported, in either direction."""
-LEFT_OUT = "[left out: too long to export]"
+CONTENT_LEFT_OUT = "[left out: too long to export]"
 
 
 def provider_of(deployment: ModelDeployment) -> str:
@@ -72,7 +72,7 @@ def of_request(deployment: ModelDeployment, body: Mapping[str, Any], operation: 
     }
     if body.get("stream"):
         found["gen_ai.request.stream"] = True
-    for name in FIGURES:
+    for name in SAMPLING_FIGURES:
         if _is_number(body.get(name)):
             found[f"gen_ai.request.{name}"] = body[name]
     most = body.get("max_completion_tokens") or body.get("max_tokens")
@@ -91,9 +91,9 @@ def of_answer(answer: Mapping[str, Any]) -> Attributes:
     found: Attributes = {}
     for field in ("id", "model"):
         if isinstance(answer.get(field), str):
-            found[f"gen_ai.response.{field}"] = answer[field][:LONGEST]
+            found[f"gen_ai.response.{field}"] = answer[field][:MAX_TOLD_NAME]
     choices = [each for each in answer.get("choices") or () if isinstance(each, Mapping)]
-    if reasons := [str(each["finish_reason"])[:LONGEST] for each in choices if each.get("finish_reason")]:
+    if reasons := [str(each["finish_reason"])[:MAX_TOLD_NAME] for each in choices if each.get("finish_reason")]:
         found["gen_ai.response.finish_reasons"] = reasons
     return found | of_usage(answer.get("usage"))
 
@@ -202,12 +202,12 @@ def of_output(answer: Mapping[str, Any]) -> Attributes:
 
 
 def _written(messages: Sequence[tuple[Mapping[str, Any], str | None]]) -> str:
-    left, written = MAX_CHARS, []
+    left, written = MAX_CONTENT_CHARS, []
     for message, reason in reversed(messages):
         parts = _parts(message)
         size = sum(len(text) for part in parts for text in part.values() if isinstance(text, str))
         if size > left:
-            parts = [{"type": "text", "content": LEFT_OUT}]
+            parts = [{"type": "text", "content": CONTENT_LEFT_OUT}]
         left -= min(size, left)
         said: dict[str, Any] = {"role": str(message.get("role") or "assistant"), "parts": parts}
         written.append(said if reason is None else {**said, "finish_reason": reason})

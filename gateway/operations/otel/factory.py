@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 App = Callable[..., Awaitable[None]]
 """An ASGI application."""
-EXTRA = "context-gateway[telemetry]"
+TELEMETRY_EXTRA = "context-gateway[telemetry]"
 
 
 class NoTelemetry:
@@ -77,5 +77,5 @@ def _installed() -> Iterator[None]:
     except ImportError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
-        text = f"needs a package that is not installed ({error.name}): install {EXTRA}"
+        text = f"needs a package that is not installed ({error.name}): install {TELEMETRY_EXTRA}"
         raise ConfigurationError(f"telemetry.otlp_endpoint: {text}") from None

@@ -26,7 +26,7 @@ from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger, masked
 
 log = get_logger("gateway.operations.otel")
-NAME = "gateway"
+SCOPE_NAME = "gateway"
 """Of the instrumentation scope."""
 QUIET_SECONDS = 60.0
 """Between two lines of the log about what could not be exported."""
@@ -34,7 +34,7 @@ REACH_SECONDS = 3.0
 """How long `gateway check` waits for a collector."""
 MAX_REASON = 300
 """Characters of a reason in the log."""
-LIBRARY = "opentelemetry"
+SDK_LOGGER = "opentelemetry"
 """The logger above all of the SDK's."""
 
 
@@ -54,21 +54,21 @@ class OtelProviders:
             }
         )
         self._shutdowns: list[Callable[[], object]] = []
-        self.tracer: Tracer = NoOpTracerProvider().get_tracer(NAME)
-        self.meter: Meter = NoOpMeterProvider().get_meter(NAME)
+        self.tracer: Tracer = NoOpTracerProvider().get_tracer(SCOPE_NAME)
+        self.meter: Meter = NoOpMeterProvider().get_meter(SCOPE_NAME)
         if settings.traces:
             ratio = settings.sample_ratio
             sampler = None if ratio is None else ParentBased(TraceIdRatioBased(ratio))
             traces = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
             spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers)
             traces.add_span_processor(BatchSpanProcessor(spans))
-            self.tracer = traces.get_tracer(NAME, __version__)
+            self.tracer = traces.get_tracer(SCOPE_NAME, __version__)
             self._shutdowns.append(traces.shutdown)
         if settings.metrics:
             figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=headers)
             reader = PeriodicExportingMetricReader(figures, export_interval_millis=1000 * settings.metric_interval)
             meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
-            self.meter = meters.get_meter(NAME, __version__)
+            self.meter = meters.get_meter(SCOPE_NAME, __version__)
             self._shutdowns.append(meters.shutdown)
 
     def close(self, seconds: float) -> bool:
@@ -86,7 +86,7 @@ def reach(settings: TelemetrySettings) -> str | None:
     """Exports nothing once; what is wrong with that, or None."""
     endpoint, headers = settings.otlp_endpoint or "", dict(settings.header_fields)
     told = _LoggedOnce()
-    logger = logging.getLogger(LIBRARY)
+    logger = logging.getLogger(SDK_LOGGER)
     logger.handlers[:], logger.propagate = [told], False
     if settings.traces:
         spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers, timeout=REACH_SECONDS)
@@ -131,7 +131,7 @@ class QuietLog(logging.Handler):
 
 def quieten() -> None:
     """From now on the SDK's own lines go through a `QuietLog`."""
-    logger = logging.getLogger(LIBRARY)
+    logger = logging.getLogger(SDK_LOGGER)
     logger.handlers[:] = [QuietLog()]
     logger.propagate = False
 

@@ -43,7 +43,7 @@ BILL_SECONDS = 5.0
 CLIENT_LEFT = "client_disconnected"
 """`error.type` of a request whose client left: no fault of the server's."""
 UNTRACED = ("/health/live", "/health/ready", "/metrics")
-PURPOSES = ("planner", "summarizer", "embedder")
+INTERNAL_PURPOSES = ("planner", "summarizer", "embedder")
 PARENTS = (b"traceparent", b"tracestate")
 CONTEXT = TraceContextTextMapPropagator()
 """W3C's `traceparent` and `tracestate`, whatever else OTEL_PROPAGATORS names."""
@@ -225,7 +225,7 @@ class RequestTracing:
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
         """A step of a request (`ports.Spans`)."""
-        if name in PURPOSES:
+        if name in INTERNAL_PURPOSES:
             token = PURPOSE.set(name)
             try:
                 yield

@@ -31,7 +31,14 @@ from gateway.core.ports import Spans, Upstream
 from gateway.core.types.chat import ChunkStream, ModelDeployment, StreamAround
 from gateway.core.types.turn import LedgerEntry
 from gateway.core.types.upstreams import RelayedCall, UpstreamRequest
-from gateway.operations.otel.attributes import OPERATIONS, Attributes, of_input, of_request, of_server, provider_of
+from gateway.operations.otel.attributes import (
+    RELAYED_OPERATIONS,
+    Attributes,
+    of_input,
+    of_request,
+    of_server,
+    provider_of,
+)
 from gateway.operations.otel.sdk import OtelProviders, quieten
 from gateway.operations.otel.spans import (
     CONTEXT,
@@ -318,7 +325,7 @@ class TracedPassthrough(PassthroughClient):
 
 def _operation(call: RelayedCall) -> str | None:
     path = call.target.partition("?")[0].strip("/")
-    return OPERATIONS.get(path) if call.method == "POST" else None
+    return RELAYED_OPERATIONS.get(path) if call.method == "POST" else None
 
 
 def _name(deployment: ModelDeployment, call: RelayedCall) -> str:

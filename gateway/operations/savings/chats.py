@@ -17,8 +17,8 @@ from gateway.operations.savings.recording import (
 )
 
 Json = dict[str, Any]
-AGENT = "openai"
-TIMES = ("timestamp", "created_at", "created", "time")
+OPENAI_CHATS = "openai"
+CHAT_TIMES = ("timestamp", "created_at", "created", "time")
 
 
 def is_transcript(lines: Sequence[Json]) -> bool:
@@ -45,10 +45,10 @@ def sessions(name: str, lines: Iterable[Json]) -> list[RecordedSession]:
 
 def _told(name: str, messages: Sequence[Json]) -> list[RecordedSession]:
     """A session out of all its messages: each answer was made of those before."""
-    recorder = SessionRecorder(name, AGENT)
+    recorder = SessionRecorder(name, OPENAI_CHATS)
     for number, message in enumerate(messages):
         at = _time(message)
-        said = {key: value for key, value in message.items() if key not in TIMES}
+        said = {key: value for key, value in message.items() if key not in CHAT_TIMES}
         if said.get("role") == "assistant":
             calls = [each for each in said.get("tool_calls") or () if isinstance(each, dict)]
             recorder.answer(number, at, text_in(said.get("content")) or None, calls)
@@ -67,7 +67,7 @@ def _asked(name: str, bodies: Sequence[Json]) -> RecordedSession:
         steps.append(RecordedStep(times.next(_time(body)), messages, _answer_of(body, messages, after)))
     tools = next((body["tools"] for body in bodies if isinstance(body.get("tools"), list)), None)
     model = next((body["model"] for body in bodies if isinstance(body.get("model"), str)), None)
-    return RecordedSession(name, AGENT, steps, tools if tools is not None else tools_of(steps), model)
+    return RecordedSession(name, OPENAI_CHATS, steps, tools if tools is not None else tools_of(steps), model)
 
 
 def _answer_of(body: Json, messages: list[Json], after: Json) -> Json:
@@ -76,9 +76,9 @@ def _answer_of(body: Json, messages: list[Json], after: Json) -> Json:
         later = after.get("messages") or []
         answer = later[len(messages)] if later[: len(messages)] == messages and len(later) > len(messages) else None
     if isinstance(answer, dict) and (answer.get("content") or answer.get("tool_calls")):
-        return {"role": "assistant", **{k: v for k, v in answer.items() if k not in (*TIMES, "role")}}
+        return {"role": "assistant", **{k: v for k, v in answer.items() if k not in (*CHAT_TIMES, "role")}}
     return {"role": "assistant", "content": NOT_RECORDED}
 
 
 def _time(value: Json) -> float | None:
-    return next((at for name in TIMES if (at := seconds_of(value.get(name))) is not None), None)
+    return next((at for name in CHAT_TIMES if (at := seconds_of(value.get(name))) is not None), None)

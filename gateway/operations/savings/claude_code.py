@@ -10,8 +10,8 @@ from gateway.core.types.chat import parts_of, texts_of
 from gateway.operations.savings.recording import RecordedSession, SessionRecorder, call_of, seconds_of
 
 Json = dict[str, Any]
-AGENT = "claude-code"
-SAID = ("user", "assistant")
+CLAUDE_CODE = "claude-code"
+SPEAKING_LINES = ("user", "assistant")
 
 
 def is_transcript(lines: Sequence[Json]) -> bool:
@@ -26,12 +26,12 @@ def sessions(name: str, lines: Iterable[Json]) -> list[RecordedSession]:
     agents: dict[str, object] = {}
     for line in lines:
         message = line.get("message")
-        if line.get("type") not in SAID or not isinstance(message, dict) or line.get("isMeta") is True:
+        if line.get("type") not in SPEAKING_LINES or not isinstance(message, dict) or line.get("isMeta") is True:
             continue
         agent = _agent(line, agents)
         if agent not in recorders:
             title = name if agent is None else f"{name}:agent-{len(recorders)}"
-            recorders[agent] = SessionRecorder(title, AGENT)
+            recorders[agent] = SessionRecorder(title, CLAUDE_CODE)
         _add(recorders[agent], line, message)
     found = [recorder.done() for recorder in recorders.values()]
     return [session for session in found if session.steps]

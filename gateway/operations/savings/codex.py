@@ -7,9 +7,9 @@ from gateway.core import jsons
 from gateway.operations.savings.recording import RecordedSession, SessionRecorder, call_of, seconds_of, text_in
 
 Json = dict[str, Any]
-AGENT = "codex"
-ROLES = {"user": "user", "developer": "developer", "system": "system"}
-CALLS = ("function_call", "custom_tool_call", "local_shell_call")
+CODEX = "codex"
+CODEX_ROLES = {"user": "user", "developer": "developer", "system": "system"}
+CODEX_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 
 
 def is_transcript(lines: Sequence[Json]) -> bool:
@@ -19,7 +19,7 @@ def is_transcript(lines: Sequence[Json]) -> bool:
 
 def sessions(name: str, lines: Iterable[Json]) -> list[RecordedSession]:
     """The session of a file. Reasoning is left out: it is sealed."""
-    recorder, system, number = SessionRecorder(name, AGENT), None, 0
+    recorder, system, number = SessionRecorder(name, CODEX), None, 0
     for line in lines:
         item = line.get("payload")
         if not isinstance(item, dict):
@@ -46,12 +46,12 @@ def sessions(name: str, lines: Iterable[Json]) -> list[RecordedSession]:
 
 
 def _is_answer(item: Json) -> bool:
-    return item.get("type") in ("reasoning", *CALLS) or item.get("role") == "assistant"
+    return item.get("type") in ("reasoning", *CODEX_CALLS) or item.get("role") == "assistant"
 
 
 def _add(recorder: SessionRecorder, item: Json, number: int, at: float | None) -> None:
     kind = item.get("type")
-    if kind in CALLS:
+    if kind in CODEX_CALLS:
         name, arguments = str(item.get("name") or "local_shell"), item.get("arguments")
         if kind == "custom_tool_call":
             arguments = jsons.dumps_text({"input": item.get("input") or ""})
@@ -71,6 +71,6 @@ def _said(item: Json) -> Json | None:
         if isinstance(output, dict):
             output = output.get("content") or jsons.dumps_text(output)
         return {"role": "tool", "tool_call_id": str(item.get("call_id")), "content": text_in(output)}
-    role = ROLES.get(str(item.get("role")))
+    role = CODEX_ROLES.get(str(item.get("role")))
     text = text_in(item.get("content")) if role else ""
     return {"role": role, "content": text} if role and text else None

@@ -84,7 +84,7 @@ def _objects(path: Path) -> Iterator[Json]:
             yield value
 
 
-SUMS = (
+SUM_COLUMNS = (
     TableColumn("dearer", is_right=True),
     TableColumn("worst", is_right=True),
     TableColumn("ratio", COST_STYLE, is_right=True),
@@ -97,7 +97,7 @@ SUMS = (
     TableColumn("edits missing", is_right=True),
     TableColumn("refused", drop=1, is_right=True),
 )
-SESSION = (
+SESSION_COLUMNS = (
     TableColumn("session", is_flexible=True),
     TableColumn("agent", FAINT, drop=5),
     TableColumn("setting"),
@@ -110,7 +110,7 @@ SESSION = (
     TableColumn("edits missing", is_right=True),
     TableColumn("refused", drop=2, is_right=True),
 )
-FIELDS = (
+SESSION_FIELDS = (
     *("session", "agent", "setting", "steps", "direct_cost", "gateway_cost", "ratio", "is_dearer", "breaks"),
     *("cold_breaks", "quoted", "missing", "refused", "metered_saving"),
 )
@@ -137,7 +137,7 @@ def savings(call: CommandCall, make: MakeGateway) -> int:
     if options.json:
         call.screen.json(_as_json(model, played))
     elif options.csv:
-        call.screen.csv(FIELDS, map(_record, played))
+        call.screen.csv(SESSION_FIELDS, map(_record, played))
     else:
         _show(call.screen, played)
     return 0
@@ -219,10 +219,10 @@ def _show(screen: CommandScreen, played: Sequence[PlayedSession]) -> None:
         counts = (str(len(own)), str(total.steps))
         money = (_ratio(worst), _ratio(total.ratio), _usd(total.direct), _usd(total.gateway))
         rows.append([total.setting, str(dearer), *money, *counts, *_counts(total)])
-    screen.table([TableColumn("setting"), *SUMS], rows)
+    screen.table([TableColumn("setting"), *SUM_COLUMNS], rows)
     screen.line("")
     screen.table(
-        SESSION,
+        SESSION_COLUMNS,
         [
             [
                 *(each.session, each.agent, each.setting, str(each.steps)),

@@ -36,7 +36,7 @@ from gateway.upstream.routing.router import ConfiguredRouter
 Json = dict[str, Any]
 MIN_CACHED_TOKENS = 1024
 """Providers cache no shorter prompt."""
-BLOCK_TOKENS = 128
+CACHE_BLOCK_TOKENS = 128
 """OpenAI counts cached tokens in such blocks."""
 MIN_PARTIAL_CHARS = 200
 """Of a message that begins like an earlier one, from which on that is looked at."""
@@ -115,7 +115,7 @@ class PromptCache:
         if total < MIN_CACHED_TOKENS or not self._reads:
             return usage
         if not self._writes:
-            cached = known // BLOCK_TOKENS * BLOCK_TOKENS if known >= MIN_CACHED_TOKENS else 0
+            cached = known // CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS if known >= MIN_CACHED_TOKENS else 0
             return {**usage, "prompt_tokens_details": {"cached_tokens": cached}}
         written = total - known
         details: Json = {"cached_tokens": known, "cache_creation_tokens": written}
@@ -175,7 +175,7 @@ def _common(one: str, other: str) -> int:
 
 OLD_SIDES = frozenset({"old_string", "old_str", "oldString", "oldText", "old_text", "search"})
 """Names of arguments that hold what is to be replaced."""
-MIN_CHARS = 4
+MIN_QUOTED_CHARS = 4
 """A shorter text stands anywhere."""
 PATCH, UPDATE = "*** Begin Patch", "*** Update File"
 LINE_NUMBER = re.compile(r"(?m)^[ \t]*\d+(?:[→\t|:-]| ?\| ?)")
@@ -192,7 +192,7 @@ def quoted(answer: Json) -> list[str]:
         except ValueError:
             continue
         found += _old_sides(arguments)
-    return [text for text in dict.fromkeys(found) if len(text.strip()) >= MIN_CHARS]
+    return [text for text in dict.fromkeys(found) if len(text.strip()) >= MIN_QUOTED_CHARS]
 
 
 def _old_sides(value: Any) -> Iterator[str]:
@@ -252,7 +252,7 @@ def _texts(message: Json) -> Iterator[str]:
         yield from jsons.texts_in(arguments)
 
 
-BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+PLAY_BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 BETWEEN_SECONDS = 7 * 86400.0
 """From the end of a session to the next one's beginning: nothing is warm any more."""
 MIN_DEARER = Decimal("1.0005")
@@ -347,7 +347,7 @@ class ReplayClock:
         self.seconds = 0.0
 
     def now(self) -> datetime:
-        return BEGINNING + timedelta(seconds=self.seconds)
+        return PLAY_BEGINNING + timedelta(seconds=self.seconds)
 
     def monotonic(self) -> float:
         return self.seconds

@@ -11,24 +11,24 @@ from gateway.billing.cost import as_csv, as_json
 from gateway.core.clock import parse_period
 from gateway.core.printing import usd_text
 from gateway.core.types.bill import TIME_GROUPS, CostQuery, CostReport, CostRow, CostSums
-from gateway.operations.cost_command import ROWS, group_name, groups_of
+from gateway.operations.cost_command import ROWS_SHOWN, group_name, groups_of
 from gateway.operations.screen import COST_STYLE, FAINT, WHO_STYLE, CommandCall, CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
 
-BY = "day,model,key"
+SAVING_GROUPS = "day,model,key"
 """Roll-ups do not tell conversations apart: who wants these reads the ledger."""
 RATIO = Decimal("0.0001")
 LOSS_STYLE = "red"
-FIGURES = (
+SAVING_FIGURES = (
     *("net_saving", "ratio", "direct_cost", "billed_cost", "saved", "requests", "metered", "unmetered"),
     *("bounced_tokens", "bounced_cost"),
 )
 """Names of what is told of each group. `net_saving`: `direct_cost` less `billed_cost`, of the metered requests;
 `ratio`: billed for each dollar direct; `saved`: of what was left out, without what that cost; `bounced_cost`: of what
 was read again soon after it had been cut, a part of what was billed."""
-COLUMNS = (
+SAVING_COLUMNS = (
     TableColumn("net saving USD", COST_STYLE, is_right=True),
     TableColumn("ratio", drop=1, is_right=True),
     TableColumn("direct USD", drop=2, is_right=True),
@@ -46,7 +46,7 @@ def savings_report(call: CommandCall) -> int:
     Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
     options = call.options
     since, until = parse_period(options.since, options.until, call.clock.now())
-    groups = groups_of(options.by or BY)
+    groups = groups_of(options.by or SAVING_GROUPS)
 
     async def work(transactions: DatabaseTransactions) -> int:
         reports = CostReports(transactions)
@@ -64,9 +64,9 @@ def savings_report(call: CommandCall) -> int:
             told = {"object": "savings", **times, "tables": tables, "total": figures_of(total)}
             call.screen.json({**told, "compared": compared(total), "bills_not_counted": missing})
         elif options.csv:
-            call.out.write("".join(as_csv(shown, FIGURES, figures_of)))
+            call.out.write("".join(as_csv(shown, SAVING_FIGURES, figures_of)))
         else:
-            _show(call.screen, found, total, options.limit or ROWS, call.err)
+            _show(call.screen, found, total, options.limit or ROWS_SHOWN, call.err)
         return 0
 
     return run_reading(call, work)
@@ -81,13 +81,13 @@ def losses_first(report: CostReport, by: Sequence[str]) -> tuple[CostRow, ...]:
 
 
 def figures_of(sums: CostSums) -> dict[str, Any]:
-    """The sums by the names of `FIGURES`; what is known of no request is None."""
+    """The sums by the names of `SAVING_FIGURES`; what is known of no request is None."""
     direct, net = sums.direct, sums.net_saving
     billed = direct - net if direct is not None and net is not None else None
     ratio = (billed / direct).quantize(RATIO) if billed is not None and direct else None
     counts = (sums.requests, sums.metered, sums.unmetered)
     told = (net, ratio, direct, billed, sums.saved, *counts, sums.bounced_tokens, sums.bounced)
-    return dict(zip(FIGURES, told, strict=True))
+    return dict(zip(SAVING_FIGURES, told, strict=True))
 
 
 def compared(sums: CostSums) -> dict[str, Any] | None:
@@ -114,9 +114,9 @@ def _show(screen: CommandScreen, tables: Tables, total: CostSums, limit: int, er
             [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_pieces(row.sums)] for row in shown
         ]
         if left := len(rows) - len(shown):
-            lines.append([(f"({left} more)", FAINT), *([""] * (len(by) - 1 + len(COLUMNS)))])
+            lines.append([(f"({left} more)", FAINT), *([""] * (len(by) - 1 + len(SAVING_COLUMNS)))])
         lines.append([("total", COST_STYLE), *([""] * (len(by) - 1)), *_pieces(total)])
-        screen.table([*(TableColumn(group, WHO_STYLE) for group in by), *COLUMNS], lines)
+        screen.table([*(TableColumn(group, WHO_STYLE) for group in by), *SAVING_COLUMNS], lines)
         screen.line("")
     if total.unmetered:
         screen.line(f"{total.unmetered} requests are not metered: what they would have cost directly is not known")

@@ -14,7 +14,7 @@ import pytest
 from gateway.core.clock import SystemClock
 from gateway.core.config.loading import load_settings
 from gateway.core.config.settings import Settings
-from gateway.inspection.settings_in_force import HIDDEN, address, settings_in_force
+from gateway.inspection.settings_in_force import HIDDEN_VALUE, address, settings_in_force
 from gateway.operations.command_arguments import parser
 from gateway.operations.config_command import config
 from gateway.operations.screen import CommandCall
@@ -319,7 +319,7 @@ def test_s13_16_each_setting_tells_where_it_comes_from(tmp_path: Path) -> None:
     }
     assert {name: rows[name].origin for name in origins} == origins
     assert settings.origins["model_list[1]"] == f"{more}:10"
-    assert rows["upstream.api_key"].value == HIDDEN
+    assert rows["upstream.api_key"].value == HIDDEN_VALUE
     assert rows["storage.url"].value == "postgresql+asyncpg://…@db/x?password=…"
     assert rows["cache.url"].value == "redis://…@h/0"
     shown = str(rows)

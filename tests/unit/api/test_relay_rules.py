@@ -10,7 +10,7 @@ from gateway.api.passthrough.relay_rules import (
     named_calls,
     query_up,
 )
-from gateway.billing.relayed_usage import ENDPOINTS
+from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
 
 FITS = [
     ("POST /v1/batches", "POST", "/v1/batches", True),
@@ -40,7 +40,7 @@ def named(method: str, path: str) -> bool:
     return any(pattern.fits(method, path) for pattern in named_calls(()))
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("path", RELAYED_ENDPOINTS)
 def test_s1_an_operators_key_pays_for_what_is_metered_by_its_exact_name(path: str) -> None:
     assert named("POST", f"/v1/{path}")
     odd = (

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.cost import price_call, total_cost
-from gateway.billing.ledger_verification import MAX_NAMED, LedgerAudit, differences
+from gateway.billing.ledger_verification import MAX_NAMED_ROWS, LedgerAudit, differences
 from gateway.billing.metadata import add_bill, response_metadata
 from gateway.core import jsons
 from gateway.core.printing import csv_line
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.turn import LARGEST_KEPT, LedgerEntry, LedgerFigures, LedgerRow
-from gateway.operations.audit import COLUMNS, csv_row, summary
+from gateway.operations.audit import AUDIT_CSV, csv_row, summary
 
 NAMES = [
     "input_cost_per_token",
@@ -262,10 +262,10 @@ def test_a_sum_that_lacks_something_says_so() -> None:
 def test_what_does_not_balance_is_named_in_bounded_memory() -> None:
     row = row_of(price_call("primary", "m", {"prompt_tokens": 1000}, PRICES))
     found = LedgerAudit()
-    for _ in range(MAX_NAMED + 5):
+    for _ in range(MAX_NAMED_ROWS + 5):
         found.add(replace(row, total_cost=Decimal("0.3")))
     lines = list(summary(found))
-    assert f"{MAX_NAMED + 5} of {MAX_NAMED + 5} rows do not balance:" in lines
+    assert f"{MAX_NAMED_ROWS + 5} of {MAX_NAMED_ROWS + 5} rows do not balance:" in lines
     assert "  req_1  ledger.total_cost: stored 0.3, adds up to 0.002500000000" in lines
     assert lines[-1] == "  … and 5 more; --csv names them all"
 
@@ -282,7 +282,7 @@ def test_a_csv_row() -> None:
     unpriced = row_of(price_call("primary", "m", {"prompt_tokens": 3, "completion_tokens": 2}, {}), model="=1+1")
     zone = datetime.fromisoformat("2026-11-22T01:00:00.5+01:00")
     unpriced = replace(unpriced, entry=replace(unpriced.entry, created_at=zone))
-    cells = dict(zip(COLUMNS, next(csv.reader([csv_row(unpriced, balanced=True)])), strict=True))
+    cells = dict(zip(AUDIT_CSV, next(csv.reader([csv_row(unpriced, balanced=True)])), strict=True))
     assert cells == {
         "request_id": "req_1",
         "completion_id": "chatcmpl-1",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.ledger_verification import repriced
-from gateway.billing.relayed_usage import ENDPOINTS, chat_usage, input_tokens, price_relayed, units_of
+from gateway.billing.relayed_usage import RELAYED_ENDPOINTS, chat_usage, input_tokens, price_relayed, units_of
 from gateway.core import jsons
 from gateway.core.types.bill import CallCost
 from gateway.upstream.routing.catalogue import ModelCatalogue
@@ -81,7 +81,7 @@ def test_characters_and_pictures_where_tokens_have_no_price() -> None:
     assert price_relayed("images/edits", "m", drawn, price, estimated=True).total == Decimal("0.12")
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("path", RELAYED_ENDPOINTS)
 def test_what_nobody_knows_has_no_price(path: str) -> None:
     """However many prices there are; never 0."""
     prices = {f"{side}_cost_per_token": Decimal(1) for side in ("input", "output")}
@@ -108,7 +108,7 @@ def test_what_nobody_knows_has_no_price(path: str) -> None:
         st.none() | st.text(max_size=3) | st.integers(-2, 10**14) | st.floats(),
         max_size=6,
     ),
-    st.sampled_from(sorted(ENDPOINTS)),
+    st.sampled_from(sorted(RELAYED_ENDPOINTS)),
 )
 def test_usage_of_any_kind_is_priced_or_none(usage: dict[str, Any], path: str) -> None:
     """An upstream may report anything: what is taken can be stored, and priced again to the same."""

@@ -100,7 +100,7 @@ def test_a_cells_format_is_found_however_its_tag_is_written(
     cell: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a piece ends amid a tag."""
-    monkeypatch.setattr("gateway.documents.xlsx.PIECE", piece)
+    monkeypatch.setattr("gateway.documents.xlsx.SCANNED_PIECE", piece)
     sheet = f'<row r="3"><c r="A3" s="2"><v>1</v></c>{cell}<v>1</v></c><c r="C3"/><cs r="D3" s="1"/></row>'
     form = NumberFormat.of("0%")
     assert form is not None

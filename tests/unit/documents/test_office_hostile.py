@@ -73,7 +73,7 @@ def test_entities_are_refused_wherever_they_stand(kind: str, raw: bytes) -> None
 
 @pytest.mark.parametrize("kind", ["docx", "pptx", "xlsx", "ods", "odt", "epub"])
 def test_a_bomb_is_refused_by_its_directory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.documents.packages.MAX_UNPACKED", 2**20)
+    monkeypatch.setattr("gateway.documents.packages.MAX_PACKAGE_UNPACKED", 2**20)
     with zipfile.ZipFile(io.BytesIO(MAKERS[kind]("fact"))) as archive:
         files: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
     with pytest.raises(UnreadableDocument, match="too large"):

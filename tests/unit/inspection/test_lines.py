@@ -1,6 +1,6 @@
 """What changed in a message is told line by line, in bounded time."""
 
-from gateway.inspection.message_changes import MAX_LINES, DiffLine, line_diff, text_of_message
+from gateway.inspection.message_changes import MAX_COMPARED_LINES, DiffLine, line_diff, text_of_message
 
 
 def test_what_begins_and_ends_alike_is_skipped_and_the_change_is_told() -> None:
@@ -17,9 +17,9 @@ def test_what_begins_and_ends_alike_is_skipped_and_the_change_is_told() -> None:
 
 
 def test_a_difference_that_is_too_long_is_counted_and_not_told() -> None:
-    found = line_diff("same\n" + "x\n" * (MAX_LINES + 1) + "end", "same\nyy\nend")
+    found = line_diff("same\n" + "x\n" * (MAX_COMPARED_LINES + 1) + "end", "same\nyy\nend")
     assert not found.is_whole
-    assert DiffLine("removed", "", MAX_LINES + 1) in found.lines
+    assert DiffLine("removed", "", MAX_COMPARED_LINES + 1) in found.lines
     assert found.lines[0] == DiffLine("same", "same")
     assert found.lines[-1] == DiffLine("same", "end")
 

@@ -1,6 +1,6 @@
 """Passages that were shown are found again in the original."""
 
-from gateway.inspection.document_parts import MAX_MISSES, found_again, shown_artifacts
+from gateway.inspection.document_parts import MAX_MISSED_PIECES, found_again, shown_artifacts
 
 ORIGINAL = "# Lamps\n\nThe first lamp is red.\n\nThe second lamp is green.\n\nThe third lamp is blue.\n"
 
@@ -21,10 +21,10 @@ def test_passages_that_follow_each_other_are_one() -> None:
 
 def test_what_stands_nowhere_is_counted_and_soon_no_more_is_sought() -> None:
     """A summary's words are a model's own."""
-    words = "\n[…]\n".join(f"nowhere {number}" for number in range(10 * MAX_MISSES))
+    words = "\n[…]\n".join(f"nowhere {number}" for number in range(10 * MAX_MISSED_PIECES))
     found = found_again(ORIGINAL, f"{words}\n[…]\nThe third lamp is blue.")
     assert found.spans == ()
-    assert found.missing == sum(len(f"nowhere {number}") for number in range(10 * MAX_MISSES)) + 23
+    assert found.missing == sum(len(f"nowhere {number}") for number in range(10 * MAX_MISSED_PIECES)) + 23
 
 
 def test_labels_in_blocks_and_in_place_are_read() -> None:

@@ -7,7 +7,7 @@ from gateway.core.errors import InvalidRequest, NotFound
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller, StoredFile
 from gateway.core.types.conversation import ConversationMessage
-from gateway.documents.file_reader import DELETED, ArrivedMessages, FileReader
+from gateway.documents.file_reader import DELETED_DOCUMENT, ArrivedMessages, FileReader
 from gateway.storage.cache.memory_cache import MemoryCache
 
 OWNER = RequestCaller("t")
@@ -54,7 +54,7 @@ async def test_s14_6_a_file_that_is_kept_here_is_read_and_stays_readable(group: 
     del kept.files["file-a"]
     await cache.evict(cache_group("t", group.format(cached[0])))
     texts, _ = await reader.read([NAMED], ArrivedMessages(1, [NAMED.body]), OWNER, decode_pdf=False, keep=True)
-    assert texts == {HERE: DELETED}
+    assert texts == {HERE: DELETED_DOCUMENT}
 
 
 async def test_s14_6_of_store_false_nothing_is_kept() -> None:

@@ -22,7 +22,7 @@ from gateway.core.types.turn import LedgerEntry
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.operations.otel import spans as otel_spans
 from gateway.operations.otel import wiring as otel_calls
-from gateway.operations.otel.attributes import LEFT_OUT, MAX_CHARS, of_input, of_output
+from gateway.operations.otel.attributes import CONTENT_LEFT_OUT, MAX_CONTENT_CHARS, of_input, of_output
 from gateway.operations.otel.factory import NoTelemetry, open_telemetry
 from gateway.operations.otel.sdk import QUIET_SECONDS, QuietLog
 from gateway.operations.otel.spans import CURRENT, RequestTracing
@@ -251,12 +251,12 @@ def test_content_as_the_conventions_write_it() -> None:
 
 
 def test_of_long_content_the_latest_is_exported() -> None:
-    long = [{"role": "user", "content": text * (MAX_CHARS // 2 + 1)} for text in "ab"] + [
+    long = [{"role": "user", "content": text * (MAX_CONTENT_CHARS // 2 + 1)} for text in "ab"] + [
         {"role": "user", "content": "c"}
     ]
     found = json.loads(of_input({"messages": long})["gen_ai.input.messages"])
     assert [each["parts"][0]["content"][:1] for each in found] == ["[", "b", "c"]
-    assert found[0]["parts"] == [{"type": "text", "content": LEFT_OUT}]
+    assert found[0]["parts"] == [{"type": "text", "content": CONTENT_LEFT_OUT}]
 
 
 def test_what_the_sdk_logs_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
