@@ -38,13 +38,11 @@ from gateway.retrieval.corpus import (
     saturated,
     share_held,
 )
+from gateway.retrieval.named_places import ENGLISH, GERMAN, named_places
 from gateway.retrieval.question import (
-    ENGLISH,
-    GERMAN,
     borrowed_terms,
     line_scores,
     named_before,
-    named_places,
     place_scores,
     quotation_scores,
     speaker_weights,

@@ -276,14 +276,15 @@ async def test_s4_i7_a_changed_tool_list_and_moving_breakpoints_leave_the_rest_a
 async def test_s4_i7_a_client_that_leaves_while_frames_are_kept_has_its_turn_or_no_frame(
     one: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, noting, kept = Client([one]), asyncio.Event(), asyncio.Event()
+    client, noting, kept, keep = Client([one]), asyncio.Event(), asyncio.Event(), TurnRecorder.keep_frame
 
-    async def note(*_: Any) -> None:
+    async def keep_frame(*args: Any) -> None:
+        await keep(*args)
         noting.set()
         await kept.wait()
 
     client.said.append({"role": "user", "content": f"please {client.words(2000)}"})
-    monkeypatch.setattr(TurnRecorder, "_note_loop", note)
+    monkeypatch.setattr(TurnRecorder, "keep_frame", keep_frame)
     asked = asyncio.ensure_future(client.ask())
     await noting.wait()
     asked.cancel()

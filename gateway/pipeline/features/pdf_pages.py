@@ -31,7 +31,7 @@ from gateway.core.types.window import ShownPages, WindowInputs, first_forwarded
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
 from gateway.documents.file_reader import inline_file
 from gateway.documents.process import DocumentReader
-from gateway.retrieval.question import named_places
+from gateway.retrieval.named_places import named_places
 
 PAGES_REFERENCE = re.compile(r"pages:(pdf:[0-9a-f]{64}):(\d{1,6}(?:,\d{1,6}){0,99})\Z")
 CUT_VERSION = 2

@@ -19,7 +19,8 @@ from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.places import PLACE_MARKER, REGION_CHARS, SHEET, LargeIndex, RegionPlace, TextRegion, joined
 from gateway.core.types.tool_steps import text_of, turn_starts
 from gateway.retrieval.corpus import TermLexicon
-from gateway.retrieval.question import NamedPlaces, borrowed_terms, is_named, named_places
+from gateway.retrieval.named_places import NamedPlaces, named_places
+from gateway.retrieval.question import borrowed_terms, is_named
 from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS, PostingBucket, bucket_of
 from gateway.storage.large_documents import LargeDocuments
 

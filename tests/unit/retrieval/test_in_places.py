@@ -4,7 +4,8 @@ import pytest
 
 from gateway.core.types.places import marker, sheet_marker
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
-from gateway.retrieval.question import LARGE_TEXT_CHARS, named_places, search_by_regions
+from gateway.retrieval.named_places import named_places
+from gateway.retrieval.question import LARGE_TEXT_CHARS, search_by_regions
 from gateway.retrieval.rank import relevance
 from tests.support.growth import is_linear
 

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core.types.places import GAP_LINE, REGION_CHARS, RegionPlace, TextPlaces, joined, region_spans, regions_of
 from gateway.retrieval.corpus import TermLexicon
-from gateway.retrieval.question import named_places
+from gateway.retrieval.named_places import named_places
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment
 from gateway.retrieval.stored.read import (
     HEAD_REGIONS,
