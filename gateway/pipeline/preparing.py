@@ -110,7 +110,7 @@ class RequestPreparer:
                 before_lookup=partial(self._settlement.running.ended, request),
             )
             history = await build_llm_messages(request, self._parts.store, options)
-            if self._parts.frames is not None and not request.store:
+            if self._parts.frames is not None:
                 history, kept = await self._parts.frames.put_over(request, history)
         context = as_sent if history is None or history.as_sent else None
         prepared = with_history(prepared, request, history, kept, context)

@@ -132,7 +132,7 @@ class TurnRecorder:
 
     async def keep_frame(self, prepared: PreparedRequest, costs: BranchCosts | None = None) -> None:
         """Keeps what a request forwarded of a conversation that is not stored."""
-        if self._frames is not None and not prepared.request.store:
+        if self._frames is not None:
             await self._frames.keep(prepared, costs)
 
     async def _chains(self, attempted: AttemptedRequest) -> tuple[ChainKey, ...]:

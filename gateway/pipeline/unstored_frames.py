@@ -300,8 +300,8 @@ class UnstoredFrames:
         self, request: ChatRequest, history: ConversationHistory
     ) -> tuple[ConversationHistory, KeptFrame | None]:
         """The conversation of a request with what its model was sent of it before, if that is known."""
-        anchors = _anchors(history)
-        if not _is_kept(request, history) or not anchors:
+        anchors = _anchors(history) if _is_kept(request, history) else []
+        if not anchors:
             return history, None
         try:
             key = _FrameKey.of(await self._store.secret(), request)
