@@ -162,7 +162,7 @@ async def _with_citations(settled: SettledRequest) -> SettledRequest:
     that broke off. A fault of ours costs the citations, never the answer."""
     prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
     request, built = prepared.request, prepared.context
-    if not request.options.cite or outcome.status == "failed":
+    if outcome.status == "failed":
         return settled
     found: Json = {"citations": [], "citations_dropped": 0}
     if built is not None and built.material is not None:
