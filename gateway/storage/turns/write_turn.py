@@ -37,7 +37,7 @@ from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, add_to_conversatio
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
 NOTHING_MORE = dict.fromkeys(column.name for column in schema.conversations.columns)
-"""Of a conversation that a turn begins: these come with `POST /v1/conversations` alone."""
+"""A row without values, for what a turn does not say of a conversation that it begins."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)
 UPDATE_CONVERSATION = RowUpdate(schema.conversations)
