@@ -1,7 +1,7 @@
 """Redis or Valkey as a cache: keys, values, groups and claims (adapter of `ports.ClaimingCache`)."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,6 @@ from redis.exceptions import RedisError, ResponseError
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import Clock
 from gateway.core.tasks import Cooldown
-from gateway.storage.cache.memory_cache import OnEvict
 from gateway.storage.encryption.columns import KeyVault
 
 PAUSE_SECONDS = 2.0
@@ -169,9 +168,10 @@ class RedisCache:
         timeout_seconds: float,
         clock: Clock,
         vault: KeyVault | None = None,
-        on_evict: OnEvict | None = None,
+        on_evict: Callable[..., None] | None = None,
     ) -> None:
-        """`vault`: values are sealed with its key, and one that is not, or does not open, is a miss."""
+        """`vault`: values are sealed with its key, and one that is not, or does not open, is a miss; `on_evict`: is
+        called with the groups before their values are deleted."""
         self._on_evict = on_evict
         self._link = RedisLink(url, timeout_seconds, clock)
         self._vault = vault
