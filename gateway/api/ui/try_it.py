@@ -268,7 +268,6 @@ class ReadAnswer:
     """An answer in the words of an API, as far as it has come. `failed`: an error came in its stream."""
 
     def __init__(self, api: str) -> None:
-        self._api = api
         self._chunks: MessageChunks | ResponseChunks | None = None
         if api != "chat":
             self._chunks = ResponseChunks(as_items=False) if api == "responses" else MessageChunks(created=0)
@@ -276,10 +275,10 @@ class ReadAnswer:
         self.failed = False
 
     def whole(self, body: Json) -> None:
-        """Adds an answer that came whole."""
-        if self._api == "responses":
+        """Adds an answer that came whole. A dry run is the same object in every API, and in no API's words."""
+        if "output" in body:
             body = {**response_as_chat(body), **_given(body)}
-        elif self._api == "messages":
+        elif body.get("type") == "message":
             body = message_as_chat(body, created=0)
         self.told.add(body)
 

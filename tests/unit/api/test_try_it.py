@@ -321,6 +321,14 @@ def test_a_fault_tells_its_code_and_its_request(
 
 
 @pytest.mark.parametrize("api", TOOLS)
+def test_a_dry_run_shows_its_bill(visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, api: str) -> None:
+    answer = visit(one_gateway).ask(api=api, parameters='{"context": {"dry_run": true}}')
+    assert answer.status_code == 200, answer.text
+    assert named(answer, "requests")
+    assert not upstream.chats
+
+
+@pytest.mark.parametrize("api", TOOLS)
 def test_a_picture_and_a_document_go_in_the_words_of_the_api(
     visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, api: str
 ) -> None:
