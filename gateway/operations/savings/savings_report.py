@@ -58,9 +58,7 @@ def savings_report(call: CommandCall) -> int:
             times = {
                 name: None if at is None else int(at.timestamp()) for name, at in (("since", since), ("until", until))
             }
-            tables = [
-                as_json(by, losses_first(report, by)[: options.limit], figures_of) for by, report in found.items()
-            ]
+            tables = [as_json(by, rows, figures_of) for by, rows in shown.items()]
             told = {"object": "savings", **times, "tables": tables, "total": figures_of(total)}
             call.screen.json({**told, "compared": compared(total), "bills_not_counted": missing})
         elif options.csv:
