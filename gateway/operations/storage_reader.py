@@ -30,7 +30,7 @@ async def _open_reading(settings: StorageSettings) -> DatabaseTransactions:
     transactions = open_ledger(settings)
     try:
         await require_current(transactions)
-    except StorageUnavailable:
+    except BaseException:  # also a command that is broken off while it connects
         await transactions.close()
         raise
     return transactions
