@@ -4,7 +4,7 @@ import argparse
 from typing import Any, get_args
 
 from gateway import __version__
-from gateway.core.types.bill import EconomyMode
+from gateway.core.types.bill import COST_GROUPS, EconomyMode
 from gateway.core.types.files import FILE_PURPOSES
 
 EXAMPLES = """examples:
@@ -37,7 +37,7 @@ ECONOMY_MODES = get_args(EconomyMode)
 LIMIT_TEXT = "how many (default: %(default)s)"
 OUTPUT_TEXT = "output file (default: standard output)"
 LINES_TEXT = "CSV, one line each"
-COST_GROUPS = "day, model, key, project, tenant, user, agent, endpoint, conversation"
+GROUPS_TEXT = ", ".join(COST_GROUPS)
 OF_REQUESTS = {
     "since": ("WHEN", "requests received since: 7d, yesterday, a date"),
     "until": ("WHEN", "requests received before"),
@@ -267,7 +267,7 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_costs(parser: argparse.ArgumentParser) -> None:
-    text = f"a table for each of these: {COST_GROUPS}; join several with + (default: %(default)s)"
+    text = f"a table for each of these: {GROUPS_TEXT}; join several with + (default: %(default)s)"
     parser.add_argument("--by", metavar="GROUPS", default="day,model", help=text)
     _filters(parser, *OF_REQUESTS)
     rows = "rows per table: the latest days, or the most expensive (default: 50; as JSON or CSV all)"
@@ -301,7 +301,7 @@ def _add_savings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache-lifetime", choices=LIFETIMES, default="5m", help=kept)
     rows = "rows of a table; with --replay: the N longest sessions"
     parser.add_argument("--limit", metavar="N", type=_count, help=rows)
-    by = f"without --replay, a table for each of these: {COST_GROUPS}; join several with + (default: day,model,key)"
+    by = f"without --replay, a table for each of these: {GROUPS_TEXT}; join several with + (default: day,model,key)"
     _texts(parser, ("by", "GROUPS", by))
     _filters(parser, "since", "until", "tenant")
     _forms(parser, "one JSON object", "CSV, one line for each group, or for each session and setting")
