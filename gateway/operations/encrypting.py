@@ -25,7 +25,7 @@ from gateway.upstream.http_client import ConnectionPool, new_client
 
 SEALING_STREAMS = 4
 FILE_CONTENTS = "contents of files"
-log = get_logger("gateway.documents.files.resealing")
+log = get_logger("gateway.operations.encrypting")
 
 
 def encrypt(call: CommandCall) -> int:
