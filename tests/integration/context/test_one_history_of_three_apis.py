@@ -43,7 +43,8 @@ def script(seed: int) -> Steps:
     """Turns with tool steps between, the same for the same seed."""
     dice, steps = random.Random(seed), []
     for number in range(4):
-        new: list[Json] = [user(f"Question {number}: {prose(number + seed, dice.choice((5, 60)))}")]
+        words = dice.choice((5, 60)) if number else 400  # the first alone takes over half of the window
+        new: list[Json] = [user(f"Question {number}: {prose(number + seed, words)}")]
         for step in range(dice.choice((0, 1, 2))):
             calls = [
                 {"id": f"call_{number}_{step}_{n}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
