@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.completion_handler import key_digest, keyed
-from gateway.api.conversations.endpoint import SpentCost, SpentFigures, as_spent
+from gateway.api.conversations.endpoint import SpentCost, as_spent
 from gateway.api.conversations.replay_request import (
     ReplayField,
     RequestMaker,
@@ -96,7 +96,7 @@ ReplayDelta = shape(
 )
 
 
-class ReplayedTurnObject(SpentFigures):
+class ReplayedTurnObject(TypedDict):
     """What became of a turn, and what the requests of this run cost."""
 
     object: Literal["conversation.replay.turn"]
@@ -107,6 +107,8 @@ class ReplayedTurnObject(SpentFigures):
     model: str | None
     agent: AgentName | None
     message: Json | None
+    usage: UsageMetadata
+    cost: SpentCost
     calls: NotRequired[list[Json]]
 
 

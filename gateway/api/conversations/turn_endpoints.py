@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.conversations.completion_endpoints import StoreMessage, as_store_message
-from gateway.api.conversations.endpoint import SpentCost, SpentFigures, as_spent
+from gateway.api.conversations.endpoint import SpentCost, as_spent
 from gateway.api.pagination import check_named, limit_of, listed, newest_first
 from gateway.api.shapes import AgentName, Json, ListObject, NamedConversation, Unix, one_of, shown
 from gateway.billing.ledger_verification import repriced
@@ -33,7 +33,7 @@ EXCLUDED = ("messages_included", "messages_excluded", "tokens_used", "budget_tok
 DECIDED = ("strategy", "priority", "relevance_rationale", "summarization_focus", "extraction_query")
 
 
-class TurnObject(SpentFigures):
+class TurnObject(TypedDict):
     """A turn of the current branch, and what it cost."""
 
     id: str
@@ -44,6 +44,8 @@ class TurnObject(SpentFigures):
     request_ids: list[str]
     models: list[str]
     agents: list[str]
+    usage: UsageMetadata
+    cost: SpentCost
 
 
 class TurnRequest(TypedDict):
