@@ -20,7 +20,7 @@ TIMES = (
     (re.compile(r'"timings_ms":\s*\{[^{}]*\}'), '"timings_ms":{}'),
     (re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:?00)?"), "TIME"),
     (re.compile(r"(?<![\d.\w])1[789]\d{8}(\d{3}|\d{6}|\d{9})?(\.\d+)?(?![\d.\w])"), "0"),
-    (re.compile(r'"(duration_ms|latency_ms|first_byte_ms|seconds|elapsed_ms)":\s*[\d.]+'), r'"\1":0'),
+    (re.compile(r'"(duration_ms|latency_ms|first_byte_ms|total_ms|at_ms|seconds|elapsed_ms)":\s*[\d.]+'), r'"\1":0'),
 )
 PIECES = re.compile(r'data: \{"object": ?"conversation.replay.delta".*\n\n')
 """Of an answer within a replay, cut by the time at which they came."""

@@ -127,28 +127,34 @@ class SpentFigures(TypedDict):
     cost: SpentCost
 
 
-class AgentTotals(SpentFigures):
+class AgentTotals(TypedDict):
     """What one agent took; requests without one are under null."""
 
     agent: str | None
     requests: int
+    usage: UsageMetadata
+    cost: SpentCost
 
 
-class ConversationFigures(SpentFigures):
+class ConversationFigures(TypedDict):
     """All of it; `agents` only where any was named."""
 
     turns: int
     requests: int
+    usage: UsageMetadata
+    cost: SpentCost
     agents: NotRequired[list[AgentTotals]]
 
 
-class TurnFigures(SpentFigures):
+class TurnFigures(TypedDict):
     """One turn, all requests of its tool loop together."""
 
     number: int
     request_ids: list[str]
     status: TurnStatus
     created_at: Unix
+    usage: UsageMetadata
+    cost: SpentCost
 
 
 class ConversationObject(TypedDict):
