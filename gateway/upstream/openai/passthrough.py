@@ -358,7 +358,7 @@ def _parsed(text: bytes) -> Any:
 def last_events(glimpse: BodySample) -> Iterator[bytes]:
     """The data of a stream's events, from the last one backwards as far as they are kept; the first of them may lack
     its beginning."""
-    text = glimpse.tail
+    text, cut = glimpse.tail, glimpse.whole is None
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     end = len(text)
@@ -367,7 +367,7 @@ def last_events(glimpse: BodySample) -> Iterator[bytes]:
         line, end = text[start + 1 : end], start
         if line.startswith(b"data:"):
             yield line[5:].strip()
-        elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
+        elif line and ((cut and start < 0) or not line.startswith((b":", b"event:", b"id:", b"retry:"))):
             yield line  # what is left of a long one
 
 

@@ -93,7 +93,7 @@ def test_a_cache_does_what_its_rules_say(
         ttl=3.0,
         on_evict=lambda key, value: evicted.append((key, value)),
     )
-    model = PlainModel(max_entries, max_weight, 3.0, lambda: time[0] if timed else float("-inf"))
+    model = PlainModel(max_entries, max_weight, 3.0, lambda: time[0] if timed else 0.0)
     for number, (action, key, weight, ttl) in enumerate(actions):
         if action == "put":
             assert cache.put(key, number, weight=weight, ttl=ttl) == number

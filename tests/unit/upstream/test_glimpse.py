@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.upstream.openai.passthrough import (
@@ -103,6 +103,7 @@ EVENT = {"type": "response.completed", "response": {"id": "resp_1", "usage": {"i
 
 
 @given(CUTS, st.sampled_from([b"\n", b"\r\n", b"\r"]), st.integers(0, 900), st.booleans())
+@example([246], b"\n", 35, False)  # what is left of it begins like a comment
 def test_the_last_event_of_a_stream(cuts: list[int], end: bytes, padding: int, done: bool) -> None:
     """Also where its beginning is gone, whatever the lines end with, and with comments behind it."""
     text = {"type": "output_text", "text": '"usage": {' * padding}
