@@ -24,6 +24,7 @@ MIN_CACHED_TOKENS = 4096
 MIN_HEAD_TOKENS = 1024
 """A head that stays is read at the least where it is longer and the cache is warm, as far as most providers go."""
 ZERO = Decimal(0)
+NOTHING_SPENT = BranchCosts("", 0, 0, ZERO, ZERO)
 
 
 def metered(
@@ -98,7 +99,7 @@ def metered(
             told_of["bounced"] = {"tokens": again, "cost": cost}
         if note.mode == OBSERVE:
             told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
-    sums = before or BranchCosts(model, 0, 0, ZERO, ZERO)
+    sums = before or NOTHING_SPENT
     return told_of, BranchCosts(
         model,
         prompt + tokens,

@@ -93,6 +93,8 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
 def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
     read = written = 0
+    if not _may_tell_of_cache(tuple(usage)):
+        return read, written
     for holder in _with_counts_of_prompt(usage):
         for name in _among(tuple(holder), CACHED_USAGE_FIELDS):
             count = figure(holder, name)
@@ -106,17 +108,15 @@ def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
-    """The counts under these names, those of the details first; empty where a provider has none of the names."""
+    """The counts under these names of caches, those of the details first; empty where a provider has none of them."""
+    if not _may_tell_of_cache(tuple(usage)):
+        return []
     return [figure(each, name) for each in _with_counts_of_prompt(usage) for name in _among(tuple(each), names)]
 
 
 def _with_counts_of_prompt(usage: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where counts of a prompt's tokens stand: in its details first, and beside them."""
-    if type(usage) is dict and USAGE_DETAILS[0] not in usage and USAGE_DETAILS[1] not in usage:
-        return [usage]
-    return [
-        each for each in (usage.get(USAGE_DETAILS[0]), usage.get(USAGE_DETAILS[1]), usage) if isinstance(each, dict)
-    ]
+    return [each for each in (*map(usage.get, USAGE_DETAILS[:2]), usage) if isinstance(each, dict)]
 
 
 def written_for_an_hour(usage: Mapping[str, Any]) -> int:
@@ -131,6 +131,12 @@ def written_for_an_hour(usage: Mapping[str, Any]) -> int:
 def _among(told: tuple[str, ...], names: frozenset[str]) -> tuple[str, ...]:
     """Those that are told of these names: a provider tells the same in each answer."""
     return tuple(name for name in told if _plain(name) in names)
+
+
+@lru_cache(256)
+def _may_tell_of_cache(told: tuple[str, ...]) -> bool:
+    """Whether a usage with these names does, by itself or in its details: most do not, and are asked eight times."""
+    return any(name in USAGE_DETAILS[:2] or _plain(name) in CACHED_USAGE_FIELDS for name in told)
 
 
 @lru_cache(1024)
