@@ -475,6 +475,18 @@ def whole_mended(
     return found
 
 
+def _says_text_alone(chunk: Json) -> bool:
+    """Whether a chunk is one piece of one text, as most are: it tells no failure, and nothing in it needs mending."""
+    choices = chunk.get("choices")
+    if type(choices) is not list or len(choices) != 1 or chunk.get("usage") is not None or "error" in chunk:
+        return False
+    choice = choices[0]
+    delta = choice.get("delta")
+    if type(delta) is not dict or len(delta) != 1 or type(delta.get("content")) is not str:
+        return False
+    return choice.get("finish_reason") is None and "error" not in choice
+
+
 class StreamMender:
     """Mends the chunks of one answer. `fault` is the failure that the last of them told, behind what it said."""
 
@@ -497,6 +509,9 @@ class StreamMender:
     def mended(self, chunk: Json, raw: bytes | None = None) -> list[Json]:
         """The chunk, or nothing where it tells a failure and says nothing else; its choices have been checked.
         `raw`: its bytes, if they are known."""
+        if raw is not None and ESCAPE not in raw and not self._halves and _says_text_alone(chunk):
+            self.notice, self._last = None, chunk
+            return [chunk]
         told = failure_in(chunk)
         if told is not None and not (_is_told(chunk.get("error")) or ANSWERS & chunk.keys() or status_of(told)):
             self.notice = None if self._is_ending else fault_of(told, self._deployment)
