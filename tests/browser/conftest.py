@@ -4,15 +4,16 @@ Playwright is imported when a test first needs it, since `make test` collects th
 """
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.browser.chromium import NONE, executable, launch
 from tests.browser.watched import Watched, watched
-from tests.browser.world import World, populate, provider
+from tests.browser.world import World, administered, populate, provider
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 
@@ -49,25 +50,45 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
+ADMIN = "sk-sees-all-1234"
 KEYS = [
     {"key": "sk-both-of-acme", "tenant": "acme", "name": "Ada's laptop", "roles": ["user", "viewer"]},
     {"key": "sk-looks-at-acme", "tenant": "acme", "roles": ["viewer"]},
-    {"key": "sk-sees-all-1234", "tenant": "ops", "name": "operations", "roles": ["admin"]},
+    {"key": ADMIN, "tenant": "ops", "name": "operations", "roles": ["admin"]},
     {"key": "sk-of-the-others", "tenant": "others", "roles": ["user"]},
 ]
 
 
+OFFICE: dict[str, Any] = {
+    "auth": {"keys": KEYS},
+    "documents": {"index_chars": 100_000},
+    "prompt_profiles": {"core": "You answer in one sentence.", "modes": {"search": "Say where it stands. " * 40}},
+    "litellm_settings": {"num_retries": 2, "drop_params": True, "success_callback": ["langfuse"]},
+}
+"""What a gateway is told at work, with all that the page of its configuration shows."""
+
+
 @pytest.fixture(scope="package")
 def keyed_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A gateway with keys; a conversation of each of two tenants."""
+    """A gateway with keys; a conversation of each of two tenants, and something on each page for administrators."""
     with MockUpstream() as upstream, ExitStack() as ends:
         factory = GatewayFactory(upstream, tmp_path_factory.mktemp("keyed"))
         ends.callback(factory.close)
-        made = World(factory({"auth": {"keys": KEYS}}), upstream)
+        made = World(factory(OFFICE), upstream)
         for name, key in (("acme", "sk-both-of-acme"), ("others", "sk-of-the-others")):
             messages = [{"role": "user", "content": f"A question of {name}."}]
             made.ask(name, {"model": "gpt-4o", "messages": messages}, key)
+        administered(made, ADMIN)
         yield made
+
+
+@pytest.fixture(scope="package")
+def fresh_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A gateway that was started just now, and never asked for anything."""
+    with MockUpstream() as upstream, ExitStack() as ends:
+        factory = GatewayFactory(upstream, tmp_path_factory.mktemp("fresh"))
+        ends.callback(factory.close)
+        yield World(factory({}), upstream)
 
 
 @pytest.fixture
@@ -78,9 +99,12 @@ def open_page(browser: "Browser", world: World) -> Iterator[Opening]:
     """
     opened: list[Watched] = []
 
-    def opening(path: str = "/ui", url: str | None = None, **options: Any) -> Watched:
+    def opening(
+        path: str = "/ui", url: str | None = None, logged_in: Mapping[str, str] = MappingProxyType({}), **options: Any
+    ) -> Watched:
         page = watched(browser, url or world.url, **options)
         opened.append(page)
+        page.context.add_cookies([{"name": name, "value": value, "url": page.url} for name, value in logged_in.items()])
         page.go(path)
         return page
 

@@ -2,54 +2,134 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.browser.conftest import Opening
-from tests.browser.watched import NARROW, WIDE
+from tests.browser.watched import NARROW, Watched
 from tests.browser.world import World
 
 pytestmark = pytest.mark.browser
 Address = Callable[[World], str]
-PAGES: dict[str, Address] = {
-    "overview": lambda world: "/ui",
-    "requests": lambda world: "/ui/requests",
-    "conversations": lambda world: "/ui/conversations",
-    "nothing-found": lambda world: "/ui/conversations?text=nobody+said+this",
-    "costs": lambda world: "/ui/costs",
-    "costs-by-model": lambda world: "/ui/costs?by=model",
-    "costs-by-user": lambda world: "/ui/costs?by=user",
-    "compare": lambda world: f"/ui/compare?a={world.requests['planned']}&b={world.requests['planned, again']}",
-    "compare-form": lambda world: "/ui/compare",
-    "glossary": lambda world: "/ui/glossary",
-    "try-empty": lambda world: "/ui/try",
-    "health": lambda world: "/ui/health",
-    **{
-        f"conversation-{name}": lambda world, name=name: f"/ui/conversations/{world.conversations[name]}"  # type: ignore[misc]
-        for name in ("planned", "long", "branched", "partial", "hostile")
+
+
+def _at(path: str) -> Address:
+    return lambda world: path
+
+
+def _of(kind: str, name: str) -> Address:
+    return lambda world: f"/ui/{kind}/{getattr(world, kind)[name]}"
+
+
+def _made(name: str) -> Address:
+    return lambda world: world.paths[name]
+
+
+def _document(world: World) -> str:
+    """A large document, where a request's page leads to it."""
+    path = f"/ui/requests/{world.requests['large']}"
+    with httpx.Client(base_url=world.url, cookies=world.cookies, trust_env=False) as client:
+        found = re.search(rf"{path}/document\?number=\d+", client.get(path).text)
+    assert found, "the request does not lead to its document"
+    return found[0]
+
+
+PAGES: dict[str, dict[str, Address]] = {
+    "world": {
+        "overview": _at("/ui"),
+        "requests": _at("/ui/requests"),
+        "requests-failed": _at("/ui/requests?status=failed"),
+        "requests-filtered": _at("/ui/requests?min_ms=1&max_cost=10&sort=cost"),
+        "requests-none": _at("/ui/requests?user=nobody&text=nothing"),
+        "requests-refused": _at("/ui/refused"),
+        "search": _at("/ui/search?q=bench"),
+        "conversations": _at("/ui/conversations"),
+        "nothing-found": _at("/ui/conversations?text=nobody+said+this"),
+        "costs": _at("/ui/costs"),
+        "costs-by-model": _at("/ui/costs?by=model"),
+        "costs-by-user": _at("/ui/costs?by=user"),
+        "compare": lambda world: f"/ui/compare?a={world.requests['planned']}&b={world.requests['planned, again']}",
+        "compare-failed": lambda world: f"/ui/compare?a={world.requests['planned']}&b={world.requests['failed']}",
+        "compare-form": _at("/ui/compare"),
+        "glossary": _at("/ui/glossary"),
+        "try-empty": _at("/ui/try"),
+        "health": _at("/ui/health"),
+        "no-such-page": _at("/ui/requests/req_unknown"),
+        "bad-filter": _at("/ui/requests?since=whenever"),
+        **{
+            f"conversation-{name}": _of("conversations", name)
+            for name in ("planned", "long", "branched", "partial", "hostile")
+        },
+        **{
+            f"request-{name.replace(', ', '-')}": _of("requests", name)
+            for name in ("planned", "planned, again", "long", "partial", "failed", "hostile", "huge")
+        },
     },
-    **{
-        f"request-{name.replace(', ', '-')}": lambda world, name=name: f"/ui/requests/{world.requests[name]}"  # type: ignore[misc]
-        for name in ("planned", "planned, again", "long", "partial", "hostile", "huge")
+    "keyed_world": {
+        "admin-overview": _at("/ui"),
+        "admin-requests": _at("/ui/requests"),
+        "admin-keys": _at("/ui/admin/keys?revoked=1"),
+        "admin-new-key": _at("/ui/admin/keys/new"),
+        "admin-key": _made("key"),
+        "admin-key-revoked": _made("key, revoked"),
+        "admin-files": _at("/ui/admin/files"),
+        "admin-file": _made("file"),
+        "admin-models": _at("/ui/admin/models"),
+        "admin-configuration": _at("/ui/admin/configuration"),
+        "document": _document,
+    },
+    "fresh_world": {
+        "fresh-overview": _at("/ui"),
+        "fresh-requests": _at("/ui/requests"),
+        "fresh-refused": _at("/ui/refused"),
+        "fresh-conversations": _at("/ui/conversations"),
+        "fresh-costs": _at("/ui/costs"),
+        "fresh-health": _at("/ui/health"),
+        "fresh-keys": _at("/ui/admin/keys"),
+        "fresh-files": _at("/ui/admin/files"),
+        "fresh-models": _at("/ui/admin/models"),
     },
 }
+"""Each page that can be looked at, by the gateway that has it."""
+Visiting = Callable[..., Watched]
+every_page = pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, some in PAGES.items() for name in some])
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_and_can_be_used_by_all(
-    open_page: Opening, world: World, name: str, size: tuple[int, int], dark: bool
-) -> None:
-    page = open_page(PAGES[name](world), dark=dark, size=size)
-    page.shot(f"{name}{'-narrow' if size == NARROW else ''}{'-dark' if dark else ''}")
+@pytest.fixture
+def visit(open_page: Opening, request: pytest.FixtureRequest) -> Visiting:
+    """Opens a page of the table, logged in where that is needed."""
+
+    def visiting(kind: str, name: str, **options: Any) -> Watched:
+        at: World = request.getfixturevalue(kind)
+        return open_page(PAGES[kind][name](at), url=at.url, logged_in=at.cookies, **options)
+
+    return visiting
+
+
+@every_page
+def test_a_page_fits_and_can_be_used_by_all(visit: Visiting, kind: str, name: str) -> None:
+    page = visit(kind, name)
     assert page.page.locator("h1").count() == 1
     assert page.page.locator("main").count() == 1
+    page.assert_fits(name)
+
+
+@every_page
+def test_a_page_needs_neither_a_script_nor_a_mouse(visit: Visiting, kind: str, name: str) -> None:
+    """Whatever can be used is come to by Tab, and is seen to have the focus."""
+    page = visit(kind, name, scripts=False, size=NARROW)
+    assert page.page.locator("h1").inner_text()
     assert not page.overflowing()
-    assert not page.findings()
-    page.open_all()
-    assert not page.overflowing()
-    assert not page.findings()
+    assert not page.page.locator("[data-needs-script]:visible").count()
+    controls = page.controls()
+    assert controls[0] == "Skip to the content"
+    for number in range(len(controls)):
+        page.page.keyboard.press("Tab")
+        while (focused := page.focused())["control"] == number - 1:  # a field of a time is several to Tab
+            page.page.keyboard.press("Tab")
+        assert (focused["control"], focused["outline"]) == (number, True), (controls[number], focused)
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with a script", "without"])

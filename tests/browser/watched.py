@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 ARTIFACTS = Path(__file__).parent / "artifacts"
 AXE = Path(__file__).parents[1] / "compat" / "node" / "node_modules" / "axe-core" / "axe.min.js"
 WIDE, NARROW = (1280, 900), (400, 800)
-SERIOUS = ("serious", "critical")
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 FINDINGS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
     .map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => n.html.slice(0, 200) + " " +
     n.any.concat(n.all).map(c => c.message).join("; ").slice(0, 300))}))"""
@@ -20,6 +20,14 @@ OVERFLOWING = """() => { const width = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= width) return [];
     return [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width + 1)
     .map(e => e.tagName + "." + e.className + " " + Math.round(e.getBoundingClientRect().right)).slice(0, 12); }"""
+
+
+CUT = """() => [...document.querySelectorAll("main .scroll")].filter(e => e.checkVisibility()
+    && e.scrollWidth > e.clientWidth + 1)
+    .map(e => `${e.innerText.slice(0, 80)}: ${e.clientWidth} of ${e.scrollWidth} pixels`)"""
+CONTROLS = """() => [...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, '
+    + 'summary, [tabindex="0"]')].filter(e => e.checkVisibility({visibilityProperty: true}) && !e.disabled)
+    .map((e, n) => { e.dataset.control = n; return (e.innerText || e.name || e.id || e.tagName).trim(); })"""
 
 
 @dataclass
@@ -54,15 +62,41 @@ class Watched:
         found: list[str] = self.page.eval_on_selector_all("script", "all => all.map(e => e.getAttribute('src') || '')")
         return found
 
+    def assert_fits(self, name: str) -> None:
+        """Looks at the page in both schemes and sizes, as it came and with all opened, and keeps pictures of it."""
+        for opened in (False, True):
+            if opened:
+                self.open_all()
+            for size in (WIDE, NARROW):
+                self.page.set_viewport_size({"width": size[0], "height": size[1]})
+                assert not self.overflowing()
+                cut = [] if opened else self.cut()
+                assert not cut, cut
+                for scheme in SCHEMES:
+                    self.page.emulate_media(color_scheme=scheme)
+                    if not opened:
+                        self.shot(f"{name}{'-narrow' if size == NARROW else ''}{'-dark' if scheme == 'dark' else ''}")
+                    assert not self.findings(), (size, scheme)
+
     def findings(self) -> list[dict[str, Any]]:
-        """What axe-core finds that is serious or critical."""
+        """What axe-core finds."""
         self.page.evaluate(AXE.read_text("utf-8"))
-        found = self.page.evaluate(FINDINGS)
-        return [each for each in found if each["impact"] in SERIOUS]
+        found: list[dict[str, Any]] = self.page.evaluate(FINDINGS)
+        return found
 
     def overflowing(self) -> list[str]:
         """What is wider than the window, if the page can be scrolled sideways."""
         found: list[str] = self.page.evaluate(OVERFLOWING)
+        return found
+
+    def cut(self) -> list[str]:
+        """The tables of which some columns are seen only by scrolling sideways."""
+        found: list[str] = self.page.evaluate(CUT)
+        return found
+
+    def controls(self) -> list[str]:
+        """All that can be used as the page is now, in its order; `focused` says the number of one as `control`."""
+        found: list[str] = self.page.evaluate(CONTROLS)
         return found
 
     def focused(self) -> dict[str, Any]:
@@ -70,6 +104,7 @@ class Watched:
         found: dict[str, Any] = self.page.evaluate(
             """() => { const e = document.activeElement, s = getComputedStyle(e); return {tag: e.tagName,
             text: (e.innerText || e.value || "").trim(), href: e.getAttribute("href"), id: e.id,
+            control: e.dataset.control ? parseInt(e.dataset.control) : null,
             outline: s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== "none"}; }"""
         )
         return found
@@ -109,7 +144,8 @@ def watched(
         dialog.dismiss()
 
     def said(message: "ConsoleMessage") -> None:
-        if message.type == "error":
+        own = message.location.get("url") == found.page.url and message.text.startswith("Failed to load resource")
+        if message.type == "error" and not own:  # Chromium says so of a page whose status is an error's
             found.errors.append(message.text)
 
     context.on("request", lambda request: found.asked.append(request.url))

@@ -8,10 +8,12 @@ from typing import Any
 import httpx
 
 from tests.support import worked_example
+from tests.support.documents import lamps
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
+from tests.support.web_page import PageClient
 
 Json = dict[str, Any]
 SCRIPT = "<script>window.ran = 1; alert('ran')</script><img src=x onerror=\"window.ran = 2; alert('ran')\">"
@@ -34,6 +36,10 @@ class World:
     upstream: MockUpstream
     conversations: dict[str, str] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
+    """Of pages that a test opens, by the name of what they show."""
+    cookies: dict[str, str] = field(default_factory=dict)
+    """Of somebody who has logged in, where that is needed."""
 
     @property
     def url(self) -> str:
@@ -46,6 +52,12 @@ class World:
         answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
         assert answer.status_code == 200, answer.text
         return self._kept(name, answer.json())
+
+    def refuse(self, body: Json, status: int) -> str:
+        """Sends a chat request that is answered with this error; returns the request's id."""
+        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=60)
+        assert answer.status_code == status, answer.text
+        return answer.headers["x-request-id"]
 
     def _kept(self, name: str, found: Json) -> Json:
         bill = found["response_metadata"]
@@ -68,6 +80,8 @@ def provider(upstream: MockUpstream) -> Callable[..., Any]:
         said = str(body["messages"])
         if "STALL" in question:
             return Reply(text="The first words came, and then nothing more did.", stall_after=5)
+        if "BREAK" in question:
+            return Reply(status=500, json={"error": {"message": "The model broke: " + "no more memory, " * 20}})
         if "SLOWLY" in question:
             return Reply(text="One word after the other, as a person would say it. " * 6, chunk_delay=0.05)
         if "HOSTILE" in said:
@@ -90,8 +104,10 @@ def provider(upstream: MockUpstream) -> Callable[..., Any]:
 
 
 def populate(world: World) -> None:
-    """Conversations of every kind."""
+    """Conversations of every kind, a request that failed, and one that was refused."""
     planned(world)
+    failed(world)
+    refused(world)
     long(world)
     branched(world)
     partial(world)
@@ -104,6 +120,17 @@ def planned(world: World) -> None:
     """The worked example: three artifacts that do not fit, a plan, and a further question."""
     first = world.ask("planned", worked_example.request() | {"user": "ada"})
     world.ask("planned, again", worked_example.follow_up(first) | {"user": "ada"})
+
+
+def failed(world: World) -> None:
+    """An upstream's own fault, told at length."""
+    body = {"model": "gpt-4o", "user": "lin", "messages": [{"role": "user", "content": "BREAK, please."}]}
+    world.requests["failed"] = world.refuse(body, 500)
+
+
+def refused(world: World) -> None:
+    """Bad input, which has no bill."""
+    world.refuse({"model": "gpt-4o", "messages": [], "temperature": "warm"}, 400)
 
 
 def long(world: World) -> None:
@@ -190,4 +217,34 @@ def many(world: World) -> None:
 def huge(world: World) -> None:
     """A message of five megabytes, with markup at its end."""
     text = "0123456789 lorem ipsum dolor sit amet\n" * (MEGABYTES * 2**20 // 38) + SCRIPT
-    world.ask("huge", {"model": "bench", "messages": [{"role": "user", "content": text}]})
+    world.ask("huge", {"model": "bench", "user": "bench", "messages": [{"role": "user", "content": text}]})
+
+
+def administered(world: World, key: str) -> None:
+    """Keys of each state, files, and a large document; whoever holds `key` is logged in."""
+    with PageClient(world.url) as client:
+        assert client.log_in(key).status_code == 303
+        world.cookies |= dict(client.client.cookies)
+    with httpx.Client(base_url=world.url, headers={"authorization": f"Bearer {key}"}, timeout=60) as client:
+        budgets = [{"usd": 1e-6, "period": "month", "hard": False}, {"usd": 50, "period": "day"}]
+        limits = {"rpm": 60, "tpm": 100_000, "concurrent": 4}
+        spending: Json = {"tenant": "acme", "name": SCRIPT[:80], "owner": LONG_WORD[:200]}
+        spending |= {"budgets": budgets, "limits": limits}
+        made = client.post("/v1/gateway/keys", json=spending).raise_for_status().json()
+        world.paths["key"] = f"/ui/admin/keys/{made['id']}"
+        for name in ("revoked", "unused"):
+            other = client.post("/v1/gateway/keys", json={"tenant": "others", "name": name}).raise_for_status().json()
+            world.paths[f"key, {name}"] = f"/ui/admin/keys/{other['id']}"
+        client.delete(world.paths["key, revoked"].replace("/ui/admin", "/v1/gateway")).raise_for_status()
+    with httpx.Client(base_url=world.url, headers={"authorization": f"Bearer {made['key']}"}, timeout=60) as client:
+        for name, text in (
+            ("notes.txt", b"The keeper is Ada. " * 50),
+            ("long name " * 12 + ".pdf", b"%PDF broken"),
+        ):
+            files: Any = {"file": (name, text), "purpose": (None, "user_data")}
+            kept = client.post("/v1/files", files=files).raise_for_status().json()["id"]
+            world.paths["file"] = f"/ui/admin/files/{kept}"
+    asked: Json = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Who is the keeper of lamp 1999?"}]}
+    document = {"title": "Lamps", "content": lamps(2000, 90)}
+    large = {"attachments": [document], "context": {"max_input_tokens": 2000}}
+    world.ask("large", {**asked, **large}, made["key"])

@@ -135,7 +135,7 @@ def usd(value: Decimal | None, *, at_least: bool = False) -> str:
     whole, _, digits = text.partition(".")
     digits = digits.rstrip("0").ljust(CENTS, "0")
     sign, whole = ("-", whole[1:]) if whole.startswith("-") else ("", whole)
-    return f"{'>= ' if at_least else ''}{sign}${int(whole):,}.{digits}"
+    return f"{'≥ ' if at_least else ''}{sign}${int(whole):,}.{digits}"
 
 
 def money(value: Decimal, *, at_least: bool = False) -> str:

@@ -314,7 +314,7 @@ class OverviewPage:
             text = f"{number(today.failed)} of {number(today.requests)} requests today"
             found.append(OverviewAlert("bad", "Failed requests", text, f"{LIST}?since=today&status=failed"))
         if today.unpriced:
-            text = f"{number(today.unpriced)} of {number(today.requests)} requests today have no known price"
+            text = f"{number(today.unpriced)} of {number(today.requests)} requests today without a known price"
             found.append(OverviewAlert("warn", "Missing prices", text, f"{PATH}/costs?by=model"))
         told = None if page.tenant is None else {entry.model_name for entry in self._parts.settings.model_list}
         for model, trouble in sorted(self._parts.observed.metrics.troubles().items()):

@@ -85,7 +85,7 @@ async def test_s13_15_a_failure_is_kept_with_each_try_and_the_upstreams_own_word
         assert f"HTTP 503: {WORDS}" in shown
         assert shown.count("openai/small") >= 2
         overview = browser.get("/ui").text
-        assert '<th scope="row"><span class="muted">none</span>' in overview, "no filter finds requests without a key"
+        assert '<th scope="row"><span class="muted">no key</span>' in overview, "no filter finds requests without a key"
     told_by = gateway_command("show", "--config", str(gateway.config_path), first_id, directory=gateway.directory)
     assert f"HTTP 503: {WORDS}" in told_by.stdout
     assert told_by.stdout.count("openai/small, failed within") == 2

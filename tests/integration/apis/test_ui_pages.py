@@ -121,7 +121,7 @@ def test_s13_2_sums_are_exact_and_say_what_they_lack(start_gateway: GatewayFacto
         assert "1,234" in page.text
         chat(gateway, "at a price that nobody knows", model="bench")
         page = browser.page("/ui/conversations")
-        assert ">= $0.00124" in page.text.split("Last active")[0], "at least so much: it is not rounded up"
+        assert "≥ $0.00124" in page.text.split("Last active")[0], "at least so much: it is not rounded up"
         assert Decimal("0.001248") in page.amounts
         assert "unknown" in page.text
 

@@ -33,7 +33,7 @@ HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
         (Decimal("0E-12"), False, "$0.00"),
         (Decimal("0.000000000001"), False, "$0.000000000001"),
         (Decimal("1234567.890123456789"), False, "$1,234,567.890123456789"),
-        (Decimal("12.5"), True, ">= $12.50"),
+        (Decimal("12.5"), True, "≥ $12.50"),
         (Decimal("-0.25"), False, "-$0.25"),
         (Decimal("1E+3"), False, "$1,000.00"),
     ],
@@ -54,7 +54,7 @@ def test_usd_has_all_its_digits(value: Decimal | None, at_least: bool, shown: st
         ("-0.00012345", False, "-$0.000123"),
         ("0.0000001", False, "<$0.000001"),
         ("-0.0000001", False, "-<$0.000001"),
-        ("0.0129999", True, ">= $0.0129"),
+        ("0.0129999", True, "≥ $0.0129"),
     ],
 )
 def test_money_on_screen_is_short(value: str, at_least: bool, shown: str) -> None:

@@ -144,5 +144,5 @@ class FilePages:
         if viewer.key is not None and USER not in viewer.roles:
             return "To upload files your key needs the role 'user' as well: they are kept for its tenant."
         if not self._parts.serves(viewer.caller()):
-            return "Files are kept at the default upstream, not here (files.serve)."
+            return "This gateway passes files on to the default upstream. Set files.serve: on to keep them here."
         return None
