@@ -71,9 +71,10 @@ def _configured(options: argparse.Namespace) -> int:
 
 def _run(settings: "Settings", options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if options.run == "serve":
-        from gateway.server import serve
+        from gateway.app import create_app
+        from gateway.operations.server import serve
 
-        return serve(settings, colour=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
+        return serve(settings, create_app, colour=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
     call = CommandCall(settings, options, SystemClock(), environ, sys.stdout, sys.stderr)
     if getattr(options, "replay", None) is not None:
         from gateway.app import Gateway

@@ -17,9 +17,9 @@ from typing import Any
 
 import httpx
 
+from gateway.app import create_app
 from gateway.core.config.settings import Settings
 from gateway.operations.warm_up import WarmUp
-from gateway.routes import create_app
 from tests.support.factory import default_config
 from tests.support.mock_upstream import MockUpstream
 from tests.support.schemas import sqlite_url

@@ -17,7 +17,7 @@ from tests.support.schemas import sqlite_url
 SCRIPT = """
 import asyncio, json, sys
 from gateway.app import Gateway
-from gateway.routes import create_app
+from gateway.app import create_app
 from gateway.core.config.loading import load_settings
 from gateway.operations.warm_up import WarmUp
 from gateway.context.tokens.counter import _encoding

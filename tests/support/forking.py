@@ -29,7 +29,7 @@ from gateway.upstream.litellm.wire import OFFLINE, READ_ONLY
 from gateway.upstream.routing.catalogue import ModelCatalogue
 
 IMPORTED = (
-    *("gateway.cli", "gateway.app", "gateway.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
+    *("gateway.cli", "gateway.app", "gateway.operations.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
     *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.context.tokens.counter", "gateway.retrieval.rank"),
     *(
         "gateway.operations.audit",

@@ -28,12 +28,12 @@ import httpx2
 import pytest
 
 from gateway.api.server.fast_router import CLIENT, App, ShutdownState
+from gateway.app import create_app
 from gateway.core.config.loading import load_settings
 from gateway.core.instrumentation.logs import LineHandler, json_line
 from gateway.documents import sandbox_worker
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.process import TOO_MUCH_TEXT, DocumentReader
-from gateway.routes import create_app
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import ThreadedHttpServer
 from tests.support.mock_upstream import MockUpstream

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.config.exposure import has_page, operators_keys, refusal
 from gateway.core.config.settings import Settings
-from gateway.server import _what_is_served
+from gateway.operations.server import _what_is_served
 
 OWN_KEY = {"upstream": {"api_key": "sk-own"}}
 MODEL_KEY = {"model_list": [{"model_name": "m", "litellm_params": {"model": "m", "api_key": "sk-own"}}]}

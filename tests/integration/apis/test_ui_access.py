@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway.app import create_app
 from gateway.core.config.settings import Settings
-from gateway.routes import create_app
 from tests.support.answers import Json, chat, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess

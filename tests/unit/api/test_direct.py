@@ -1,4 +1,4 @@
-"""`api/server/fast_router.py`, `routes.py`: what is posted to a whole path passes the router by."""
+"""`api/server/fast_router.py`, `app.py`: what is posted to a whole path passes the router by."""
 
 import asyncio
 from typing import Any
@@ -7,9 +7,8 @@ import pytest
 from starlette.routing import Match, Route, Router
 
 from gateway.api.server.fast_router import App, FastRouter, ShutdownState
-from gateway.app import Gateway
+from gateway.app import Gateway, posted, route_table
 from gateway.core.config.settings import Settings
-from gateway.routes import posted, route_table
 
 
 def endpoint(name: str, taken: list[str]) -> App:

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from gateway import __version__, app
 from gateway.api.server.fast_router import ShutdownState
+from gateway.app import route_table
 from gateway.core.config.settings import Settings
-from gateway.routes import route_table
 from tests.support.answers import Json, chat, http, read_stream, user
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory

@@ -19,16 +19,16 @@ from typing import Any
 import uvicorn
 
 from gateway import __version__
-from gateway.api.server.fast_router import ShutdownState
+from gateway.api.server.fast_router import App, ShutdownState
 from gateway.api.server.protocol import limited
 from gateway.core.config.exposure import has_page, operators_keys, refusal
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
+from gateway.core.instrumentation.metrics import SharedCounts
 from gateway.core.printing import in_short
 from gateway.inspection.settings_in_force import address
 from gateway.operations.workers import WorkerFacts, WorkerSupervisor
-from gateway.routes import create_app
 
 TICK_SECONDS = 0.05
 """Between two looks at whether running requests have ended."""
@@ -42,10 +42,14 @@ MAX_OPEN_FILES = 65_536
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 Places = list[tuple[int, tuple[Any, ...]]]
 """Addresses as `socket.bind` takes them, each with its family."""
-log = logs.get_logger("gateway.server")
+log = logs.get_logger("gateway.operations.server")
 
 
-def serve(settings: Settings, *, colour: bool = False) -> int:
+CreateApp = Callable[[Settings, ShutdownState, SharedCounts | None], App]
+"""Makes the ASGI application; with counts, as one of several workers."""
+
+
+def serve(settings: Settings, create_app: CreateApp, *, colour: bool = False) -> int:
     """Serves until SIGTERM or SIGINT; running requests then get `server.shutdown_grace` seconds. Returns 0, or 1 if it
     cannot start: the last line of the log says why.
     `colour`: whether a terminal's log may be coloured.
@@ -77,17 +81,17 @@ def serve(settings: Settings, *, colour: bool = False) -> int:
             reason = f"{host}:{port} cannot be listened on: {error.strerror or error}"
             log.failure("start_failed", reason=reason, hint="another address or port: --host, --port")
             return 1
-        return _supervise(settings, places) if workers > 1 else _serve_on(settings, sockets)
+        return _supervise(settings, create_app, places) if workers > 1 else _serve_on(settings, create_app, sockets)
 
 
-def _supervise(settings: Settings, places: Places) -> int:
+def _supervise(settings: Settings, create_app: CreateApp, places: Places) -> int:
     """Runs the workers, each with sockets of its own on these addresses, until a signal ends them."""
     if settings.cache.url is None:
         log.warning("configuration", warning="cache.url is not set: each worker has a cache of its own")
     grace = settings.server.shutdown_grace + CUT_SECONDS + _last_seconds(settings)
 
     def work(worker: WorkerFacts) -> int:
-        return _serve_on(settings, [_bound_socket(*place, shared=True) for place in places], worker)
+        return _serve_on(settings, create_app, [_bound_socket(*place, shared=True) for place in places], worker)
 
     return WorkerSupervisor(settings.server.workers, work, grace).run()
 
@@ -129,7 +133,9 @@ def _what_is_served(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _serve_on(settings: Settings, sockets: list[socket.socket], worker: WorkerFacts | None = None) -> int:
+def _serve_on(
+    settings: Settings, create_app: CreateApp, sockets: list[socket.socket], worker: WorkerFacts | None = None
+) -> int:
     """Serves on these sockets, alone or as one of several workers."""
     gc.set_threshold(*GC_THRESHOLDS)
     host, port = settings.server.host, sockets[0].getsockname()[1]
