@@ -170,7 +170,7 @@ def _comparable(one: Json, other: Json) -> Json:
         mine = {k: v for k, v in mine.items() if k not in ESTIMATED}
     if all(each.get("economics") for each in figures):
         for name in SAVED:
-            _close_by(*(each["tokens_used"] + (each["economics"].get(name) or 0) for each in figures))
+            _close_by(*((each["tokens_used"] or 0) + (each["economics"].get(name) or 0) for each in figures))
         mine = {**mine, "economics": {k: v for k, v in mine["economics"].items() if k not in SAVED}}
     return {**one, "bill": {**one["bill"], "context_utilization": mine}}
 

@@ -64,11 +64,12 @@ def _run(seen: Seen, said: list[int], before: int, total: int) -> list[int]:
 
 def _without_oldest(seen: Seen, now: list[int], lacking: int, kept: int) -> list[int]:
     """A turn without so many messages: its oldest whole steps, then, where these were not enough, the oldest of what
-    was said amid them."""
+    was said amid them, never the latest."""
     messages, pinned = seen.originals, with_results(seen.originals, seen.case.pinned)
     sent = [m for m in seen.forwarded if m["role"] not in INSTRUCTIONS][-kept:]
-    said = [i for i in now[1:] if messages[i]["role"] == "user" and i not in pinned]
-    for count in range(max(1, len(said))):
+    said = [i for i in now[1:] if messages[i]["role"] == "user"]
+    said = [i for i in said[:-1] if i not in pinned]
+    for count in range(len(said) + 1):
         leaving = said[:count]
         for step in _steps(messages, now):
             if len(leaving) < lacking and not pinned.intersection(step):
