@@ -36,7 +36,7 @@ from gateway.conversations.rebuild import begins_turn, has_unread, with_older_me
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import InvalidRequest, NotFound
 from gateway.core.ids import artifact_id
-from gateway.core.ports import FileStore
+from gateway.core.ports import FileStore, HistoryStore, LargeTexts
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, dicts_of
@@ -66,8 +66,6 @@ from gateway.documents.file_reader import (
     stored_document,
 )
 from gateway.documents.process import DocumentReader
-from gateway.storage.large_documents import LargeDocuments
-from gateway.storage.store import ConversationStore
 
 QUESTION_CHARS = 4000
 """Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
@@ -149,8 +147,8 @@ class ContextSources:
     """
 
     files: FileReader
-    store: ConversationStore | None = None
-    large: LargeDocuments | None = None
+    store: HistoryStore | None = None
+    large: LargeTexts | None = None
     loops: ToolLoops | None = None
     on_forwarded: OnForwarded | None = None
 
@@ -273,7 +271,7 @@ class ContextGatherer:
         )
 
 
-async def _with_excerpts(history: ConversationHistory, texts: LargeDocuments, tenant: str) -> ConversationHistory:
+async def _with_excerpts(history: ConversationHistory, texts: LargeTexts, tenant: str) -> ConversationHistory:
     """The conversation, of whose large documents each has as its content what the current question needs of it
     (guarantee §14.7): the regions that share most words with it. What another turn was sent of them is not changed by
     that.
@@ -287,7 +285,7 @@ async def _with_excerpts(history: ConversationHistory, texts: LargeDocuments, te
 
 
 async def read_anew(
-    attached: tuple[Artifact, ...], texts: LargeDocuments, tenant: str, question: str, recent: Sequence[str] = ()
+    attached: tuple[Artifact, ...], texts: LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
     """The attachments, of which large documents hold what a question needs of them. Raises: as above."""
     if not any(each.is_excerpt for each in attached):

@@ -34,6 +34,7 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import content_digest
 from gateway.core.instrumentation.logs import get_logger
+from gateway.core.ports import HistoryStore
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.artifacts import (
@@ -48,7 +49,6 @@ from gateway.core.types.artifacts import (
 from gateway.core.types.chat import ChatRequest, ModelDeployment, WhatIf
 from gateway.core.types.upstreams import CallScope
 from gateway.core.types.window import PlanToFollow
-from gateway.storage.store import ConversationStore
 
 # Reads a planner's answer: strictly where it keeps the schema, tolerantly where it means well (guarantee §5).
 
@@ -421,7 +421,7 @@ class ContextPlanning:
         models: InternalModels,
         summaries: SummaryCache,
         plans: SummaryCache,
-        store: ConversationStore,
+        store: HistoryStore,
         rest: PlannerCooldown,
     ) -> None:
         self._settings, self._models, self._store, self._rest = settings, models, store, rest

@@ -20,6 +20,7 @@ from gateway.conversations.message_forms import (
 from gateway.core.errors import ConversationNotFound, InvalidRequest
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
+from gateway.core.ports import HistoryStore
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import OFF, BranchCosts
@@ -55,7 +56,6 @@ from gateway.core.types.conversation import (
 from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
 from gateway.core.types.turn import is_own
-from gateway.storage.store import ConversationStore
 
 USER_FIELDS = ("user", "safety_identifier")
 EVIDENCE_CHARS = 200
@@ -293,9 +293,7 @@ class RebuildOptions:
         return None if self.budget_tokens is None else MAX_BYTES_PER_TOKEN * self.budget_tokens
 
 
-async def build_llm_messages(
-    request: ChatRequest, store: ConversationStore, options: RebuildOptions
-) -> ConversationHistory:
+async def build_llm_messages(request: ChatRequest, store: HistoryStore, options: RebuildOptions) -> ConversationHistory:
     """The messages of the conversation, each with its reasoning steps, and where the new ones are attached.
     Raises ConversationNotFound: the id is unknown, deleted or another tenant's; InvalidRequest: results and calls do
     not pair; names `messages[i]`. Or there is no message at all, or no such answer as it is to go on from (status and
@@ -365,7 +363,7 @@ def completed_history(request: ChatRequest, history: ConversationHistory) -> Con
 
 
 async def with_older_messages(
-    history: ConversationHistory, store: ConversationStore, tenant: str, max_bytes: int
+    history: ConversationHistory, store: HistoryStore, tenant: str, max_bytes: int
 ) -> ConversationHistory:
     """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
     a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
@@ -387,7 +385,7 @@ def has_unread(history: ConversationHistory) -> bool:
 
 
 async def _lookup(
-    request: ChatRequest, sent: SentChain, store: ConversationStore, options: RebuildOptions
+    request: ChatRequest, sent: SentChain, store: HistoryStore, options: RebuildOptions
 ) -> HistoryLookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation

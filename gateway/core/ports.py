@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from gateway.core.types.chat import JsonAnswer, ModelDeployment, RequestCaller, StoredFile, StreamOpener
-    from gateway.core.types.conversation import MessageParts
+    from gateway.core.types.conversation import (
+        ConversationRef,
+        EarlierMessages,
+        HistoryLookup,
+        MessageParts,
+        StoredConversation,
+    )
     from gateway.core.types.keys import AccountLease, RateWindow, SpendingAccount
+    from gateway.core.types.places import LargeIndex, RegionPlace, TextRegion
     from gateway.core.types.relevance import EmbeddingTariff, TextEmbeddings
     from gateway.core.types.upstreams import CallScope, ModelCalibration, UpstreamRequest
 
@@ -169,6 +176,50 @@ class TokenCounter(Protocol):
 
     def tools(self, forward: dict[str, Any]) -> int:
         """Tokens of tools and response schema."""
+        ...
+
+
+class HistoryStore(Protocol):
+    """Conversations, as far as a request reads them. A port since what a request continues is found, and its context
+    made, whatever keeps them.
+    Raises StorageUnavailable: the storage cannot be reached."""
+
+    async def secret(self) -> bytes:
+        """The key of keyed hashes, which replicas share (guarantee §8)."""
+        ...
+
+    async def find_conversation(
+        self,
+        tenant: str,
+        ref: ConversationRef,
+        *,
+        max_bytes: int | None,
+        lookup: HistoryLookup | None = None,
+        model: str | None = None,
+    ) -> StoredConversation | None:
+        """See `storage/store.py`."""
+        ...
+
+    async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> EarlierMessages:
+        """The messages before this one, the newest first, until they exceed `max_bytes`."""
+        ...
+
+
+class LargeTexts(Protocol):
+    """Large documents, of which a question's regions are read by their indexes (guarantee §14.7). A port since regions
+    are ranked whatever keeps them.
+    Raises StorageUnavailable: the storage cannot be reached."""
+
+    async def indexes(self, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()) -> list[LargeIndex]:
+        """What is known of these documents, as far as they are there, with these buckets of their indexes."""
+        ...
+
+    async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
+        """These regions of documents, in order, as far as they are there."""
+        ...
+
+    async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
+        """Where each region of these documents stands, in order."""
         ...
 
 
