@@ -39,7 +39,8 @@ from gateway.core.ids import artifact_id
 from gateway.core.ports import FileStore, HistoryStore, LargeTexts
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, RequestAttachment
-from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, dicts_of
+from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
+from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,

@@ -20,7 +20,8 @@ from gateway.core.ports import Clock, Spans, TokenCounter, Upstream
 from gateway.core.tasks import Cooldown
 from gateway.core.types.agents import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.bill import InternalCall, Purpose, is_figure
-from gateway.core.types.chat import ModelDeployment, ModelFacts, texts_of
+from gateway.core.types.chat import ModelDeployment, ModelFacts
+from gateway.core.types.content import texts_of
 from gateway.core.types.upstreams import OUTPUT_LIMITS, CallScope, UpstreamRequest
 from gateway.upstream.openai.mending import error_object
 from gateway.upstream.routing.router import ConfiguredRouter

@@ -21,7 +21,8 @@ from gateway.core.errors import InvalidRequest, NotFound
 from gateway.core.ids import FILE
 from gateway.core.ports import FileStore
 from gateway.core.tasks import offload_if
-from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile, dicts_of
+from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile
+from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.items import named_file, named_picture, pdf_data
 from gateway.core.types.window import first_forwarded

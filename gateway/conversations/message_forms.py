@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.core.errors import InvalidRequest
 from gateway.core.types.chain import call_ids, is_said, says_nothing
-from gateway.core.types.chat import dicts_of
+from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,

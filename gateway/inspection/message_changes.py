@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from gateway.context.assembly.block import BLOCK_TAG
 from gateway.core import jsons
-from gateway.core.types.chat import parts_of
+from gateway.core.types.content import parts_of
 from gateway.core.types.past_turns import INSTRUCTION, MEMORY, ConversationPath, PastRequest, PathMessage, SentMessages
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, result_of
 from gateway.inspection.document_parts import shown_artifacts

@@ -6,20 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gateway.core.errors import FileNotFound, FilesQuotaExceeded, RequestTooLarge
-from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import HeldFile
-from gateway.documents.files.factory import open_files
-from gateway.documents.files.file_service import FileService, UploadFields
 from gateway.operations.actor import command_actor
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_changing, run_reading
-from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_files import FileRows, find_held, list_files
-from gateway.upstream.http_client import ConnectionPool, new_client
+
+if TYPE_CHECKING:
+    from gateway.documents.files.file_service import FileService
 
 UPLOAD_STREAMS = 1
 PIECE_BYTES = 2**20
@@ -78,7 +76,12 @@ async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
 
 
 @asynccontextmanager
-async def _service(call: CommandCall, transactions: DatabaseTransactions) -> AsyncIterator[FileService]:
+async def _service(call: CommandCall, transactions: DatabaseTransactions) -> AsyncIterator["FileService"]:
+    # Upstreams and readers of documents are loaded by what changes files; `ls` and `show` do not wait for them.
+    from gateway.documents.files.factory import open_files
+    from gateway.storage.cache.memory_cache import open_cache
+    from gateway.upstream.http_client import ConnectionPool, new_client
+
     cache = open_cache(call.settings.cache, call.clock)
     try:
         async with new_client(ConnectionPool(UPLOAD_STREAMS)) as client:
@@ -90,6 +93,9 @@ async def _service(call: CommandCall, transactions: DatabaseTransactions) -> Asy
 async def _put(call: CommandCall, transactions: DatabaseTransactions) -> int:
     """As `POST /v1/files` does, for a tenant.
     Raises RequestTooLarge, FilesQuotaExceeded: as of `FileService.add`; OSError: the file cannot be read."""
+    from gateway.core.types.chat import RequestCaller
+    from gateway.documents.files.file_service import UploadFields
+
     options = call.options
     name = options.name or Path(options.path).name
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"

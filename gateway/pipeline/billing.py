@@ -45,7 +45,8 @@ from gateway.core.types.bill import (
     is_figure,
     usage_of,
 )
-from gateway.core.types.chat import ModelFacts, dicts_of
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.content import dicts_of
 from gateway.core.types.records import OmittedRecords
 from gateway.core.types.turn import LedgerEntry, OpenCallRow
 from gateway.pipeline.stages import (

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from gateway.context.assembly.block import ARTIFACT_ID, BLOCK_NOTE
-from gateway.core.types.chat import as_parts, texts_of
+from gateway.core.types.content import as_parts, texts_of
 from gateway.core.types.items import BREAKPOINT
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of
 

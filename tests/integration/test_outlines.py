@@ -12,10 +12,11 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
 from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, explained_request
 from gateway.inspection.reader import ExplanationReader
-from gateway.storage.conversations.reading import PastReader, beginning
+from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.store import ConversationStore
+from gateway.storage.turns.questions import beginning
 from tests.integration.commits import bill, document, message, turn
 
 PLAN = {"artifacts": [], "search_queries": ["lamp"], "reasoning": "r", "prompt": "You plan.\n\nQuestion: lamp?"}

@@ -21,7 +21,8 @@ from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.formats.anthropic.serializer import as_turns
 from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if
-from gateway.core.types.chat import ChatRequest, RequestCaller, dicts_of
+from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline.pipeline import LimitedPipeline, Pipeline
 from gateway.pipeline.stages import not_paused

@@ -23,7 +23,7 @@ from gateway.api.request.stored_answer import as_completion
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shape
 from gateway.core.errors import CompletionNotFound, ConversationNotFound, InvalidRequest
 from gateway.core.ids import completion_of
-from gateway.core.types.chat import texts_of
+from gateway.core.types.content import texts_of
 from gateway.core.types.items import BOUND
 from gateway.core.types.turn import CompletionQuery, StoredCompletion, TurnStatus
 from gateway.storage.store import ConversationStore

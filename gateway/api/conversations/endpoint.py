@@ -21,7 +21,7 @@ from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.agents import MAX_TEAM_TASK_BYTES, cut_team_task
 from gateway.core.types.bill import UsageMetadata
 from gateway.core.types.chain import message_digest
-from gateway.core.types.chat import parts_of
+from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import named_picture
 from gateway.core.types.records import (

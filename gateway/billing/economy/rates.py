@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import EXACT_MONEY, TokenRates
-from gateway.core.types.chat import ChatRequest, parts_of
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.content import parts_of
 from gateway.core.types.items import BREAKPOINT
 
 LIFETIME = timedelta(minutes=5)

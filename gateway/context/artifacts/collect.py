@@ -27,7 +27,7 @@ from gateway.core.types.artifacts import (
     RequestAttachment,
     ToolCall,
 )
-from gateway.core.types.chat import parts_of
+from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults
 from gateway.core.types.places import marker, plain_lines
 from gateway.core.types.tool_steps import (

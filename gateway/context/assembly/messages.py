@@ -35,18 +35,8 @@ from gateway.core.formats.anthropic.edits import EDITS, edited, edits_of
 from gateway.core.formats.anthropic.plain_blocks import plain_messages, with_shown_apart, without_blocks
 from gateway.core.formats.tool_calls import is_silent, told_items, with_told
 from gateway.core.types.artifacts import ProcessingStrategy
-from gateway.core.types.chat import (
-    CacheMark,
-    ChatRequest,
-    ModelDeployment,
-    ModelFacts,
-    NativeRequest,
-    as_parts,
-    dicts_of,
-    map_parts,
-    parts_of,
-    texts_of,
-)
+from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest
+from gateway.core.types.content import as_parts, dicts_of, map_parts, parts_of, texts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import (
     ANTHROPIC_BLOCK,

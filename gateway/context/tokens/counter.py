@@ -39,7 +39,8 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.formats.tool_calls import told_blocks
 from gateway.core.ids import artifact_id
-from gateway.core.types.chat import ModelFacts, parts_of
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import MessageParts
 from gateway.core.types.items import ANTHROPIC_BLOCKS, named_file, named_picture, pdf_data
 from gateway.core.types.upstreams import (

@@ -16,7 +16,8 @@ from gateway.core.errors import StorageUnavailable
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.ports import CalibrationStore, Clock
-from gateway.core.types.chat import ModelFacts, as_parts
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.content import as_parts
 from gateway.core.types.upstreams import CALL_TOKENS, MAX_MARGIN, MESSAGE_TOKENS, MIN_MARGIN, ModelCalibration
 
 KEEP_SECONDS = 20.0

@@ -19,7 +19,7 @@ from gateway.context.window.counting import PromptCounter, TurnBound
 from gateway.core.frozen_records import record
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.chat import parts_of
+from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, NotedForms
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, turn_starts

@@ -12,7 +12,8 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded, overflow_text
 from gateway.core.frozen_records import record
 from gateway.core.ports import TokenCounter
-from gateway.core.types.chat import ModelFacts, parts_of
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, FormNotes, MessageParts
 from gateway.core.types.items import named_file, named_picture, pdf_data
 from gateway.core.types.tool_steps import RESULT_ROLES

@@ -28,7 +28,7 @@ from gateway.context.window.candidates import (
 from gateway.context.window.counting import MIN_CACHED_TOKENS
 from gateway.context.window.fitting import WindowFitter, in_full
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
-from gateway.core.types.chat import as_parts
+from gateway.core.types.content import as_parts
 from gateway.core.types.places import after_markers
 from gateway.core.types.relevance import RankedPassage
 from gateway.core.types.window import (

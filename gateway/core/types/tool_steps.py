@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import NO_DOCUMENTS
-from gateway.core.types.chat import parts_of
+from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 
 RESULT_ROLES = ("tool", "function")

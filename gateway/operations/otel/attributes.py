@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from gateway.core import jsons
 from gateway.core.errors import GatewayError, UpstreamOverflow, UpstreamRefused
 from gateway.core.types.bill import CACHE_READ_NAMES, CACHE_WRITE_NAMES, CallCost, told
-from gateway.core.types.chat import ModelDeployment, dicts_of
+from gateway.core.types.chat import ModelDeployment
+from gateway.core.types.content import dicts_of
 from gateway.core.types.turn import LedgerEntry
 
 Attributes = dict[str, Any]

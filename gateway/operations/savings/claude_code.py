@@ -6,7 +6,7 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.request_parser import MessageReader
-from gateway.core.types.chat import parts_of, texts_of
+from gateway.core.types.content import parts_of, texts_of
 from gateway.operations.savings.recording import RecordedSession, SessionRecorder, call_of, seconds_of
 
 Json = dict[str, Any]

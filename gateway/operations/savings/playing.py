@@ -21,7 +21,8 @@ from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import GatewayError
 from gateway.core.ids import new_id
 from gateway.core.ports import Clock, TokenCounter, Upstream
-from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller, texts_of
+from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.content import texts_of
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.operations.savings.recording import RecordedSession
 from gateway.pipeline.pipeline import Pipeline

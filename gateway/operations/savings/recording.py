@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.core.types.chat import texts_of
+from gateway.core.types.content import texts_of
 
 Json = dict[str, Any]
 STEP_SECONDS = 15.0

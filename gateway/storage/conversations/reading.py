@@ -50,6 +50,7 @@ from gateway.storage.lookup.segments import all_segments, segment_of
 from gateway.storage.reports.request_list import list_conversations, read_conversation
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.completions import read_completion, read_requests
+from gateway.storage.turns.questions import beginning, texts_begin
 
 TABLE = schema.conversations
 DOCUMENTS = schema.attachments
@@ -382,10 +383,6 @@ _PATH = messages_of(upwards())
 
 MAX_OUTLINED = 20_000
 """Messages of one conversation that an outline has."""
-TEXT_CHARS = 400
-"""Of a user message, as the storage has it: enough for a line of its text."""
-TEXT_MARK = '"text":"'
-"""In the body of a message of several parts."""
 BODY_CHARS = 24_000
 """Of a message, as the storage has it: enough for what a page shows of it."""
 STEPS = schema.reasoning_events
@@ -480,30 +477,6 @@ def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[
     return found
 
 
-def texts_begin(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, str]:
-    """How the texts of these messages begin, out of the first `TEXT_CHARS` of their stored bodies; behind a picture,
-    out of as many from where the first text stands."""
-    found = _begin(connection, message_ids, 1)
-    if vault_of(connection.dialect) is None and (others := [name for name, text in found.items() if not text]):
-        position = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
-        found |= _begin(connection, others, position(MESSAGES.c.body, TEXT_MARK))
-    return found
-
-
-def _begin(connection: sa.Connection, message_ids: Sequence[str], first: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for start in range(0, len(message_ids), BATCH):
-        begin: Any = sa.func.substr(MESSAGES.c.body, first, TEXT_CHARS)
-        if vault_of(connection.dialect) is not None:
-            begin = MESSAGES.c.body
-        query = sa.select(MESSAGES.c.id, begin).where(MESSAGES.c.id.in_(message_ids[start : start + BATCH]))
-        for name, stored in connection.execute(query):
-            found[name] = beginning(stored[:TEXT_CHARS]) or beginning(
-                stored[max(0, stored.find(TEXT_MARK)) :][:TEXT_CHARS]
-            )
-    return found
-
-
 def _bodies(
     connection: sa.Connection, messages: Sequence[OutlinedMessage]
 ) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
@@ -526,36 +499,6 @@ def _bodies(
                 found[name] = {"role": roles[name], "content": beginning(stored[:BODY_CHARS])}
                 cut.add(name)
     return found, frozenset(cut)
-
-
-def beginning(stored: str) -> str:
-    """How the text of a message begins, out of the beginning of its stored body, which may end anywhere."""
-    for mark in ('"content":"', TEXT_MARK):
-        _, is_there, rest = stored.partition(mark)
-        if not is_there:
-            continue
-        for cut in range(len(rest), max(-1, len(rest) - 8), -1):
-            text = rest[:cut]
-            end = _end_of_string(text)
-            try:
-                value = jsons.loads(f'"{text[:end]}"')
-            except jsons.JSONDecodeError:
-                continue  # it ends in the midst of an escape
-            return str(value)
-    return ""
-
-
-def _end_of_string(text: str) -> int:
-    """Where a JSON string ends whose opening quote is before `text`; its length if it does not."""
-    at = 0
-    while at < len(text):
-        if text[at] == "\\":
-            at += 2
-            continue
-        if text[at] == '"':
-            return at
-        at += 1
-    return len(text)
 
 
 def read_request(

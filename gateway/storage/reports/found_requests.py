@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types.chat import texts_of
+from gateway.core.types.content import texts_of
 from gateway.core.types.report_lists import (
     CHAT_ENDPOINT,
     OK,
@@ -27,13 +27,12 @@ from gateway.core.types.report_lists import (
     RequestSpeed,
 )
 from gateway.storage import rows
-from gateway.storage.conversations.reading import texts_begin
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import sealing
 from gateway.storage.reports.request_list import COLUMNS, TABLE, line_of, tenant_of
 from gateway.storage.rows import pico
 from gateway.storage.stored_keys import names_of_user, storable
-from gateway.storage.turns.questions import folded, question_columns
+from gateway.storage.turns.questions import folded, question_columns, texts_begin
 
 MESSAGES, SESSIONS, DAYS = schema.messages, schema.sessions, schema.usage_days
 MAX_READ = 8_000

@@ -1,16 +1,28 @@
-"""How a conversation begins, as lists of conversations show it and search for it (guarantee §13.1)."""
+"""How conversations and their messages begin, as lists show it and search for it (guarantee §13.1)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gateway.core.types.chat import texts_of
+import sqlalchemy as sa
+
+from gateway.core import jsons
+from gateway.core.types.content import texts_of
+from gateway.storage.database import schema
+from gateway.storage.encryption.columns import vault_of
 from gateway.storage.stored_keys import storable
 
+MESSAGES = schema.messages
 LENGTH = 200
 """Characters that are kept of it."""
 NO_QUESTION: dict[str, str | None] = {"question": None, "question_folded": None}
 FORGOTTEN: dict[str, str | None] = {"question": "", "question_folded": ""}
 """Of a conversation whose question was deleted: nothing takes its place."""
+BATCH = 500
+"""Messages of which the beginnings are read at once."""
+TEXT_CHARS = 400
+"""Of a user message, as the storage has it: enough for a line of its text."""
+TEXT_MARK = '"text":"'
+"""In the body of a message of several parts."""
 
 
 def question_columns(bodies: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
@@ -30,3 +42,57 @@ def folded(text: str) -> str:
 def _begins(content: Any) -> str:
     found = next((text for text in texts_of(content, "text") if text.strip()), "")
     return storable(" ".join(found.lstrip()[: 4 * LENGTH].split())[:LENGTH])
+
+
+def texts_begin(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, str]:
+    """How the texts of these messages begin, out of the first `TEXT_CHARS` of their stored bodies; behind a picture,
+    out of as many from where the first text stands."""
+    found = _begin(connection, message_ids, 1)
+    if vault_of(connection.dialect) is None and (others := [name for name, text in found.items() if not text]):
+        position = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
+        found |= _begin(connection, others, position(MESSAGES.c.body, TEXT_MARK))
+    return found
+
+
+def _begin(connection: sa.Connection, message_ids: Sequence[str], first: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for start in range(0, len(message_ids), BATCH):
+        begin: Any = sa.func.substr(MESSAGES.c.body, first, TEXT_CHARS)
+        if vault_of(connection.dialect) is not None:
+            begin = MESSAGES.c.body
+        query = sa.select(MESSAGES.c.id, begin).where(MESSAGES.c.id.in_(message_ids[start : start + BATCH]))
+        for name, stored in connection.execute(query):
+            found[name] = beginning(stored[:TEXT_CHARS]) or beginning(
+                stored[max(0, stored.find(TEXT_MARK)) :][:TEXT_CHARS]
+            )
+    return found
+
+
+def beginning(stored: str) -> str:
+    """How the text of a message begins, out of the beginning of its stored body, which may end anywhere."""
+    for mark in ('"content":"', TEXT_MARK):
+        _, is_there, rest = stored.partition(mark)
+        if not is_there:
+            continue
+        for cut in range(len(rest), max(-1, len(rest) - 8), -1):
+            text = rest[:cut]
+            end = _end_of_string(text)
+            try:
+                value = jsons.loads(f'"{text[:end]}"')
+            except jsons.JSONDecodeError:
+                continue  # it ends in the midst of an escape
+            return str(value)
+    return ""
+
+
+def _end_of_string(text: str) -> int:
+    """Where a JSON string ends whose opening quote is before `text`; its length if it does not."""
+    at = 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 2
+            continue
+        if text[at] == '"':
+            return at
+        at += 1
+    return len(text)

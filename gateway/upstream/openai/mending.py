@@ -21,7 +21,8 @@ from gateway.core.formats.responses.response_completion import FAILURE_STATUSES
 from gateway.core.formats.tool_calls import CallIds, CallPieces, whole_calls, written
 from gateway.core.ports import Clock
 from gateway.core.types.bill import sound
-from gateway.core.types.chat import Headers, ModelDeployment, as_parts
+from gateway.core.types.chat import Headers, ModelDeployment
+from gateway.core.types.content import as_parts
 
 OVERFLOW_STATUS = (400, 413, 422, 500)
 OVERFLOW_CODES = {
