@@ -240,6 +240,9 @@ MAC, DIGEST, COUNTED = 16, 12, 8
 COSTS, USED = b"costs\0", b"used\0"
 """Before the path under which the sums of a branch are kept, beside its frame, as they change with each answer; and
 before that of a conversation's first message, under which is kept when it was used last, on whichever branch."""
+USED_SECONDS = 7 * 24 * 3600.0
+"""How long is known when a conversation was used last: whoever comes back after hours finds no prompt cache, and then a
+pass is free. It is one small value for each conversation."""
 MEMORY = {"role": "user", "content": ""}
 log = get_logger("gateway.pipeline.unstored_frames")
 
@@ -357,12 +360,12 @@ class UnstoredFrames:
         said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
         end = (said[-1] if said else history.base).path
         try:
-            if built.economy is not None:
-                values = {_used(key, history): (now + 1).to_bytes(8)}  # never earlier than it was
+            if built.economy is not None or (costs is not None and request.forward.get("tools")):
+                name, at = _used(key, history), (now + 1).to_bytes(8)  # never earlier than it was
+                await self._cache.keep(request.caller.tenant, name, key.sealed(name, at), USED_SECONDS)
                 if costs is not None:
                     name = key.of_path(COSTS + end)
-                    values[name] = key.hidden(name, costs.as_text().encode())
-                for name, value in values.items():
+                    value = key.hidden(name, costs.as_text().encode())
                     await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
             payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)
         except UnsayableForm:  # no older frame counts any more

@@ -6,6 +6,8 @@ import json
 import random
 import re
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from gateway.pipeline.stored_turn import TurnRecorder
 from gateway.pipeline.unstored_frames import MAC
 from gateway.storage.cache.frame_cache import MAX_BYTES, FrameCache
 from gateway.storage.cache.memory_cache import MemoryCache, open_cache
-from tests.support.hand_clock import HandClock
+from tests.support.hand_clock import DayClock, HandClock
 from tests.support.in_process import InProcess
 from tests.support.valkey import Valkey
 
@@ -347,6 +349,31 @@ async def test_a_frame_lives_as_long_as_it_is_used(tmp_path: Path) -> None:
     clock.seconds += 3700
     assert (await client.ask())[: len(before)] != before
     await made.close()
+
+
+async def test_s4_i7_who_comes_back_after_hours_has_a_free_pass_and_what_was_paid_counts_from_the_first_step(
+    tmp_path: Path,
+) -> None:
+    """By then no frame is known: only when the conversation was used last. It is as if it was stored."""
+    names = ("input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost")
+    prices = dict(zip(names, map(Decimal, ("3e-6", "15e-6", "3e-7")), strict=True))
+    facts = {"m": ModelFacts("m", max_input_tokens=100_000, prices=prices)}
+    found: list[Any] = []
+    for store in (True, False):
+        clock = DayClock(datetime(2026, 11, 21, tzinfo=UTC))
+        settings = Settings.model_validate({"storage": {"url": f"sqlite:///{tmp_path / str(store)}.db"}})
+        made = await InProcess(settings, facts, lambda body: REPLY[0], clock=clock).prepare()
+        client = Client([made], steps=18, store=store)
+        await client.turn(context={"economy": "auto"})
+        clock.at += timedelta(hours=4)
+        client.said.append({"role": "user", "content": "and?"})
+        asked = {"model": "m", "messages": client.said, "tools": [TOOL], "context": {"economy": "auto"}}
+        bill = (await made.ask({**asked, "store": store}, "tenant"))["response_metadata"]["economics"]
+        labels = sum("[Left out: tool result" in str(each["content"]) for each in made.upstream.sent[-1]["messages"])
+        found.append((labels, bill["pass"], bill["direct_cost"], bill["billed_cost"]))
+        await made.close()
+    assert found[0] == found[1]
+    assert found[0][0] >= 2
 
 
 async def test_frames_of_one_tenant_take_no_room_of_another() -> None:

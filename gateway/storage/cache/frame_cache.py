@@ -34,18 +34,20 @@ class FrameCache:
         found = await self._shared.get_many([FRAME_PREFIX + key for key in others])
         return next(((n, value) for n, value in enumerate(found) if value and len(value) <= MAX_BYTES), own)
 
-    async def keep(self, tenant: str, key: str, value: bytes) -> None:
+    async def keep(self, tenant: str, key: str, value: bytes, ttl: float | None = None) -> None:
+        """Keeps a frame, unless it is too large. `ttl`: for so many seconds, where that is another time than `ttl`."""
         if len(value) > MAX_BYTES:
             return
+        ttl = self.ttl if ttl is None else ttl
         if tenant not in self._kept:
             self._kept[tenant] = BoundedCache(now=self._clock.monotonic, ttl=self.ttl)
         with self._counted(tenant) as own:
-            own.put(key, value, weight=len(key) + len(value))
+            own.put(key, value, weight=len(key) + len(value), ttl=ttl)
         while self._kept and (self.size > self._max_bytes or self._count > MAX_FRAMES):
             with self._counted(max(self._kept, key=lambda each: self._kept[each].weight)) as largest:
                 largest.evict_oldest()
         if self._shared is not None:
-            await self._shared.set(FRAME_PREFIX + key, value, self.ttl)
+            await self._shared.set(FRAME_PREFIX + key, value, ttl)
 
     def _own(self, tenant: str, key: str) -> bytes | None:
         if tenant not in self._kept:
