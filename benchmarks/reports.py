@@ -17,13 +17,14 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.bill import CostQuery
-from gateway.core.types.report_lists import ConversationChoice, ListPart, RequestChoice
+from gateway.core.types.report_lists import ConversationChoice, ListPart, RequestChoice, RequestQuery
+from gateway.inspection.request_search import RequestSearch, request_query
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
@@ -45,6 +46,34 @@ SHARDS = 4
 METADATA = '{"filler":"' + "figures of a bill, " * 80 + '"}'
 """As long as a usual bill: some 1,500 bytes."""
 BATCH = 20_000
+ON_A_PAGE = 50
+"""Requests."""
+SEARCHES = (
+    *("sort=time", "sort=cost", "sort=-cost", "sort=latency", "sort=-latency", "sort=saved", "sort=-saved"),
+    *("status=ok", "status=failed", "status=partial", "http_status=429", "http_status=418", "http_status=200"),
+    *("model=gpt-4o", "model=local", "model=none", "user=user-3", "user=user-499", "user=nobody", "key=key_3"),
+    *("agent=critic", "endpoint=chat", "endpoint=responses", "endpoint=messages", "tenant=lab"),
+    *("min_cost=0.09", "min_cost=0.0999", "max_cost=0.00002", "min_cost=0.05&max_cost=0.05001", "min_cost=5"),
+    *("min_ms=19000", "min_ms=19990", "max_ms=51", "min_ms=100000", "min_saved=0.005", "max_saved=-0.01"),
+    *(
+        "since=7d",
+        "since=30d&sort=cost",
+        "until=2026-05-01",
+        "until=2026-05-01&sort=latency",
+        "since=24h&status=failed",
+    ),
+    *("model=gpt-4o&sort=cost", "model=local&sort=-latency", "user=user-3&sort=saved", "status=failed&sort=latency"),
+    *("tenant=lab&sort=cost", "tenant=lab&status=failed", "tenant=lab&model=o3", "tenant=lab&user=user-3&sort=cost"),
+    *("model=gpt-4o&min_ms=19000", "tenant=lab&min_cost=0.09", "status=failed&model=local&min_cost=0.09"),
+    *(
+        "endpoint=chat&max_ms=60",
+        "status=ok&max_cost=0.0001",
+        "key=key_3&agent=critic&sort=cost",
+        "http_status=429&sort=cost",
+    ),
+    *("min_ms=100000&sort=cost", "min_cost=5&sort=latency", "since=300d&until=2026-05-01&min_ms=19000"),
+)
+"""Filters and orders of the page of requests, as they stand in its address; `tenant`: whoever looks sees it alone."""
 Row = dict[str, Any]
 Query = Callable[[], Awaitable[Any]]
 
@@ -67,7 +96,8 @@ def conversation_rows(size: Size) -> Iterator[tuple[Row, list[Row]]]:
         tenant = TENANTS[user % len(TENANTS)]
         who = {"tenant": tenant, "model": chance.choices(MODELS, (40, 30, 10, 10, 5, 5))[0],
                "key_id": f"key_{user % 11}", "project": f"project-{user % 3}", "end_user": f"user-{user}",
-               "agent": chance.choice([None, None, "critic"]), "endpoint": None}  # fmt: skip
+               "agent": chance.choice([None, None, "critic"]),
+               "endpoint": chance.choice([None, None, None, "responses"])}  # fmt: skip
         conversation = f"conv_{number:032x}"
         start = begin + step * number
         bills = [_bill(chance, who, conversation, number * 100 + turn, start + timedelta(minutes=3 * turn))
@@ -83,9 +113,8 @@ def _bill(chance: random.Random, who: Row, conversation: str, number: int, when:
         "request_id": f"req_{number:032x}",
         "conversation_id": conversation,
         "completion_id": f"chatcmpl-{number:032x}",
-        "status": "complete",
+        **_ended(chance),
         "stream": False,
-        "error_code": None,
         "prompt_tokens": chance.randrange(100, 20_000),
         "completion_tokens": chance.randrange(10, 900),
         "total_cost_picousd": known,
@@ -104,10 +133,17 @@ def _bill(chance: random.Random, who: Row, conversation: str, number: int, when:
         "bounced_tokens": None,
         "bounced_cost_picousd": None,
         "rolled_up": True,
-        "http_status": None,
         "total_ms": chance.randrange(50, 20_000),
         "failure": None,
     }
+
+
+def _ended(chance: random.Random) -> Row:
+    """One request in a hundred failed, one in two hundred was left by its client."""
+    status = chance.choices(("complete", "failed", "partial"), (985, 10, 5))[0]
+    http_status = chance.choice((429, 500, 500, 503)) if status == "failed" else None
+    code = {"failed": "server_error", "partial": "client_disconnected"}.get(status)
+    return {"status": status, "error_code": code, "http_status": http_status}
 
 
 def _conversation(number: int, conversation: str, who: Row, bills: list[Row]) -> Row:
@@ -267,7 +303,19 @@ def queries(transactions: DatabaseTransactions, size: Size) -> dict[str, Query]:
         f"requests, {name}": partial(transactions.run, partial(list_requests, part=ListPart(choice)))
         for name, choice in requests.items()
     }
+    search = RequestSearch(transactions)
+    found |= {f"request search, {text}": partial(search.find, _asked(text)) for text in SEARCHES}
+    found |= {
+        f"search for a name, {name}": partial(search.named, None, name) for name in ("user-3", "gpt-4o", "nobody")
+    }
+    found["latencies of a day"] = partial(search.speeds, None, END - timedelta(days=1))
     return found
+
+
+def _asked(text: str) -> RequestQuery:
+    """The query that an address makes."""
+    given = dict(parse_qsl(text))
+    return request_query(given, given.get("tenant"), END, ON_A_PAGE)
 
 
 def conversation_parts() -> dict[str, ListPart[ConversationChoice]]:
