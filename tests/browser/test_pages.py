@@ -1,4 +1,5 @@
-"""Each page as a person uses it: looked at in both schemes and on a small screen, searched, opened, expanded."""
+"""Each page as a person uses it (guarantee §13.19): looked at in both schemes and on a small screen, searched, opened,
+expanded."""
 
 import re
 from collections.abc import Callable
