@@ -52,6 +52,7 @@ from gateway.context.planning.decision import PlannerCooldown, ToolLoops
 from gateway.context.planning.summaries import PLAN_SECONDS, SummaryCache
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated
+from gateway.core import ports
 from gateway.core.clock import SystemClock, fewest_days
 from gateway.core.config.exposure import has_page, operators_keys
 from gateway.core.config.settings import Settings
@@ -59,10 +60,9 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import COUNTS_WRITE_SECONDS, SharedCounts
 from gateway.core.instrumentation.refusals import RefusedRequests
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.ports import Clock, Upstream
 from gateway.core.scheduler import Scheduler
-from gateway.core.types.audit_log import actor_of
-from gateway.documents.file_reader import FileReader
+from gateway.core.types import audit_log
+from gateway.documents import file_reader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import open_files
 from gateway.documents.files.file_service import CallersFiles, FilesHere
@@ -91,7 +91,7 @@ from gateway.pipeline.stages import FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.embeddings.search import EmbeddingModel
 from gateway.retrieval.index_cache import ContentIndexes
-from gateway.storage.audit_events import AuditLog, recorder
+from gateway.storage import audit_events
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -143,8 +143,8 @@ class Gateway:
         settings: Settings,
         shared: SharedCounts | None = None,
         *,
-        clock: Clock | None = None,
-        upstream: Upstream | None = None,
+        clock: ports.Clock | None = None,
+        upstream: ports.Upstream | None = None,
     ) -> None:
         """`shared`: where it counts, if it is one of several workers; `clock`: another one than the system's;
         `upstream`: is asked in the place of all upstreams: nothing goes to the network."""
@@ -241,7 +241,9 @@ class Gateway:
         self.serves = FilesHere(settings, self.router, clock)
         upstreams = UpstreamFiles(self.client, self.router)
         self.callers_files = CallersFiles(self.kept_files, upstreams, self.serves)
-        self.files = reader = FileReader(cache, settings.cache.document_ttl, documents, store=self.callers_files)
+        self.files = reader = file_reader.FileReader(
+            cache, settings.cache.document_ttl, documents, store=self.callers_files
+        )
         pages = PageCutter(reader.documents, cache, settings.cache.document_ttl, documents.native_pages)
         self.context = ContextManager(
             settings=settings,
@@ -359,7 +361,7 @@ class Gateway:
         )
         chars = settings.documents.index_chars
         transfer = ConversationTransfer(self.transactions, clock, chars, self.indexing.wake)
-        self.trail = AuditLog(self.transactions, clock, is_strict=settings.auth.wants_keys)
+        self.trail = audit_events.AuditLog(self.transactions, clock, is_strict=settings.auth.wants_keys)
         self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = MemoryEndpoints(self.things, auth, max_bytes, settings.memory.things_days)
@@ -548,7 +550,9 @@ def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
     found.append(Route(REQUESTS_PATH, listed, methods=["GET"]))
     found += trail_routes(gateway.transactions, gateway.auth, gateway.trail)
     found += key_routes(
-        gateway.key_endpoints, gateway.auth, lambda caller, _: recorder(actor_of(caller), gateway.clock)
+        gateway.key_endpoints,
+        gateway.auth,
+        lambda caller, _: audit_events.recorder(audit_log.actor_of(caller), gateway.clock),
     )
     found += _classic_routes(gateway, ready)
     found += gateway.mcp.routes()

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gateway.api.auth import KeyAuthenticator, check_known
-from gateway.api.fields import invalid
 from gateway.api.pagination import included, parameters
 from gateway.api.request.validation import check_conversation_id
 from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
 from gateway.api.server.receiving import LARGE_BODY, json_body, read_body
+from gateway.core import errors
 from gateway.core.tasks import offload_if
-from gateway.core.types.audit_log import AuditActor, actor_of
+from gateway.core.types import audit_log
 from gateway.core.types.chat import RequestCaller
 
 T = TypeVar("T")
@@ -66,9 +66,9 @@ class ApiCall:
         return self.received.caller.tenant
 
     @property
-    def actor(self) -> AuditActor:
+    def actor(self) -> audit_log.AuditActor:
         """The same, as the trail tells it."""
-        return actor_of(self.received.caller)
+        return audit_log.actor_of(self.received.caller)
 
     @property
     def retention_days(self) -> float | None:
@@ -87,7 +87,7 @@ class ApiCall:
         body = await self.received.object()
         for name in body:
             if name not in known:
-                raise invalid(name, f"is not known; known are {', '.join(known)}")
+                raise errors.invalid(name, f"is not known; known are {', '.join(known)}")
         return body
 
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from gateway.api.server.fast_router import Scope, came_by_messages
 from gateway.api.tokens import SignedTokens, is_signed
+from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
-from gateway.core.config.setting_sections import ADMIN, USER, ApiKey, AuthSettings
-from gateway.core.errors import Forbidden, InvalidRequest, StorageUnavailable, Unauthorized
-from gateway.core.ports import Clock
+from gateway.core.config import setting_sections
 from gateway.core.types.chat import ANTHROPICS_KEY, RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey, is_ours, policy_of
 from gateway.storage.store import ConversationStore
@@ -41,7 +40,7 @@ class RuntimeKeys:
     """Looks keys up by the keyed digest of all of them. What was asked holds from when it was asked, not from when the
     storage answered, so that the sum of both cannot exceed `KNOWN_SECONDS`."""
 
-    def __init__(self, store: KeyStore, clock: Clock) -> None:
+    def __init__(self, store: KeyStore, clock: ports.Clock) -> None:
         self.store = store
         self._clock = clock
         self._known: dict[bytes, _KeptKey] = {}
@@ -57,15 +56,15 @@ class RuntimeKeys:
         """What is known of the key that is this token.
         Raises Unauthorized: it is no key, or none that counts; StorageUnavailable: nobody can tell."""
         if not is_well_formed(token):
-            raise Unauthorized(UNKNOWN_KEY)
+            raise errors.Unauthorized(UNKNOWN_KEY)
         digest = await self.store.digest(token)
         kept = self._known.get(digest) or self._unknown.get(digest)
         found = kept.key if kept is not None and self._clock.monotonic() < kept.until else await self._ask(digest)
         now = self._clock.now()
         if found is None or not found.counts(now):
-            raise Unauthorized(UNKNOWN_KEY)
+            raise errors.Unauthorized(UNKNOWN_KEY)
         if found.policy.ended(now):
-            raise Unauthorized(EXPIRED)
+            raise errors.Unauthorized(EXPIRED)
         return found.policy
 
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, KeyPolicy]:
@@ -124,7 +123,7 @@ ASK_AGAIN = 5.0
 @dataclass(frozen=True, slots=True)
 class _ConfiguredKey:
     digest: bytes = field(repr=False)
-    entry: ApiKey = field(repr=False)
+    entry: setting_sections.ApiKey = field(repr=False)
 
 
 class KeyAuthenticator:
@@ -133,10 +132,10 @@ class KeyAuthenticator:
 
     def __init__(
         self,
-        settings: AuthSettings,
+        settings: setting_sections.AuthSettings,
         store: ConversationStore,
         keys: RuntimeKeys | None = None,
-        clock: Clock | None = None,
+        clock: ports.Clock | None = None,
         tokens: SignedTokens | None = None,
     ) -> None:
         self._keys = [_ConfiguredKey(_digest(entry.key.get_secret_value()), entry) for entry in settings.keys]
@@ -163,8 +162,12 @@ class KeyAuthenticator:
             IdentityProviderUnavailable: its token is signed, and nobody can tell by whom.
         """
         found = await self._caller(scope)
-        if found.key is not None and USER not in found.roles and scope.get("method", "GET") not in READS:
-            raise Forbidden("This key may look, and do nothing else: it has no role 'user'.")
+        if (
+            found.key is not None
+            and setting_sections.USER not in found.roles
+            and scope.get("method", "GET") not in READS
+        ):
+            raise errors.Forbidden("This key may look, and do nothing else: it has no role 'user'.")
         return found
 
     async def admin(self, scope: Scope) -> RequestCaller:
@@ -172,8 +175,8 @@ class KeyAuthenticator:
         Raises Forbidden: the request has no key of role 'admin'; Unauthorized, InvalidRequest, StorageUnavailable: as
         of `caller`."""
         found = await self._caller(scope)
-        if found.key is None or ADMIN not in found.roles:
-            raise Forbidden("This takes a key of the gateway's own with the role 'admin'.")
+        if found.key is None or setting_sections.ADMIN not in found.roles:
+            raise errors.Forbidden("This takes a key of the gateway's own with the role 'admin'.")
         return found
 
     async def _caller(self, scope: Scope) -> RequestCaller:
@@ -191,7 +194,7 @@ class KeyAuthenticator:
         if token is None:
             return RequestCaller(ANONYMOUS, None, headers)
         if not token.isascii():
-            raise Unauthorized("An API key holds ASCII characters only.")
+            raise errors.Unauthorized("An API key holds ASCII characters only.")
         secret = await self._secret_or_none()
         key_id = None if secret is None else self._keyed(secret, _digest(token), token)
         own = token if anthropics is None else None
@@ -208,14 +211,14 @@ class KeyAuthenticator:
             return await self._runtime.policy(token)
         if key is None:
             text = "No API key was given." if token is None else "This API key is not known here."
-            raise Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
+            raise errors.Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
         policy = self._policies.get(key.digest)
         if policy is None:
             policy = policy_of(await self._id_of(key), key.entry)
             if policy.key_id is not None:
                 self._policies[key.digest] = policy
         if policy.ended(self._clock.now()):
-            raise Unauthorized(EXPIRED)
+            raise errors.Unauthorized(EXPIRED)
         return policy
 
     async def holder(self, token: str) -> KeyPolicy:
@@ -269,7 +272,7 @@ class KeyAuthenticator:
             return known
         try:
             secret = await self._store.secret()
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             self._ask_from = time.monotonic() + ASK_AGAIN
             return None
         return self._keyed(secret, key.digest, key.entry.key.get_secret_value())
@@ -279,7 +282,7 @@ class KeyAuthenticator:
         others must work without it (guarantee §3.6)."""
         try:
             return await self._store.secret()
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             return None
 
     def _keyed(self, secret: bytes, digest: bytes, token: str) -> str:
@@ -299,18 +302,18 @@ class KeyAuthenticator:
 def check_known(tenant: str) -> None:
     """Raises StorageUnavailable: the storage was down a moment ago, so whose request it is, is not known."""
     if tenant == UNKNOWN:
-        raise StorageUnavailable("The storage cannot be reached.")
+        raise errors.StorageUnavailable("The storage cannot be reached.")
 
 
 def seen_tenant(who: RequestCaller | KeyPolicy) -> str | None:
     """The only tenant whose data a holder of a viewer's role may see; None: all, for an admin."""
-    return None if ADMIN in who.roles else who.tenant
+    return None if setting_sections.ADMIN in who.roles else who.tenant
 
 
 def _plain(name: bytes, value: bytes) -> str:
     if not value.isascii():
         header_name = name.decode()
-        raise InvalidRequest(f"{header_name} must be ASCII.", param=header_name, code="invalid_value")
+        raise errors.InvalidRequest(f"{header_name} must be ASCII.", param=header_name, code="invalid_value")
     return value.decode()
 
 
@@ -335,7 +338,7 @@ def _only(scope: Scope, name: bytes) -> str | None:
     for key, value in scope["headers"]:
         if key == name:
             if found is not None and value != found:
-                raise Unauthorized(f"The request has two different {name.decode()} headers.")
+                raise errors.Unauthorized(f"The request has two different {name.decode()} headers.")
             found = value
     return None if found is None else found.decode("latin-1")
 
@@ -375,7 +378,7 @@ class KeyWatch:
             yield
         except asyncio.CancelledError:
             if task in self._ended and task.uncancel() == 0:
-                raise Unauthorized(ENDED) from None
+                raise errors.Unauthorized(ENDED) from None
             raise
         finally:
             self._ended.discard(task)
@@ -393,7 +396,7 @@ class KeyWatch:
         scope, tasks = self._running[key]
         try:
             await self._auth.caller(scope)
-        except (Unauthorized, Forbidden):
+        except (errors.Unauthorized, errors.Forbidden):
             for task in tasks - self._ended:
                 self._ended.add(task)
                 task.cancel()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from gateway.api.auth import FORWARDED_HEADERS, KeyAuthenticator, check_known
-from gateway.api.fields import invalid, renamed
+from gateway.api.fields import renamed
 from gateway.api.request.stored_answer import replayed_chunks, stored_answer
 from gateway.api.request.validation import RequestArrival
 from gateway.api.server.fast_router import (
@@ -33,10 +33,9 @@ from gateway.api.server.fast_router import (
 )
 from gateway.api.server.keepalive import KeptAlive
 from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, read_body, until_disconnect
+from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError
 from gateway.core.formats.stream_record import Chunks
-from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.chat import SIGNS, ChatRequest, RequestCaller, stays
 from gateway.core.types.conversation import ConversationRef
@@ -79,7 +78,7 @@ def keyed(scope: Scope) -> KeyedRequest | None:
     if not keys:
         return None
     if len(keys) > 1:
-        raise invalid("Idempotency-Key", "must be sent once; there are several that differ")
+        raise errors.invalid("Idempotency-Key", "must be sent once; there are several that differ")
     meaning = [name + b":" + value for name, value in scope["headers"] if name in MEANING and value]
     return KeyedRequest(_checked(keys.pop()), b"\n".join(sorted(meaning)))
 
@@ -115,7 +114,7 @@ def _checked(value: bytes) -> str:
     except UnicodeDecodeError:
         key = value.decode("latin-1")
     if not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
-        raise invalid("Idempotency-Key", f"must be 1 to {MAX_KEY_CHARS} printable characters")
+        raise errors.invalid("Idempotency-Key", f"must be 1 to {MAX_KEY_CHARS} printable characters")
     return key
 
 
@@ -135,7 +134,7 @@ class StreamWriter(Protocol):
         """What stands behind the last chunk."""
         ...
 
-    def fault(self, error: GatewayError) -> bytes:
+    def fault(self, error: errors.GatewayError) -> bytes:
         """What stands at the end of an answer that broke off."""
         ...
 
@@ -157,7 +156,7 @@ class NamedEventWriter:
     """A streamed answer as events under their names (a `StreamWriter`)."""
 
     made: NamedEvents
-    broken: Callable[[GatewayError], Iterable[dict[str, Any]]]
+    broken: Callable[[errors.GatewayError], Iterable[dict[str, Any]]]
     alive: Callable[[bytes], bytes]
 
     def events(self, chunks: Chunks) -> bytes:
@@ -166,7 +165,7 @@ class NamedEventWriter:
     def end(self) -> bytes:
         return b"".join(map(named_event, self.made.end()))
 
-    def fault(self, error: GatewayError) -> bytes:
+    def fault(self, error: errors.GatewayError) -> bytes:
         return b"".join(map(named_event, self.broken(error)))
 
 
@@ -218,7 +217,7 @@ class CompletionHandler:
         *,
         auth: KeyAuthenticator,
         settings: Settings,
-        clock: Clock,
+        clock: ports.Clock,
         bodies: LargeBodies,
     ) -> None:
         server = settings.server
@@ -239,7 +238,7 @@ class CompletionHandler:
         Raises GatewayError: see `core/errors`; it names its field as the dialect does. Nothing has been sent yet."""
         try:
             return await self._answer(scope, receive, send, dialect, caller)
-        except GatewayError as error:
+        except errors.GatewayError as error:
             renamed(error, dialect.own_name)
             raise
 
@@ -423,12 +422,12 @@ async def _send_stream(answer: StreamedAnswer, way: _RequestScope) -> None:
     try:
         await answer.send_to(_EventStream(way.send, way.scope.get(CLIENT), writer))
         end = writer.end()
-    except GatewayError as error:
+    except errors.GatewayError as error:
         end = _faulty(way, writer, error)
     await way.send({"type": "http.response.body", "body": end})
 
 
-def _faulty(way: _RequestScope, writer: StreamWriter, error: GatewayError) -> bytes:
+def _faulty(way: _RequestScope, writer: StreamWriter, error: errors.GatewayError) -> bytes:
     """The end of an answer whose status cannot change any more: an error event, not the end of a whole one (§7)."""
     note_fault(way.scope["gateway"], error)
     renamed(error, way.dialect.own_name)

@@ -15,9 +15,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from gateway.core.errors import REQUIRED, GatewayError, InvalidRequest, NotFound, UpstreamOverflow
-from gateway.core.errors import invalid as invalid
-from gateway.core.errors import missing as missing
+from gateway.core import errors
 
 T = TypeVar("T")
 MAX_SESSION_CHARS = 256
@@ -62,7 +60,7 @@ class RequestFields(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
 
 
-def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str = REQUIRED) -> T:
+def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str = errors.REQUIRED) -> T:
     """The value as the adapter's type.
     `where`: path of the value in the request; `required`: code of the error for a field that is absent or null and must
     not be.
@@ -76,10 +74,10 @@ def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str 
     param = (where + path).lstrip(".")
     if problem["type"] == "extra_forbidden":
         known = _known_fields(adapter, place[:-1])
-        raise invalid(param, f"is not known; known are {', '.join(known)}" if known else "is not known")
+        raise errors.invalid(param, f"is not known; known are {', '.join(known)}" if known else "is not known")
     if problem["type"] == "missing" or (problem["input"] is None and path and problem["type"] != "value_error"):
-        raise InvalidRequest(f"{param} is required.", param=param, code=required)
-    raise invalid(param, f"must {rule_of(problem)}")
+        raise errors.InvalidRequest(f"{param} is required.", param=param, code=required)
+    raise errors.invalid(param, f"must {rule_of(problem)}")
 
 
 def rule_of(problem: Any) -> str:
@@ -118,16 +116,16 @@ def _flat(kinds: list[Any]) -> list[Any]:
     return found
 
 
-def renamed(error: GatewayError, own_name: Naming) -> None:
+def renamed(error: errors.GatewayError, own_name: Naming) -> None:
     """An error of the inner form, in place, under the name by which its client knows the field. An upstream's own error
     stays as it is; one that something is not there names no field in its text. A field whose name is a word of English
     is named at the beginning of a text: further on it is that word."""
-    if isinstance(error, UpstreamOverflow):
+    if isinstance(error, errors.UpstreamOverflow):
         error.param = own_name("messages")
-    if not isinstance(error, InvalidRequest) or error.param is None or error.is_as_sent:
+    if not isinstance(error, errors.InvalidRequest) or error.param is None or error.is_as_sent:
         return
     before, error.param = error.param, own_name(error.param)
-    if isinstance(error, NotFound):
+    if isinstance(error, errors.NotFound):
         return
     error.message = MESSAGE_FIELD_PATH.sub(lambda found: own_name(found[0]), error.message)
     if not MESSAGE_FIELD_PATH.match(before):
@@ -139,7 +137,7 @@ def renamed(error: GatewayError, own_name: Naming) -> None:
 def a_pin(value: Any, where: str) -> bool:
     """Whether a message is to be pinned (guarantee §11.12). Raises InvalidRequest: it is neither true nor false."""
     if not isinstance(value, bool):
-        raise invalid(where, "must be true or false")
+        raise errors.invalid(where, "must be true or false")
     return value
 
 

@@ -16,7 +16,7 @@ from gateway.api.server.fast_router import Receive, Scope, Send, ShutdownState, 
 from gateway.api.server.receiving import header
 from gateway.api.shapes import Unix, many, shape
 from gateway.api.statistics import Statistics, StatisticsEndpoint
-from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core import errors
 from gateway.core.instrumentation.metrics import MetricCounts, SharedCounts, families
 from gateway.storage.database.schema import REVISION
 from gateway.storage.store import ConversationStore
@@ -65,7 +65,7 @@ class ReadyEndpoint:
         await send_json(send, status, {**said, **details})
 
     async def _schema(self) -> str | None:
-        with contextlib.suppress(StorageUnavailable):
+        with contextlib.suppress(errors.StorageUnavailable):
             return await self._store.schema()
         return None
 
@@ -79,9 +79,9 @@ class ReadyEndpoint:
         try:
             ready = await self._store.ready()
             reason = "storage_schema_not_current"
-        except StorageReadOnly:
+        except errors.StorageReadOnly:
             ready, reason = False, "storage_cannot_be_written"
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             ready, reason = False, "storage_unavailable"
         if self._draining.begun:
             ready, reason = False, "shutting_down"

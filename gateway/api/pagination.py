@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
-from gateway.api.fields import invalid, keeps_metadata_rules
+from gateway.api.fields import keeps_metadata_rules
 from gateway.api.shapes import ListObject
-from gateway.core.errors import ItemNotFound
+from gateway.core import errors
 from gateway.core.names import has_nul
 
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
@@ -34,20 +34,20 @@ def check_named(query: Query, *names: str) -> None:
     """Raises InvalidRequest: one of these parameters is given and empty."""
     for name in names:
         if query.get(name) == "":
-            raise invalid(name, "must not be empty")
+            raise errors.invalid(name, "must not be empty")
 
 
 def refuse_nul(name: str, *values: str | None) -> None:
     """Raises InvalidRequest: a value of this parameter holds a NUL."""
     if has_nul(*values):
-        raise invalid(name, "must not hold a NUL")
+        raise errors.invalid(name, "must not hold a NUL")
 
 
 def limit_of(query: Query) -> int:
     """`limit`: how many members a page may have, 20 by default."""
     limit = query.get("limit", "20")
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE_SIZE):
-        raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
+        raise errors.invalid("limit", f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
     return int(limit)
 
 
@@ -55,7 +55,7 @@ def newest_first(query: Query, default: str) -> bool:
     """Whether the order is `desc`."""
     order = query.get("order", default)
     if order not in ("asc", "desc"):
-        raise invalid("order", "must be asc or desc")
+        raise errors.invalid("order", "must be asc or desc")
     return order == "desc"
 
 
@@ -81,7 +81,7 @@ def part_of(data: Sequence[T], paging: Paging, missing: str) -> ListObject[T]:
     if paging.after is not None:
         ids = [each["id"] for each in rest]  # type: ignore[index]
         if paging.after not in ids:
-            raise ItemNotFound(missing, param="after")
+            raise errors.ItemNotFound(missing, param="after")
         rest = rest[ids.index(paging.after) + 1 :]
     return listed(rest[: paging.limit], has_more=len(rest) > paging.limit)
 
@@ -90,7 +90,7 @@ def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:
     """The pairs of `metadata[KEY]=VALUE`."""
     found = tuple((m.group(1), value) for name, value in query.items() if (m := METADATA.fullmatch(name)))
     if len(found) > MAX_METADATA_PAIRS:
-        raise invalid("metadata", f"may name {MAX_METADATA_PAIRS} keys")
+        raise errors.invalid("metadata", f"may name {MAX_METADATA_PAIRS} keys")
     return found
 
 
@@ -105,5 +105,7 @@ def given_metadata(value: Any) -> dict[str, str]:
     if value is None:
         return {}
     if not keeps_metadata_rules(value):
-        raise invalid("metadata", "must be an object of up to 16 strings of up to 512 characters, keys of up to 64")
+        raise errors.invalid(
+            "metadata", "must be an object of up to 16 strings of up to 512 characters, keys of up to 64"
+        )
     return dict(value)

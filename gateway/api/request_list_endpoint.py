@@ -5,33 +5,23 @@ from typing import Any, Literal, get_type_hints
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator, seen_tenant
-from gateway.api.fields import invalid
 from gateway.api.middleware.origin_check import is_foreign, is_local
 from gateway.api.pagination import limit_of, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import Unix, Usd, many, said, shape
+from gateway.core import errors, ports
+from gateway.core.config import setting_sections
 from gateway.core.config.exposure import has_page
-from gateway.core.config.setting_sections import LOOKS
 from gateway.core.config.settings import Settings
-from gateway.core.errors import Forbidden
-from gateway.core.ports import Clock
-from gateway.core.types.audit_log import NewEvent, actor_of
+from gateway.core.types import audit_log, report_lists
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.report_lists import RequestLine
-from gateway.inspection.request_search import (
-    FILTERS,
-    LINE_FIELDS,
-    FilterRefused,
-    RequestSearch,
-    request_query,
-    request_record,
-)
-from gateway.storage.audit_events import AuditLog
+from gateway.inspection import request_search
+from gateway.storage import audit_events
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 PATH = "/v1/gateway/requests"
 REQUEST_LIST_CURSORS = ("older", "newer")
-PARAMETERS = (*FILTERS, "tenant", "sort", "limit", *REQUEST_LIST_CURSORS)
+PARAMETERS = (*request_search.FILTERS, "tenant", "sort", "limit", *REQUEST_LIST_CURSORS)
 
 
 ListedRequest = shape(
@@ -40,8 +30,8 @@ ListedRequest = shape(
     "one; `net_saving` is below 0 where it is a loss.",
     {
         name: Usd if kind == Decimal | None else kind
-        for name, kind in get_type_hints(RequestLine).items()
-        if name in LINE_FIELDS
+        for name, kind in get_type_hints(report_lists.RequestLine).items()
+        if name in request_search.LINE_FIELDS
     }
     | {"id endpoint": str, "object": Literal["request"], "created_at": Unix, "question": str | None},
 )
@@ -61,11 +51,11 @@ class RequestListEndpoint:
         settings: Settings,
         transactions: DatabaseTransactions,
         auth: KeyAuthenticator,
-        clock: Clock,
-        trail: AuditLog,
+        clock: ports.Clock,
+        trail: audit_events.AuditLog,
     ) -> None:
         self._settings = settings
-        self._search = RequestSearch(transactions)
+        self._search = request_search.RequestSearch(transactions)
         self._auth = auth
         self._clock = clock
         self._trail = trail
@@ -76,30 +66,32 @@ class RequestListEndpoint:
         given = parameters(scope["query_string"].decode("latin-1"))
         for name in given:
             if name not in PARAMETERS:
-                raise invalid(name, f"is not known; known are {', '.join(PARAMETERS)}")
+                raise errors.invalid(name, f"is not known; known are {', '.join(PARAMETERS)}")
         limit, tenant = limit_of(given), given.get("tenant") or own
         try:
-            query = request_query(given, tenant, self._clock.now(), limit)
-        except FilterRefused as error:
-            raise invalid(error.field, error.text) from None
+            query = request_search.request_query(given, tenant, self._clock.now(), limit)
+        except request_search.FilterRefused as error:
+            raise errors.invalid(error.field, error.text) from None
         if query.having.text and await self._search.is_sealed():
-            raise invalid("text", "cannot be used: messages are encrypted")
+            raise errors.invalid("text", "cannot be used: messages are encrypted")
         body: dict[str, Any] = {"object": "list", "data": [], "has_more": False, "older": None, "newer": None}
         if own is None or tenant == own:  # another tenant's requests are as none
             found = await self._search.find(query)
-            body["data"] = [request_record(each) for each in found.found]
+            body["data"] = [request_search.request_record(each) for each in found.found]
             body["has_more"] = found.older is not None
             body |= {name: str(place) if (place := getattr(found, name)) else None for name in REQUEST_LIST_CURSORS}
-        filters = sorted(name for name in given if name in FILTERS)
-        await self._trail.saw(NewEvent(actor_of(caller), "requests.seen", None, own, {"parameters": filters}))
+        filters = sorted(name for name in given if name in request_search.FILTERS)
+        await self._trail.saw(
+            audit_log.NewEvent(audit_log.actor_of(caller), "requests.seen", None, own, {"parameters": filters})
+        )
         await send_json(send, 200, body, {"cache-control": "no-store"})
 
     def _own_tenant(self, scope: Scope, caller: RequestCaller) -> str | None:
         """The only tenant whose requests may be seen; None: all.
         Raises Forbidden: no page would show them to whoever asks."""
-        if caller.key is not None and caller.roles & LOOKS:
+        if caller.key is not None and caller.roles & setting_sections.LOOKS:
             return seen_tenant(caller)
         is_open = not self._settings.auth.wants_keys and has_page(self._settings)
         if caller.key is None and is_open and is_local(scope) and not is_foreign(scope):
             return None
-        raise Forbidden("The list of requests is for keys of role 'viewer' or 'admin'.")
+        raise errors.Forbidden("The list of requests is for keys of role 'viewer' or 'admin'.")

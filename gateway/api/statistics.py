@@ -11,14 +11,13 @@ from gateway.api.request.body_cache import BodyCache
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import Json, shape
 from gateway.context.planning.decision import PlannerCooldown
+from gateway.core import errors, ports
 from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
-from gateway.core.errors import Unauthorized
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.instrumentation.refusals import RefusedRequests
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.ports import ClaimingCache
-from gateway.documents.file_reader import FileReader
+from gateway.documents import file_reader
 from gateway.pipeline.settlement import RunningTurns
 from gateway.retrieval.index_cache import ContentIndexes
 from gateway.storage.cache.memory_cache import MemoryCache
@@ -41,8 +40,8 @@ class ObservedParts:
     paths: PathCache
     resends: BodyCache
     indexes: ContentIndexes
-    cache: ClaimingCache
-    documents: FileReader
+    cache: ports.ClaimingCache
+    documents: file_reader.FileReader
     running: RunningTurns
     hooks: TelemetryHooks
     resting: PlannerCooldown
@@ -102,7 +101,7 @@ class StatisticsEndpoint:
         Raises Unauthorized: the caller is neither."""
         caller = await self._auth.caller(scope)
         if caller.key is None and not is_loopback(self._settings.server.host):
-            raise Unauthorized("Details are for holders of a key of the gateway's own.")
+            raise errors.Unauthorized("Details are for holders of a key of the gateway's own.")
 
     def as_json(self) -> dict[str, Any]:
         seen, counts, cache = self._observed, self._observed.snapshot(), self._settings.cache

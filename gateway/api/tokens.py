@@ -17,18 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.core.config.setting_sections import (
-    LABEL,
-    MAX_SETTING_NAME_CHARS,
-    NAME_PATTERN,
-    USER,
-    IssuerSettings,
-    JwtSettings,
-    Role,
-)
-from gateway.core.errors import Forbidden, IdentityProviderUnavailable, Unauthorized
+from gateway.core import errors, ports
+from gateway.core.config import setting_sections
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock
 from gateway.core.types.keys import KeyPolicy
 from gateway.upstream.identity import HttpIdentityDocuments
 
@@ -40,7 +31,7 @@ ASK_AGAIN_SECONDS = 10.0
 """At least between two questions to it, however many tokens name keys that nobody knows."""
 MAX_TOKEN_CHARS = 16 * 1024
 MAX_USER = 512
-OUR_ROLES: tuple[Role, ...] = ("user", "viewer", "admin")
+OUR_ROLES: tuple[setting_sections.Role, ...] = ("user", "viewer", "admin")
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """The type of key that a signature is made with, by how its algorithm's name begins."""
 UNKNOWN = "This token is not accepted here: "
@@ -54,7 +45,7 @@ def is_signed(token: str) -> bool:
 class Published:
     """Something that a provider publishes, kept. Who waits for it at once asks once."""
 
-    def __init__(self, fetch: Callable[[], Awaitable[dict[str, Any]]], clock: Clock) -> None:
+    def __init__(self, fetch: Callable[[], Awaitable[dict[str, Any]]], clock: ports.Clock) -> None:
         self._fetch = fetch
         self._clock = clock
         self._found: dict[str, Any] | None = None
@@ -74,7 +65,7 @@ class Published:
         elif age >= FRESH_SECONDS:
             self._ask()
         if self._found is None or self._clock.monotonic() - self._since >= MAX_KEPT_SECONDS:
-            raise IdentityProviderUnavailable(self._fault)
+            raise errors.IdentityProviderUnavailable(self._fault)
         return self._found, self._since
 
     def _ask(self, *, is_extra: bool = False) -> asyncio.Task[None] | None:
@@ -89,7 +80,7 @@ class Published:
     async def _asked(self, now: float) -> None:
         try:
             self._found, self._since = await self._fetch(), now
-        except IdentityProviderUnavailable as fault:
+        except errors.IdentityProviderUnavailable as fault:
             self._not_before, self._fault = now + ASK_AGAIN_SECONDS, fault.message
             log.warning("identity_provider_unavailable", reason=fault.message)
         finally:
@@ -109,9 +100,9 @@ class Issuer:
 
     def __init__(
         self,
-        settings: IssuerSettings,
+        settings: setting_sections.IssuerSettings,
         documents: HttpIdentityDocuments,
-        clock: Clock,
+        clock: ports.Clock,
         *,
         jwks_url: str | None = None,
         jwks_file: str | None = None,
@@ -141,18 +132,18 @@ class Issuer:
         header = _header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in self.settings.algorithms or not isinstance(algorithm, str):
-            raise Unauthorized(f"{UNKNOWN}its alg is none of {', '.join(self.settings.algorithms)}.")
+            raise errors.Unauthorized(f"{UNKNOWN}its alg is none of {', '.join(self.settings.algorithms)}.")
         if kid is not None and not isinstance(kid, str):
-            raise Unauthorized(f"{UNKNOWN}its kid is no text.")
+            raise errors.Unauthorized(f"{UNKNOWN}its kid is no text.")
         jose = await load_jose()
         key = await self._key(jose, algorithm, kid)
         try:
             claims = jose.claims(token, key, algorithm)
             self._check(jose, claims, expected)
         except jose.ExpiredTokenError:
-            raise Unauthorized("This token has expired.") from None
+            raise errors.Unauthorized("This token has expired.") from None
         except (jose.JoseError, ValueError, TypeError, KeyError, OverflowError) as fault:
-            raise Unauthorized(f"{UNKNOWN}{_reason(fault)}.") from None
+            raise errors.Unauthorized(f"{UNKNOWN}{_reason(fault)}.") from None
         return claims
 
     def _check(self, jose: "Jose", claims: dict[str, Any], expected: Expected) -> None:
@@ -186,14 +177,14 @@ class Issuer:
             if known_since == since:
                 break
             since = known_since
-        raise Unauthorized(f"{UNKNOWN}its issuer publishes no key that it could be signed with.")
+        raise errors.Unauthorized(f"{UNKNOWN}its issuer publishes no key that it could be signed with.")
 
     async def _fetch_keys(self) -> dict[str, Any]:
         if self._jwks_file is not None:
             try:
                 found = json.loads(await asyncio.to_thread(Path(self._jwks_file).read_bytes))
             except (OSError, ValueError) as fault:
-                raise IdentityProviderUnavailable(
+                raise errors.IdentityProviderUnavailable(
                     f"auth.jwt.jwks_file cannot be read: {type(fault).__name__}"
                 ) from None
             return found if isinstance(found, dict) else {}
@@ -204,7 +195,9 @@ class Issuer:
         issuer = self.settings.issuer
         found = await self._documents.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if found.get("issuer") != issuer:
-            raise IdentityProviderUnavailable("The identity provider says that it is another issuer than configured.")
+            raise errors.IdentityProviderUnavailable(
+                "The identity provider says that it is another issuer than configured."
+            )
         return found
 
     def address(self, url: Any, name: str) -> str:
@@ -212,18 +205,22 @@ class Issuer:
         Raises IdentityProviderUnavailable: it tells none that may be used."""
         wanted = ("https://",) if self.settings.issuer.startswith("https://") else ("https://", "http://")
         if not isinstance(url, str) or not url.startswith(wanted):
-            raise IdentityProviderUnavailable(f"The identity provider tells no {name} that could be used.")
+            raise errors.IdentityProviderUnavailable(f"The identity provider tells no {name} that could be used.")
         try:
             urlsplit(url)
         except ValueError:
-            raise IdentityProviderUnavailable(f"The identity provider tells no {name} that is an address.") from None
+            raise errors.IdentityProviderUnavailable(
+                f"The identity provider tells no {name} that is an address."
+            ) from None
         return url
 
 
 class SignedTokens:
     """Bearer tokens in the place of keys, as `auth.jwt` says."""
 
-    def __init__(self, settings: JwtSettings, documents: HttpIdentityDocuments, clock: Clock) -> None:
+    def __init__(
+        self, settings: setting_sections.JwtSettings, documents: HttpIdentityDocuments, clock: ports.Clock
+    ) -> None:
         self._settings = settings
         self._issuer = Issuer(settings, documents, clock, jwks_url=settings.jwks_url, jwks_file=settings.jwks_file)
 
@@ -236,32 +233,36 @@ class SignedTokens:
         return policy_of_claims(self._settings, claims, secret)
 
 
-def policy_of_claims(settings: IssuerSettings, claims: Mapping[str, Any], secret: bytes | None) -> KeyPolicy:
+def policy_of_claims(
+    settings: setting_sections.IssuerSettings, claims: Mapping[str, Any], secret: bytes | None
+) -> KeyPolicy:
     """What claims that were checked mean here. What a claim was to say and does not is never taken as "everything".
     Raises Forbidden: they name no tenant, no role, or no models where they were to."""
     names = settings.claims
     tenant = _name(claims, names.tenant, "tenant") or settings.tenant
     if tenant is None:
-        raise Forbidden(f"This login names no tenant: it has no claim {names.tenant}.")
+        raise errors.Forbidden(f"This login names no tenant: it has no claim {names.tenant}.")
     user = claim_of(claims, names.user)
     if not isinstance(user, str) or not 0 < len(user) <= MAX_USER:
-        raise Forbidden(f"This login names no user: it has no claim {names.user}.")
+        raise errors.Forbidden(f"This login names no user: it has no claim {names.user}.")
     if names.user == "email" and claims.get("email_verified") in (False, "false"):
-        raise Forbidden("This login's address is not verified.")
+        raise errors.Forbidden("This login's address is not verified.")
     name = claim_of(claims, names.name)
     models: tuple[str, ...] = ()
     if names.models is not None:
         models = _texts(claim_of(claims, names.models))
         if not models:
-            raise Forbidden(f"This login may ask no model: its claim {names.models} names none.")
+            raise errors.Forbidden(f"This login may ask no model: its claim {names.models} names none.")
     project = _name(claims, names.project, "project")
     if names.project is not None and project is None:
-        raise Forbidden(f"This login names no project: it has no claim {names.project}.")
+        raise errors.Forbidden(f"This login names no project: it has no claim {names.project}.")
     return KeyPolicy(
         key_id=None if secret is None else subject_id(secret, settings.issuer, str(claims["sub"])),
         tenant=tenant,
         name=name
-        if isinstance(name, str) and len(name) <= MAX_SETTING_NAME_CHARS and re.fullmatch(LABEL, name)
+        if isinstance(name, str)
+        and len(name) <= setting_sections.MAX_SETTING_NAME_CHARS
+        and re.fullmatch(setting_sections.LABEL, name)
         else None,
         project=project,
         roles=_roles(settings, claims),
@@ -288,7 +289,7 @@ def claim_of(claims: Mapping[str, Any], name: str) -> Any:
     return found
 
 
-def _roles(settings: IssuerSettings, claims: Mapping[str, Any]) -> frozenset[str]:
+def _roles(settings: setting_sections.IssuerSettings, claims: Mapping[str, Any]) -> frozenset[str]:
     """Raises Forbidden: nothing gives it a role."""
     name, given = settings.claims.roles, settings.default_roles
     said = _texts(claim_of(claims, name)) if name is not None else ()
@@ -299,9 +300,9 @@ def _roles(settings: IssuerSettings, claims: Mapping[str, Any]) -> frozenset[str
     if found:
         return frozenset(found)
     if given is None and name is None:
-        return frozenset({USER})
+        return frozenset({setting_sections.USER})
     if not given:
-        raise Forbidden("This login has no role here: ask whoever runs the gateway for one.")
+        raise errors.Forbidden("This login has no role here: ask whoever runs the gateway for one.")
     return frozenset(given)
 
 
@@ -317,8 +318,12 @@ def _name(claims: Mapping[str, Any], claim: str | None, what: str) -> str | None
     found = claim_of(claims, claim) if claim is not None else None
     if found is None:
         return None
-    if not isinstance(found, str) or len(found) > MAX_SETTING_NAME_CHARS or not re.fullmatch(NAME_PATTERN, found):
-        raise Forbidden(f"This login names no {what}: its claim {claim} is none that can be a name here.")
+    if (
+        not isinstance(found, str)
+        or len(found) > setting_sections.MAX_SETTING_NAME_CHARS
+        or not re.fullmatch(setting_sections.NAME_PATTERN, found)
+    ):
+        raise errors.Forbidden(f"This login names no {what}: its claim {claim} is none that can be a name here.")
     return found
 
 
@@ -337,7 +342,7 @@ def _header(token: str) -> dict[str, Any]:
     except (ValueError, binascii.Error, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Unauthorized("This API key is not known here. Send one as 'Authorization: Bearer KEY'.")
+        raise errors.Unauthorized("This API key is not known here. Send one as 'Authorization: Bearer KEY'.")
     return found
 
 
@@ -367,7 +372,8 @@ class Jose:
     """What is used of joserfc."""
 
     def __init__(self) -> None:
-        from joserfc import errors, jwk, jws, jwt
+        from joserfc import errors as jose_errors
+        from joserfc import jwk, jws, jwt
 
         class Registry(jws.JWSRegistry):
             """Takes headers that issuers add, but for critical ones, and warns of no algorithm: settings name them."""
@@ -379,7 +385,7 @@ class Jose:
 
         self._decode, self._registry = jwt.decode, Registry
         self.Claims = jwt.JWTClaimsRegistry
-        self.JoseError, self.ExpiredTokenError = errors.JoseError, errors.ExpiredTokenError
+        self.JoseError, self.ExpiredTokenError = jose_errors.JoseError, jose_errors.ExpiredTokenError
         self._import_key = jwk.import_key
 
     def claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
-from gateway.core.printing import csv_line
+from gateway.core import printing
 from gateway.core.types.bill import (
     CACHE_READ_NAMES,
     MAX_TOKENS,
@@ -436,11 +436,13 @@ def as_csv(
     """Lines of CSV: `by` says which groups a line tells apart, its names stand in a column for each of them.
     `names`: of the `figures` of each group."""
     groups = list(dict.fromkeys(group for by in tables for group in by))
-    yield csv_line(("by", *groups, *names))
+    yield printing.csv_line(("by", *groups, *names))
     for by, rows in tables.items():
         for row in rows:
             named = dict(zip(by, row.names, strict=True))
-            yield csv_line(("+".join(by), *(named.get(group) for group in groups), *figures(row.sums).values()))
+            yield printing.csv_line(
+                ("+".join(by), *(named.get(group) for group in groups), *figures(row.sums).values())
+            )
 
 
 def as_json(

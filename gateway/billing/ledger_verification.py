@@ -10,8 +10,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.billing.cost import ledger_figures, price_call, primary_usage, total_cost
+from gateway.core.types import report_lists
 from gateway.core.types.bill import MODEL_PURPOSES, CallCost, PriceLine, usage_of
-from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.core.types.turn import LARGEST_KEPT, LedgerRow
 
 MAX_NAMED_ROWS = 1000
@@ -24,7 +24,7 @@ AUDIT_GROUPS: dict[str, Callable[[LedgerRow], str]] = {
     "tenant": lambda row: row.entry.tenant,
     "user": lambda row: row.entry.end_user or UNNAMED_GROUP,
     "agent": lambda row: row.entry.agent or UNNAMED_GROUP,
-    "endpoint": lambda row: row.entry.endpoint or CHAT_ENDPOINT,
+    "endpoint": lambda row: row.entry.endpoint or report_lists.CHAT_ENDPOINT,
 }
 """What rows can be added up by. A day is one in UTC; the user is whom the request named; the endpoint is the API that
 was asked."""

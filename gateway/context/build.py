@@ -24,10 +24,9 @@ from gateway.context.window.candidates import SegmentRoom, bounded
 from gateway.context.window.counting import MIN_CACHED_TOKENS, PromptCounter, SelectionLimits
 from gateway.context.window.fit import count_unreduced, fit
 from gateway.context.window.fitting import FittingSteps, no_results
-from gateway.core.errors import ContextLengthExceeded
+from gateway.core import errors, ports
 from gateway.core.formats.anthropic.edits import has_exact_edits
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Spans, TokenCounter
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import (
@@ -199,13 +198,13 @@ class ContextHooks:
 
     on_forwarded: OnForwarded | None = None
     on_proposal: OnProposal | None = None
-    on_step: Spans = nullcontext
+    on_step: ports.Spans = nullcontext
 
 
 NO_HOOKS = ContextHooks()
 
 
-def measure(inputs: ContextInputs, counter: TokenCounter, ranking: RequestRanking) -> MeasuredInputs:
+def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: RequestRanking) -> MeasuredInputs:
     """Collects and counts everything that may be forwarded."""
     request, tokens, history, settings = inputs.request, inputs.budget.tokens, inputs.history, inputs.settings
     material = collect(inputs)
@@ -303,7 +302,7 @@ def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...], has_pl
     """The window with pages of PDFs beside the current message's block; as it was where more would leave for them."""
     try:
         fuller = decide(proposal.measured.having(pages=pages), has_planner)
-    except ContextLengthExceeded:
+    except errors.ContextLengthExceeded:
         return proposal
     new, old = fuller.fitted, proposal.fitted
     drops_turns = new.selection.first > old.selection.first or new.selection.left_out - old.selection.left_out
@@ -346,7 +345,7 @@ def fit_as_planned(
         return FinalFit(proposal.fitted, fallback_reason=reason)
     try:
         return _followed(proposal, planned, reason, spent)
-    except ContextLengthExceeded:
+    except errors.ContextLengthExceeded:
         return FinalFit(proposal.fitted, fallback_reason=DOES_NOT_FIT)
     except Exception as fault:  # noqa: BLE001 - a faulty plan costs quality, never the answer: the proposal stands
         log.fault("plan_not_followed", fault, request_id=proposal.measured.inputs.request.request_id)

@@ -31,12 +31,11 @@ from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_FILES, NativeFiles, NativePdfs, WholeFiles
 from gateway.context.window.counting import PromptBudget
-from gateway.conversations.message_forms import as_frozen
+from gateway.conversations import message_forms
 from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
+from gateway.core import errors, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.errors import InvalidRequest, NotFound
 from gateway.core.ids import artifact_id
-from gateway.core.ports import FileStore, HistoryStore, LargeTexts
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
@@ -55,17 +54,8 @@ from gateway.core.types.recall import own_tools
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, text_of, tool_of
 from gateway.core.types.upstreams import PROTOCOLS
 from gateway.core.types.window import LAST_EARLIER, NO_REPEATS, RepeatedDocument, RepeatedDocuments, WindowInputs
+from gateway.documents import file_reader
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
-from gateway.documents.file_reader import (
-    ArrivedMessages,
-    FilePlace,
-    FileReader,
-    encoded_document,
-    has_files,
-    has_named_pictures,
-    sent_document,
-    stored_document,
-)
 from gateway.documents.process import DocumentReader
 
 QUESTION_CHARS = 4000
@@ -83,12 +73,12 @@ class RequestFiles:
     that are older still. `cached` are digests of those that the cache keeps. `native` are PDFs that go up as they came,
     `native_contents` the ids of what they say, as far as these are known and of use."""
 
-    sent: dict[FilePlace, str]
-    earlier: dict[FilePlace, str]
+    sent: dict[file_reader.FilePlace, str]
+    earlier: dict[file_reader.FilePlace, str]
     cached: tuple[str, ...] = ()
-    pinned: dict[FilePlace, str] = field(default_factory=dict)
-    native: Mapping[FilePlace, dict[str, Any]] = field(default_factory=dict)
-    native_contents: Mapping[FilePlace, str] = field(default_factory=dict)
+    pinned: dict[file_reader.FilePlace, str] = field(default_factory=dict)
+    native: Mapping[file_reader.FilePlace, dict[str, Any]] = field(default_factory=dict)
+    native_contents: Mapping[file_reader.FilePlace, str] = field(default_factory=dict)
 
 
 class MissingInput(Enum):
@@ -147,9 +137,9 @@ class ContextSources:
         on_forwarded: what a feature does with the conversation as it was forwarded (`ContextHooks`).
     """
 
-    files: FileReader
-    store: HistoryStore | None = None
-    large: LargeTexts | None = None
+    files: file_reader.FileReader
+    store: ports.HistoryStore | None = None
+    large: ports.LargeTexts | None = None
     loops: ToolLoops | None = None
     on_forwarded: OnForwarded | None = None
 
@@ -190,7 +180,7 @@ class ContextGatherer:
         if self._sources.loops is not None:
             tenant = self._request.caller.tenant
             history = await self._sources.loops.seen_in(tenant, history, stored=self._request.store)
-        if has_named_pictures(history.messages):
+        if file_reader.has_named_pictures(history.messages):
             await self.whole.fetch(history, self._request.messages)
         return await self.read(history, budget, self._first_stays(history))
 
@@ -219,7 +209,7 @@ class ContextGatherer:
             history = await _with_excerpts(history, self._sources.large, request.caller.tenant)
         tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
         has_tools = bool(tools or request.forward.get("functions"))
-        frozen = with_whole_steps(as_frozen(history))
+        frozen = with_whole_steps(message_forms.as_frozen(history))
         has_parts = any(m.rendered is not None and isinstance(m.rendered.get("content"), list) for m in frozen.messages)
         if has_parts and self._sources.on_forwarded is not None:
             frozen = await self._sources.on_forwarded(frozen, natives)
@@ -240,7 +230,7 @@ class ContextGatherer:
 
     def _first_stays(self, history: ConversationHistory) -> NativePdfs:
         takes = self.natives.facts.supports_pdf_input
-        return NativePdfs.ALL if takes and has_files(history.messages) else NativePdfs.NONE
+        return NativePdfs.ALL if takes and file_reader.has_files(history.messages) else NativePdfs.NONE
 
     async def with_older(self, history: ConversationHistory) -> ConversationHistory:
         """The conversation with older messages than were read for the window. Raises: StorageUnavailable."""
@@ -253,13 +243,13 @@ class ContextGatherer:
         self,
         messages: Sequence[ConversationMessage],
         stored: int | None = None,
-        natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
-    ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
+        natively: Mapping[file_reader.FilePlace, dict[str, Any]] = NO_FILES,
+    ) -> tuple[dict[file_reader.FilePlace, str], tuple[str, ...]]:
         """The texts of the files in messages, and the digests of contents of which the cache keeps something.
         `stored`: how many of them are stored; None: all."""
         natives, arrived = (
             self.natives,
-            ArrivedMessages(len(messages) if stored is None else stored, self._request.messages),
+            file_reader.ArrivedMessages(len(messages) if stored is None else stored, self._request.messages),
         )
         return await natives.files.read(
             messages,
@@ -272,7 +262,7 @@ class ContextGatherer:
         )
 
 
-async def _with_excerpts(history: ConversationHistory, texts: LargeTexts, tenant: str) -> ConversationHistory:
+async def _with_excerpts(history: ConversationHistory, texts: ports.LargeTexts, tenant: str) -> ConversationHistory:
     """The conversation, of whose large documents each has as its content what the current question needs of it
     (guarantee §14.7): the regions that share most words with it. What another turn was sent of them is not changed by
     that.
@@ -286,7 +276,7 @@ async def _with_excerpts(history: ConversationHistory, texts: LargeTexts, tenant
 
 
 async def read_anew(
-    attached: tuple[Artifact, ...], texts: LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
+    attached: tuple[Artifact, ...], texts: ports.LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
     """The attachments, of which large documents hold what a question needs of them. Raises: as above."""
     if not any(each.is_excerpt for each in attached):
@@ -395,7 +385,7 @@ def _content_chars(message: dict[str, Any]) -> int:
 
 
 def _repeats_of(
-    context: Context, natives: Mapping[FilePlace, str], pinned: Sequence[PinnedMessage]
+    context: Context, natives: Mapping[file_reader.FilePlace, str], pinned: Sequence[PinnedMessage]
 ) -> RepeatedDocuments:
     """The documents of a request that came more than once, whatever the road (guarantee §14.6).
     `natives`: the content ids of PDFs that go up as they came, as far as they are known; `pinned`: all pinned
@@ -423,8 +413,8 @@ def _repeats_of(
     )
     if not documents:
         return NO_REPEATS
-    as_text: set[FilePlace] = set()
-    as_same: set[FilePlace] = set()
+    as_text: set[file_reader.FilePlace] = set()
+    as_same: set[file_reader.FilePlace] = set()
     for file in (file for document in documents for file in document.files):
         index, number = file.place.message or 0, file.place.part or 0
         found = context.conversation_history[index].forwarded_part(number)
@@ -454,8 +444,8 @@ def with_whole_steps(history: ConversationHistory) -> ConversationHistory:
 
 def pinned_messages(
     history: ConversationHistory,
-    files: Mapping[FilePlace, str],
-    older_files: Mapping[FilePlace, str],
+    files: Mapping[file_reader.FilePlace, str],
+    older_files: Mapping[file_reader.FilePlace, str],
     restored: Sequence[Artifact] = (),
 ) -> tuple[PinnedMessage, ...]:
     """All that is pinned, the oldest first. System messages are in any window as what they are.
@@ -472,7 +462,9 @@ def pinned_messages(
     return tuple(each for each in found if each.body["role"] not in INSTRUCTION_ROLES)
 
 
-def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]) -> Iterator[PinnedMessage]:
+def _pinned(
+    messages: Sequence[ConversationMessage], files: Mapping[file_reader.FilePlace, str]
+) -> Iterator[PinnedMessage]:
     if not any(message.pinned for message in messages):
         return
     calls: list[dict[str, Any]] = []
@@ -524,7 +516,9 @@ Kept = Callable[[DocumentFile, DocumentOwner], Awaitable[tuple[Reading, str]]]
 """`FileReader.best`: what a document says, from the cache if it is there."""
 
 
-async def with_contents(request: ChatRequest, files: FileStore, documents: DocumentReader, kept: Kept) -> ChatRequest:
+async def with_contents(
+    request: ChatRequest, files: ports.FileStore, documents: DocumentReader, kept: Kept
+) -> ChatRequest:
     """The request with a text as the content of each attachment.
     `kept`: reads files that are kept here, unless nothing may outlive the request.
     Raises NotFound: no such file for this client; names its field; InvalidRequest: an attachment is no readable
@@ -547,7 +541,7 @@ async def _fetched(
     attachment: RequestAttachment,
     where: str,
     request: ChatRequest,
-    files: FileStore,
+    files: ports.FileStore,
     documents: DocumentReader,
     kept: Kept,
 ) -> RequestAttachment:
@@ -555,9 +549,9 @@ async def _fetched(
     try:
         file = await files.fetch(file_id, request.caller)
         name = attachment.filename or file.name
-        document = stored_document(name, file.media_type, file.content, pictures=True)
-    except NotFound as error:
-        raise NotFound(error.message, param=where, code="attachment_not_found") from error
+        document = file_reader.stored_document(name, file.media_type, file.content, pictures=True)
+    except errors.NotFound as error:
+        raise errors.NotFound(error.message, param=where, code="attachment_not_found") from error
     except UnreadableDocument as error:
         raise _unreadable(f"The file {file_id!r} of {where}", error, where) from error
     owner = DocumentOwner(request.caller.tenant, keeps=file.own and request.store)
@@ -572,7 +566,7 @@ async def _sent(
     """The attachment with the text of the file that was sent with it; its bytes are not kept."""
     data, name = attachment.file_data or "", attachment.filename or attachment.title or ""
     try:
-        document = await offload_if(len(data) > INLINE_CHARS, sent_document, data, name)
+        document = await offload_if(len(data) > INLINE_CHARS, file_reader.sent_document, data, name)
     except UnreadableDocument as error:
         raise _unreadable(where, error, where) from error
     text = await _text(document, where, where, documents, owner)
@@ -587,7 +581,7 @@ async def _decoded(
     content = attachment.content or ""
     hints = (attachment.attachment_type, attachment.title or attachment.filename or "")
     try:
-        document = await offload_if(len(content) > INLINE_CHARS, encoded_document, content, *hints)
+        document = await offload_if(len(content) > INLINE_CHARS, file_reader.encoded_document, content, *hints)
     except UnreadableDocument as error:
         raise _unreadable(where, error, where) from error
     titled = {} if attachment.title or not attachment.filename else {"title": attachment.filename}
@@ -619,5 +613,5 @@ async def _text(
     return reading.told
 
 
-def _unreadable(what: str, error: UnreadableDocument, where: str) -> InvalidRequest:
-    return InvalidRequest(f"{what} cannot be read: {error}.", param=where, code="invalid_value")
+def _unreadable(what: str, error: UnreadableDocument, where: str) -> errors.InvalidRequest:
+    return errors.InvalidRequest(f"{what} cannot be read: {error}.", param=where, code="invalid_value")

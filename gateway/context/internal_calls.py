@@ -12,11 +12,10 @@ from gateway.billing.cost import price_internal
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import MAX_REMEMBERED_MODELS
 from gateway.context.window.counting import REPLY_TOKENS
+from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import ContextSettings
-from gateway.core.errors import GatewayError, UpstreamAnswerTooLong, UpstreamError, UpstreamRefused
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock, Spans, TokenCounter, Upstream
 from gateway.core.tasks import Cooldown
 from gateway.core.types.agents import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.bill import InternalCall, Purpose, is_figure
@@ -39,13 +38,13 @@ class CallBudget:
     max_cost: Decimal | None
     """In USD."""
     max_seconds: float
-    clock: Clock
+    clock: ports.Clock
     _until: float = 0.0
     _used_tokens: int = 0
     _used_cost: Decimal = field(default=Decimal(0))
 
     @classmethod
-    def of(cls, settings: ContextSettings, clock: Clock) -> "CallBudget":
+    def of(cls, settings: ContextSettings, clock: ports.Clock) -> "CallBudget":
         return cls(settings.planning_max_tokens, settings.planning_max_cost, settings.planning_max_seconds, clock)
 
     def begin(self) -> None:
@@ -124,7 +123,7 @@ def _thinks(deployment: ModelDeployment) -> bool:
     return deployment.provider_model.rpartition("/")[2].startswith(COMPLETION_LIMITED)
 
 
-def refuses_format(refusal: UpstreamRefused) -> bool:
+def refuses_format(refusal: errors.UpstreamRefused) -> bool:
     """Whether it is the format that was refused, so that a simpler one may do."""
     if refusal.status not in FORMAT_REFUSALS:
         return False
@@ -162,7 +161,7 @@ log = get_logger("gateway.context.planning")
 class UnknownModelBreaker:
     """Models that an upstream said it does not know, for one process. The log names each once, until it answers."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ports.Clock) -> None:
         self._clock = clock
         self._cooldowns: BoundedCache[str, Cooldown] = BoundedCache(MAX_REMEMBERED_MODELS)
 
@@ -171,7 +170,7 @@ class UnknownModelBreaker:
         cooldown = self._cooldowns.peek(_key(deployment))
         return cooldown is not None and cooldown.remaining(self._clock.monotonic()) > 0
 
-    def refused(self, deployment: ModelDeployment, refusal: UpstreamRefused) -> None:
+    def refused(self, deployment: ModelDeployment, refusal: errors.UpstreamRefused) -> None:
         """Opens the breaker if the refusal says that there is no such model."""
         if not is_unknown(deployment, refusal):
             return
@@ -199,7 +198,7 @@ def _key(deployment: ModelDeployment) -> str:
     return f"{model} {hash((deployment.api_key, *sorted(deployment.headers.items())))}"
 
 
-def is_unknown(deployment: ModelDeployment, refusal: UpstreamRefused) -> bool:
+def is_unknown(deployment: ModelDeployment, refusal: errors.UpstreamRefused) -> bool:
     """Whether a refusal says that there is no such model: by its code, or by a 404 whose own words name the model. Any
     other 404, such as the page of a proxy that is being restarted, is a call that failed."""
     if not isinstance(refusal.original, dict | list):
@@ -224,12 +223,12 @@ class InternalModels:
 
     def __init__(
         self,
-        upstream: Upstream,
+        upstream: ports.Upstream,
         router: ConfiguredRouter,
         counters: CounterRegistry,
-        clock: Clock,
+        clock: ports.Clock,
         count_outcome: CountOutcome,
-        spans: Spans = nullcontext,
+        spans: ports.Spans = nullcontext,
     ) -> None:
         self._upstream, self._router, self._counters, self._spans = upstream, router, counters, spans
         self.clock, self.count_outcome = clock, count_outcome
@@ -259,7 +258,7 @@ class InternalModels:
                 with self._spans(ask.purpose):
                     request = UpstreamRequest(body, scope=scope.made_for(ask.purpose))
                     answer = await self._upstream.complete(deployment, request)
-            except UpstreamRefused as refusal:
+            except errors.UpstreamRefused as refusal:
                 last = number + 1 == len(formats)
                 if last or not refuses_format(refusal):
                     self._breaker.refused(deployment, refusal)
@@ -271,7 +270,7 @@ class InternalModels:
             return answer.body
         raise AssertionError("unreachable: the last format is returned or raised")
 
-    def counter(self, facts: ModelFacts) -> TokenCounter:
+    def counter(self, facts: ModelFacts) -> ports.TokenCounter:
         """Counts the tokens of a model."""
         return self._counters.counter(facts)
 
@@ -354,10 +353,10 @@ class BilledModel:
             if left < ask.timeout_seconds:
                 raise OverBudget(f"{ask.purpose}_over_time_ceiling") from None
             raise InternalModelFailed(f"{ask.purpose}_timeout") from None
-        except UpstreamError as error:
+        except errors.UpstreamError as error:
             charged = error.may_be_charged
             raise InternalModelFailed(f"{ask.purpose}_{_reason(self.deployment, error)}") from error
-        except GatewayError as error:
+        except errors.GatewayError as error:
             charged = False
             raise InternalModelFailed(f"{ask.purpose}_unavailable") from error
         finally:
@@ -404,10 +403,10 @@ class BilledModel:
         self.bill.budget.settle(most, call)
 
 
-def _reason(deployment: ModelDeployment, error: UpstreamError) -> str:
-    if isinstance(error, UpstreamAnswerTooLong):
+def _reason(deployment: ModelDeployment, error: errors.UpstreamError) -> str:
+    if isinstance(error, errors.UpstreamAnswerTooLong):
         return "answer_too_long"
-    if isinstance(error, UpstreamRefused):
+    if isinstance(error, errors.UpstreamRefused):
         if is_unknown(deployment, error):
             return "unknown_model"
         if error.status < 500:

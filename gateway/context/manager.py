@@ -65,10 +65,9 @@ from gateway.context.planning.decision import (
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NativePdfs
 from gateway.context.window.counting import REPLY_TOKENS, PromptBudget, PromptCounter, prompt_tokens
+from gateway.core import errors, ports
 from gateway.core.config.settings import NO_PROFILES, ContextSettings, Settings
-from gateway.core.errors import ContextLengthExceeded
 from gateway.core.frozen_records import record
-from gateway.core.ports import FileStore, TokenCounter
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ContextUtilizationMetadata, EconomyNote, LeftOutTokens
@@ -167,7 +166,7 @@ def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
     shape = ProcessingStrategy.SHAPE.value  # of which nothing is missing
     reduced = any(e.processed_size_chars < e.original_size_chars and e.strategy != shape for e in records)
     if used.messages_excluded or reduced:
-        raise ContextLengthExceeded(budget.overflow(None), param="messages")
+        raise errors.ContextLengthExceeded(budget.overflow(None), param="messages")
 
 
 def _utilization(
@@ -315,7 +314,7 @@ NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
 
 
 def context_as_sent(
-    request: ChatRequest, budget: PromptBudget, counter: TokenCounter, settings: ContextSettings
+    request: ChatRequest, budget: PromptBudget, counter: ports.TokenCounter, settings: ContextSettings
 ) -> BuiltContext | None:
     """The context of a request that needs nothing done to it: it surely fits, nothing stored belongs to it, and it goes
     up as it was sent (ADR 7). None if it needs a closer look: it may not fit, or holds more than roles and texts.
@@ -372,7 +371,9 @@ def _is_prose(texts: list[str], lengths: list[int]) -> bool:
     return True
 
 
-def fitted_as_sent(messages: Sequence[dict[str, Any]], plain: PlainMessages, counter: TokenCounter) -> PackedWindow:
+def fitted_as_sent(
+    messages: Sequence[dict[str, Any]], plain: PlainMessages, counter: ports.TokenCounter
+) -> PackedWindow:
     """The messages as they came, with their figures."""
     roles, texts, lengths = plain.roles, plain.texts, plain.lengths
     first, last = 0, len(roles) - 1
@@ -468,7 +469,7 @@ class ContextManager:
             try:
                 proposal, planners = await self._proposed(inputs, access, ranking)
                 lack = proposal.lacks
-            except ContextLengthExceeded:
+            except errors.ContextLengthExceeded:
                 if inputs.stays is NativePdfs.NONE:
                     raise
                 lack = MissingInput.PDF_TEXTS
@@ -597,7 +598,7 @@ class ContextManager:
         options = request.options
         return self._profiles is not None and options.mode != "off" and options.profile != "off"
 
-    async def with_content(self, request: ChatRequest, files: FileStore) -> ChatRequest:
+    async def with_content(self, request: ChatRequest, files: ports.FileStore) -> ChatRequest:
         """The request with the texts of its attachments: of those that it names by file id, and of encoded ones.
         Raises InvalidRequest: there is no such file, or it is no document or has no text; names the attachment."""
         if not request.attachments:

@@ -29,12 +29,10 @@ from gateway.context.planning.summaries import (
 from gateway.context.window import tuning
 from gateway.context.window.candidates import as_artifact, candidates, recent_texts, transcript
 from gateway.context.window.extracts import absent, changeable
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import content_digest
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import HistoryStore
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.artifacts import (
@@ -421,7 +419,7 @@ class ContextPlanning:
         models: InternalModels,
         summaries: SummaryCache,
         plans: SummaryCache,
-        store: HistoryStore,
+        store: ports.HistoryStore,
         rest: PlannerCooldown,
     ) -> None:
         self._settings, self._models, self._store, self._rest = settings, models, store, rest
@@ -530,7 +528,7 @@ class ContextPlanning:
         but its bill; no cache knows of `store: false` (guarantee §2, §5)."""
         try:
             return await self._store.secret(), request.store, request.store and not request.options.dry_run
-        except StorageUnavailable:  # a key that nobody else has finds nothing
+        except errors.StorageUnavailable:  # a key that nobody else has finds nothing
             return os.urandom(32), False, False
 
     async def close(self) -> None:

@@ -17,17 +17,16 @@ from typing import Any
 from gateway.context.artifacts.collect import current_turn
 from gateway.context.assembly.messages import OwnFiles
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.core.errors import InvalidRequest, NotFound
+from gateway.core import errors, ports
 from gateway.core.ids import FILE
-from gateway.core.ports import FileStore
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile
 from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.items import named_file, named_picture, pdf_data
 from gateway.core.types.window import first_forwarded
+from gateway.documents import file_reader
 from gateway.documents.document import DocumentOwner
-from gateway.documents.file_reader import HOLDERS, FilePlace, FileReader, Known, place_of
 
 DELETED_PICTURE = "(This picture was deleted.)"
 NO_PICTURE = "is no picture: PNG, JPEG, GIF and WebP are taken"
@@ -48,7 +47,7 @@ class WholeFiles:
     """The files of one request, by the ids that parts name: `pictures` are the parts that go up in the place of
     theirs, `files` what `file` parts hold then."""
 
-    store: FileStore | None
+    store: ports.FileStore | None
     caller: RequestCaller
     counters: CounterRegistry | None = None
     """Which are to know the sizes of pictures."""
@@ -83,8 +82,8 @@ class WholeFiles:
                 continue
             try:
                 found = await self._fetched(name)
-            except NotFound as error:
-                raise _not_there(error, place_of(part, sent, ".file.file_id")) from error
+            except errors.NotFound as error:
+                raise _not_there(error, file_reader.place_of(part, sent, ".file.file_id")) from error
             url = await asyncio.to_thread(_data_url, media_type_of(found.content) or found.media_type, found.content)
             self.files[name] = {"filename": found.name, "file_data": url}
 
@@ -99,9 +98,9 @@ class WholeFiles:
             return
         try:
             found = await self._fetched(name)
-        except NotFound as error:
+        except errors.NotFound as error:
             if sent is not None:
-                raise _not_there(error, place_of(part, sent, ".file_id")) from error
+                raise _not_there(error, file_reader.place_of(part, sent, ".file_id")) from error
             self.pictures[name] = _text(DELETED_PICTURE)
             return
         kind = media_type_of(found.content)
@@ -111,18 +110,18 @@ class WholeFiles:
                 self.counters.note_picture(name, url)
             self.pictures[name] = {"type": "image_url", "image_url": {"url": url}}
         elif sent is not None:
-            where = place_of(part, sent, ".file_id")
-            raise InvalidRequest(f"{where} {NO_PICTURE}.", param=where, code="invalid_value")
+            where = file_reader.place_of(part, sent, ".file_id")
+            raise errors.InvalidRequest(f"{where} {NO_PICTURE}.", param=where, code="invalid_value")
         else:
             self.pictures[name] = _text(f"(This cannot be shown: it {NO_PICTURE}.)")
 
     async def _fetched(self, name: str) -> StoredFile:
         if self.store is None:
-            raise NotFound("There is no such file for this key.")
+            raise errors.NotFound("There is no such file for this key.")
         return await self.store.fetch(name, self.caller)
 
 
-async def passed_on(request: ChatRequest, store: FileStore) -> OwnFiles:
+async def passed_on(request: ChatRequest, store: ports.FileStore) -> OwnFiles:
     """The files kept here that a request names which goes up as it was sent.
     Raises NotFound: one of them is not there; names the part; InvalidRequest: what is named as a picture is none; names
     the part; StorageUnavailable: it cannot be read now."""
@@ -148,15 +147,15 @@ def _data_url(media_type: str, content: bytes) -> str:
     return f"data:{media_type or UNKNOWN_MEDIA_TYPE};base64,{base64.b64encode(content).decode('ascii')}"
 
 
-def _not_there(error: NotFound, where: str) -> NotFound:
-    return NotFound(error.message, param=where, code=error.code)
+def _not_there(error: errors.NotFound, where: str) -> errors.NotFound:
+    return errors.NotFound(error.message, param=where, code=error.code)
 
 
 def _text(text: str) -> Part:
     return {"type": "text", "text": text}
 
 
-NO_FILES: Mapping[FilePlace, dict[str, Any]] = MappingProxyType({})
+NO_FILES: Mapping[file_reader.FilePlace, dict[str, Any]] = MappingProxyType({})
 INLINE_PDF_CHARS = 50_000
 """A PDF with a longer text is counted in a thread."""
 
@@ -173,7 +172,7 @@ class NativePdfs(IntEnum):
 class NativeFiles:
     """The PDFs of one request. `known`: what it has read; `digests`: what the cache keeps of it."""
 
-    files: FileReader
+    files: file_reader.FileReader
     counters: CounterRegistry
     facts: ModelFacts
     tenant: str | None
@@ -183,14 +182,14 @@ class NativeFiles:
     """The model's upstream takes PDFs in tool results, too."""
     own: dict[str, dict[str, Any]] = field(default_factory=dict)
     """PDFs that are kept here, by the ids that parts name, as they go up."""
-    known: Known = field(default_factory=dict)
+    known: file_reader.Known = field(default_factory=dict)
     digests: dict[str, None] = field(default_factory=dict)
     _other: set[str] = field(default_factory=set)
     """Ids of what is no such PDF, or not there: a request is drafted several times, and looks at each once."""
 
     async def of(
         self, history: ConversationHistory, stays: NativePdfs, *, counted: bool
-    ) -> Mapping[FilePlace, dict[str, Any]]:
+    ) -> Mapping[file_reader.FilePlace, dict[str, Any]]:
         """The parts that are forwarded as they came; `counted`: there is a budget that they have to fit."""
         if not self.facts.supports_pdf_input:
             return NO_FILES
@@ -202,7 +201,7 @@ class NativeFiles:
             await self._note(places.values())
         return places
 
-    def contents(self, places: Mapping[FilePlace, dict[str, Any]]) -> dict[FilePlace, str]:
+    def contents(self, places: Mapping[file_reader.FilePlace, dict[str, Any]]) -> dict[file_reader.FilePlace, str]:
         """The ids of what these PDFs say, as far as they were counted."""
         names = ((place, pdf_data(part) or named_file(part)) for place, part in places.items())
         found = ((place, self.counters.pdfs.content_id(name)) for place, name in names if name is not None)
@@ -215,7 +214,7 @@ class NativeFiles:
 
     @property
     def _holders(self) -> Sequence[str]:
-        return HOLDERS if self.in_results else HOLDERS[:1]
+        return file_reader.HOLDERS if self.in_results else file_reader.HOLDERS[:1]
 
     async def _fetch(self, bodies: Sequence[dict[str, Any]], *, counted: bool) -> None:
         """Gets the PDFs that are kept here and that parts name by their ids. What cannot be read stays out of them."""
@@ -264,8 +263,11 @@ class NativeFiles:
 
 
 def native_places(
-    history: ConversationHistory, stays: NativePdfs, own: Container[str] = (), holders: Sequence[str] = HOLDERS[:1]
-) -> dict[FilePlace, dict[str, Any]]:
+    history: ConversationHistory,
+    stays: NativePdfs,
+    own: Container[str] = (),
+    holders: Sequence[str] = file_reader.HOLDERS[:1],
+) -> dict[file_reader.FilePlace, dict[str, Any]]:
     """The `file` parts with PDFs that are forwarded as they came, for a model that takes them in messages of the roles
     `holders`; `own` are the ids of PDFs that are kept here."""
     messages = history.messages

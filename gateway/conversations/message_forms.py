@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.core.errors import InvalidRequest
+from gateway.core import errors
 from gateway.core.types.chain import call_ids, is_said, says_nothing
 from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import (
@@ -72,7 +72,7 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
         if open_calls:
             call, at = open_calls[0]
             text = f"The tool call {call!r} has no result after {name(at)}."
-            raise InvalidRequest(text, param=name(at), code="tool_call_unanswered")
+            raise errors.InvalidRequest(text, param=name(at), code="tool_call_unanswered")
 
     for index, message in enumerate(messages[whole:], whole):
         if message.role == "tool":
@@ -82,7 +82,7 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
                 open_calls.remove(match)
             elif index >= first_sent:
                 text = f"{name(index)} answers a tool call that no assistant message before it makes."
-                raise InvalidRequest(text, param=name(index), code="tool_call_unknown")
+                raise errors.InvalidRequest(text, param=name(index), code="tool_call_unknown")
             continue
         all_answered()
         open_calls = [(str(call.get("id")), index) for call in message.body.get("tool_calls") or ()]
@@ -105,7 +105,7 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0
         if open_calls:
             name = f"messages[{offset + at}]"
             text = f"The tool call {open_calls[0]!r} has no result after {name}."
-            raise InvalidRequest(text, param=name, code="tool_call_unanswered")
+            raise errors.InvalidRequest(text, param=name, code="tool_call_unanswered")
         open_calls, at = call_ids(body), index
 
 

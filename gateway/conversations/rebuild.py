@@ -6,21 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gateway.conversations.message_forms import (
-    check_answered,
-    check_pairs,
-    forwardable,
-    frame_for_unproven_sender,
-    is_end_of,
-    regrouped,
-    whole_until,
-    with_stored_ids,
-    without_open_calls,
-)
-from gateway.core.errors import ConversationNotFound, InvalidRequest
+from gateway.conversations import message_forms
+from gateway.core import errors, ports
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
-from gateway.core.ports import HistoryStore
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import OFF, BranchCosts
@@ -293,7 +282,9 @@ class RebuildOptions:
         return None if self.budget_tokens is None else MAX_BYTES_PER_TOKEN * self.budget_tokens
 
 
-async def build_llm_messages(request: ChatRequest, store: HistoryStore, options: RebuildOptions) -> ConversationHistory:
+async def build_llm_messages(
+    request: ChatRequest, store: ports.HistoryStore, options: RebuildOptions
+) -> ConversationHistory:
     """The messages of the conversation, each with its reasoning steps, and where the new ones are attached.
     Raises ConversationNotFound: the id is unknown, deleted or another tenant's; InvalidRequest: results and calls do
     not pair; names `messages[i]`. Or there is no message at all, or no such answer as it is to go on from (status and
@@ -313,19 +304,21 @@ async def build_llm_messages(request: ChatRequest, store: HistoryStore, options:
             most, model = min(COMPACTED_BYTES, limit * COMPACTED_BYTES_PER_TOKEN) + request.size, None
         stored = await store.find_conversation(tenant, ref, max_bytes=most, lookup=lookup, model=model)
         if stored is None and ref.conversation_id:
-            raise ConversationNotFound("No such conversation.", param="conversation")
+            raise errors.ConversationNotFound("No such conversation.", param="conversation")
         if stored is not None and ref.is_whole and not (lookup and stored.resume_point.kept):
             # Something else that is said in the same session, such as an agent's own conversation.
             return await build_llm_messages(replace(request, conversation=ConversationRef()), store, options)
         if stored is None and ref.is_point:
             text = f"Previous response with id '{ref.behind or ref.at}' not found."
-            raise InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
+            raise errors.InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
     small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
     if history.segments and (request.options.memory == EXTRACTS or request.has_sections):
         history = replace(history, segments=())
     if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11.4)
-        raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
+        raise errors.InvalidRequest(
+            "There is no message to deliver.", param="messages", code="missing_required_parameter"
+        )
     return history
 
 
@@ -363,7 +356,7 @@ def completed_history(request: ChatRequest, history: ConversationHistory) -> Con
 
 
 async def with_older_messages(
-    history: ConversationHistory, store: HistoryStore, tenant: str, max_bytes: int
+    history: ConversationHistory, store: ports.HistoryStore, tenant: str, max_bytes: int
 ) -> ConversationHistory:
     """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
     a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
@@ -371,7 +364,7 @@ async def with_older_messages(
     if not has_unread(history) or history.read_from is None:
         return history
     earlier = await store.read_earlier(tenant, history.read_from, max_bytes=max_bytes)
-    return replace(history, earlier=replace(earlier, messages=tuple(regrouped(earlier.messages))))
+    return replace(history, earlier=replace(earlier, messages=tuple(message_forms.regrouped(earlier.messages))))
 
 
 def begins_turn(history: ConversationHistory) -> bool:
@@ -385,7 +378,7 @@ def has_unread(history: ConversationHistory) -> bool:
 
 
 async def _lookup(
-    request: ChatRequest, sent: SentChain, store: HistoryStore, options: RebuildOptions
+    request: ChatRequest, sent: SentChain, store: ports.HistoryStore, options: RebuildOptions
 ) -> HistoryLookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
@@ -431,7 +424,7 @@ def _rebuilt(
         made = _delta(sent, stored, options, meter, replaces=replaces)
         return replace(made, at_head=False, instructions=(*sent.instructions, *kept))
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
-        if sent.delivered and is_end_of(stored.path, sent.bodies):
+        if sent.delivered and message_forms.is_end_of(stored.path, sent.bodies):
             sent = replace(sent, bodies=(), digests=(), pinned=frozenset())
         return _delta(sent, stored, options, meter)
     point = stored.resume_point
@@ -445,7 +438,7 @@ def _rebuilt(
 def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOptions) -> ConversationHistory:
     messages = _new_messages(sent, 0, 0)
     if request.plain is None:  # else there are no calls
-        check_pairs(messages, 0, len(sent.instructions))
+        message_forms.check_pairs(messages, 0, len(sent.instructions))
     return ConversationHistory(
         conversation_id=new_id("conv_") if options.remembers else None,
         created=True,
@@ -466,10 +459,13 @@ def _continued_unchanged(
     frame: PromptFrame | None = None
     if stored.read:
         messages = _new_messages(sent, 0, 0)
-        check_pairs(messages, 0, len(sent.instructions))
+        message_forms.check_pairs(messages, 0, len(sent.instructions))
         known = point.kept
         if point.digest.path == sent.digest(known).path:
-            messages, frame = with_stored_ids(messages, stored), frame_for_unproven_sender(stored)
+            messages, frame = (
+                message_forms.with_stored_ids(messages, stored),
+                message_forms.frame_for_unproven_sender(stored),
+            )
     else:  # roles and texts alone: there is nothing to pair, and the stored messages are not needed
         messages, known = _new_messages(sent, point.kept, 0), 0
     return ConversationHistory(
@@ -501,14 +497,14 @@ def _delta(
     """New messages, appended to the whole path (guarantee §3.1).
     `replaces`: the system messages that were sent replace the stored ones; None: wherever there are any."""
     path, whole = _in_turns(stored)
-    base = [*path[:whole], *forwardable(path[whole:])]
+    base = [*path[:whole], *message_forms.forwardable(path[whole:])]
     if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
-        base = without_open_calls(base)
+        base = message_forms.without_open_calls(base)
     older = stored.older_kept
     if replaces or (replaces is None and sent.instructions):
         base, older = _without_instructions(base), tuple(_without_instructions(older))
     messages = [*base, *_new_messages(sent, 0, _next_number(stored))]
-    check_pairs(messages, len(base), len(sent.instructions))
+    message_forms.check_pairs(messages, len(base), len(sent.instructions))
     return ConversationHistory(
         conversation_id=stored.conversation_id if options.remembers else None,
         created=False,
@@ -552,12 +548,12 @@ def _resent(
         else merge_path(stored.path, sent.bodies[: point.kept], beyond=not recognised)
     )
     offset = len(sent.instructions)
-    check_answered(sent.bodies, offset, sent.known)
+    message_forms.check_answered(sent.bodies, offset, sent.known)
     new = _new_messages(sent, point.kept, _next_number(stored))
-    path, whole = _in_turns(stored) if same else (regrouped(known.messages), 0)
-    base = [*path[:whole], *forwardable(path[whole:], new, known.left_out)]
+    path, whole = _in_turns(stored) if same else (message_forms.regrouped(known.messages), 0)
+    base = [*path[:whole], *message_forms.forwardable(path[whole:], new, known.left_out)]
     if not (new and new[0].role in RESULT_ROLES):
-        base = without_open_calls(base, known.left_out)
+        base = message_forms.without_open_calls(base, known.left_out)
     base = _pinned_now(base, sent, point.kept)
     older = stored.older_kept
     if known.before is not None:
@@ -566,7 +562,7 @@ def _resent(
         base = [m for m in base if m.role not in INSTRUCTION_ROLES or m.message_id not in known.left_out]
         older = tuple(_without_instructions(older))
     messages = [*base, *new]
-    check_pairs(messages, len(base), offset + point.kept, whole)
+    message_forms.check_pairs(messages, len(base), offset + point.kept, whole)
     restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
     attachments = _of_chain(stored.attachments, sent, point.kept) if recognised else stored.attachments
     earlier = max(turn_starts(body["role"] for body in sent.bodies), default=0)
@@ -611,10 +607,12 @@ def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> 
 
 def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage], int]:
     """The stored path with its turns whole, and how many of its first messages are to be forwarded as they are."""
-    whole = whole_until(stored.path, stored.notes)
-    rest = regrouped(stored.path[whole:])
+    whole = message_forms.whole_until(stored.path, stored.notes)
+    rest = message_forms.regrouped(stored.path[whole:])
     if whole and any(one is not other for one, other in zip(rest, stored.path[whole:], strict=True)):
-        return regrouped(stored.path), 0  # turns are moved whole, and the first of these may have begun before
+        return message_forms.regrouped(
+            stored.path
+        ), 0  # turns are moved whole, and the first of these may have begun before
     return [*stored.path[:whole], *rest], whole
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from gateway.core.errors import StorageUnavailable
+from gateway.core import errors
 from gateway.core.instrumentation.logs import get_logger
 
 JITTER = 0.1
@@ -66,7 +66,7 @@ class Scheduler:
                     wait = found.seconds if found is not None else seconds
                     told.clear()
                     continue
-                except StorageUnavailable as error:
+                except errors.StorageUnavailable as error:
                     if postponed is not None and type(error) not in told:
                         log.warning(postponed, reason=error.message)
                     told.add(type(error))

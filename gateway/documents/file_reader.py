@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
 
-from gateway.core import jsons
-from gateway.core.config.setting_sections import DocumentSettings
-from gateway.core.errors import InvalidRequest, NotFound
-from gateway.core.ports import CacheBackend, FileStore
+from gateway.core import errors, jsons, ports
+from gateway.core.config import setting_sections
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller
@@ -203,7 +201,7 @@ HOLDERS = ("user", *RESULT_ROLES)
 """Roles whose messages may hold documents."""
 READING_VERSION = 4
 """Raised whenever readings of older versions are of no use: the cache may hold some."""
-DEFAULTS = DocumentSettings()
+DEFAULTS = setting_sections.DocumentSettings()
 DELETED_DOCUMENT = "(This document was deleted.)"
 """The text of a file that is not there any more."""
 INLINE_FILE_CHARS = 100_000
@@ -224,7 +222,11 @@ class FileReader:
     """Texts of documents by (message, part). `hits` and `misses` count the texts that were looked for in the cache."""
 
     def __init__(
-        self, cache: CacheBackend, ttl: float, settings: DocumentSettings = DEFAULTS, store: FileStore | None = None
+        self,
+        cache: ports.CacheBackend,
+        ttl: float,
+        settings: setting_sections.DocumentSettings = DEFAULTS,
+        store: ports.FileStore | None = None,
     ) -> None:
         """`store`: where files are kept here, if they are."""
         options = ReadOptions(settings.ocr == "auto", settings.ocr_languages, settings.seconds)
@@ -310,7 +312,7 @@ class FileReader:
             return None, ""
         try:
             found = await self.store.fetch(file_id, caller)
-        except NotFound:
+        except errors.NotFound:
             return None, ""
         if not found.content.startswith(b"%PDF"):
             return None, ""
@@ -352,7 +354,7 @@ class FileReader:
         named = _reading_key(file_id, caller.tenant)
         digest = await self._cache.get(named) if keep else None
         if self.store is None:
-            raise NotFound("There is no such file for this key.")
+            raise errors.NotFound("There is no such file for this key.")
         if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
             await self.store.check(file_id, caller)  # another process may have deleted it, or its time is over
             return text, digest.decode()
@@ -489,14 +491,14 @@ def _unreadable_reported(
     """Reports an unreadable document: as the client's error, or, where it was not sent now, as its text."""
     try:
         yield
-    except NotFound as error:
+    except errors.NotFound as error:
         if sent is None:
             texts[place] = DELETED_DOCUMENT
             return
-        raise NotFound(error.message, param=place_of(part, sent, ".file.file_id"), code=error.code) from error
+        raise errors.NotFound(error.message, param=place_of(part, sent, ".file.file_id"), code=error.code) from error
     except UnreadableDocument as error:
         if sent is None:
             texts[place] = f"(This document cannot be read: {error}.)"
             return
         where = place_of(part, sent, ".file")
-        raise InvalidRequest(f"The document in {where} cannot be read: {error}.", param=where) from error
+        raise errors.InvalidRequest(f"The document in {where} cannot be read: {error}.", param=where) from error

@@ -22,7 +22,7 @@ from pathlib import Path
 import orjson
 
 import gateway
-from gateway.core.errors import Overloaded
+from gateway.core import errors
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.instrumentation.logs import get_logger
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument, read
@@ -90,7 +90,7 @@ class BytesAtOnce:
         Raises Overloaded: with them it is more than `most`, or its half for this tenant."""
         own = self._of[tenant]
         if (self._held and self._held + size > most) or (own and own + size > most // 2):
-            raise Overloaded
+            raise errors.Overloaded
         self._held += size
         self._of[tenant] += size
         try:

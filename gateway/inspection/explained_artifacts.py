@@ -6,8 +6,8 @@ from typing import Any
 
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages
 from gateway.context.artifacts.lossless_compaction import compact
+from gateway.core.types import past_turns
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
-from gateway.core.types.past_turns import PathMessage, SentMessages
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.core.types.tool_steps import text_of
 from gateway.inspection.document_parts import ShownArtifact, ShownPassages, found_again, shown_artifacts
@@ -70,7 +70,7 @@ class OriginalTexts:
     messages: Mapping[str, str | None]
 
 
-def originals_of(said: Sequence[PathMessage], attached: Iterable[Artifact], min_chars: int) -> OriginalTexts:
+def originals_of(said: Sequence[past_turns.PathMessage], attached: Iterable[Artifact], min_chars: int) -> OriginalTexts:
     """What artifacts a branch holds up to a request.
     `said`: the messages up to the request, with those that it brought; `attached`: documents of the conversation;
     `min_chars`: longer texts in user messages may hold documents (`context.document_min_chars`)."""
@@ -87,7 +87,11 @@ def originals_of(said: Sequence[PathMessage], attached: Iterable[Artifact], min_
 
 
 def explained_artifacts(
-    used: Mapping[str, Any], plan: Mapping[str, Any] | None, sent: SentMessages, originals: OriginalTexts, question: str
+    used: Mapping[str, Any],
+    plan: Mapping[str, Any] | None,
+    sent: past_turns.SentMessages,
+    originals: OriginalTexts,
+    question: str,
 ) -> list[ExplainedArtifact]:
     """The artifacts of a request, as its bill lists them.
     `used`: `context_utilization` of the bill, whole; `plan`: what the planner said."""
@@ -166,6 +170,6 @@ def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> d
     return {names[number]: place for place, number in enumerate(order, 1)}
 
 
-def question_of(said: Sequence[PathMessage]) -> str:
+def question_of(said: Sequence[past_turns.PathMessage]) -> str:
     """The last user message's text."""
     return next((text_of(each.message.content) for each in reversed(said) if each.message.role == "user"), "")

@@ -7,10 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import ledger_figures
+from gateway.core.types import past_turns, report_lists
 from gateway.core.types.bill import MODEL_PURPOSES
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.past_turns import ConversationPath, PastTurn, PathMessage
-from gateway.core.types.report_lists import ConversationOutline, OutlinedMessage, OutlinedPage
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, in_loop_after, text_of
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.message_changes import text_of_message
@@ -138,7 +137,7 @@ class ExplainedConversation:
     """A page of a conversation's turns, and its branches. `turns` counts all of the branch; `branch_id` is the last
     message of the branch that is shown, `is_current` whether that is the conversation's current one."""
 
-    outline: ConversationOutline
+    outline: report_lists.ConversationOutline
     branch_id: str | None
     is_current: bool
     turns: int
@@ -149,7 +148,7 @@ class ExplainedConversation:
     """Requests that failed before anything was answered."""
 
 
-def branch_of(outline: ConversationOutline, last: str | None = None) -> ConversationPath:
+def branch_of(outline: report_lists.ConversationOutline, last: str | None = None) -> past_turns.ConversationPath:
     """A branch without what its messages say, turns whole: what `turns_of` takes.
     `last`: its last message; None: that of the current branch."""
     by_id = {each.message_id: each for each in outline.messages}
@@ -157,16 +156,16 @@ def branch_of(outline: ConversationOutline, last: str | None = None) -> Conversa
     for each in outline.messages:
         if each.call_id is not None:
             results.setdefault(each.call_id, []).append(each.message_id)
-    found: list[PathMessage] = []
+    found: list[past_turns.PathMessage] = []
     at = last if last is not None else outline.head_id
     while at is not None and at in by_id and len(found) <= len(by_id):
         found.append(_bare(by_id[at], results.get(at, ())))
         at = by_id[at].parent_id
-    path = ConversationPath(outline.conversation_id, tuple(reversed(found)), {}, outline.forgotten_at)
+    path = past_turns.ConversationPath(outline.conversation_id, tuple(reversed(found)), {}, outline.forgotten_at)
     return in_turns(path)
 
 
-def _bare(each: OutlinedMessage, results: Sequence[str]) -> PathMessage:
+def _bare(each: report_lists.OutlinedMessage, results: Sequence[str]) -> past_turns.PathMessage:
     """A message whose calls and results find each other, and nothing else."""
     body: dict[str, object] = {"role": each.role}
     if results:
@@ -182,15 +181,15 @@ def _bare(each: OutlinedMessage, results: Sequence[str]) -> PathMessage:
         created_at=each.created_at,
         agent=each.agent,
     )
-    return PathMessage(message, each.request_id, each.choice, each.instructions)
+    return past_turns.PathMessage(message, each.request_id, each.choice, each.instructions)
 
 
 def explained_conversation(
-    outline: ConversationOutline,
-    branch: ConversationPath,
+    outline: report_lists.ConversationOutline,
+    branch: past_turns.ConversationPath,
     count: int,
-    turns: Sequence[PastTurn],
-    page: OutlinedPage,
+    turns: Sequence[past_turns.PastTurn],
+    page: report_lists.OutlinedPage,
     first: int,
 ) -> ExplainedConversation:
     """`branch`: as `branch_of` gives it; it has `count` turns; `turns`: those of the page, of which the first is number
@@ -205,7 +204,7 @@ def explained_conversation(
     )
 
 
-def told_messages(turn: PastTurn) -> list[PathMessage]:
+def told_messages(turn: past_turns.PastTurn) -> list[past_turns.PathMessage]:
     """The messages of a turn that a page tells, tools' results with them."""
     if len(turn.messages) <= FIRST_SAID + LAST_SAID:
         return list(turn.messages)
@@ -213,14 +212,14 @@ def told_messages(turn: PastTurn) -> list[PathMessage]:
 
 
 def failed_behind(
-    outline: ConversationOutline, turns: Sequence[PastTurn], first: int
-) -> dict[str | None, list[OutlinedMessage]]:
+    outline: report_lists.ConversationOutline, turns: Sequence[past_turns.PastTurn], first: int
+) -> dict[str | None, list[report_lists.OutlinedMessage]]:
     """Messages of requests that failed, one for each request, by the message of these turns that they stand behind;
     by None those that stand behind none, if the first of the turns is the first of all."""
     shown: set[str | None] = {str(each.message.message_id) for turn in turns for each in turn.messages}
     if first == 1:
         shown.add(None)
-    found: dict[str | None, list[OutlinedMessage]] = {}
+    found: dict[str | None, list[report_lists.OutlinedMessage]] = {}
     seen = {each.request_id for turn in turns for each in turn.requests}
     for each in reversed(outline.messages):
         if each.status != "failed" or each.parent_id not in shown or each.request_id in seen:
@@ -232,7 +231,9 @@ def failed_behind(
     return found
 
 
-def _failed(messages: Iterable[OutlinedMessage], page: OutlinedPage) -> tuple[FailedRequest, ...]:
+def _failed(
+    messages: Iterable[report_lists.OutlinedMessage], page: report_lists.OutlinedPage
+) -> tuple[FailedRequest, ...]:
     bills = [(each, page.bills.get(each.request_id)) for each in messages]
     return tuple(
         _failure(bill) if bill is not None else FailedRequest(each.request_id, None, each.created_at)
@@ -247,10 +248,10 @@ def _failure(bill: LedgerEntry) -> FailedRequest:
 
 
 def _turn(
-    turn: PastTurn,
-    page: OutlinedPage,
+    turn: past_turns.PastTurn,
+    page: report_lists.OutlinedPage,
     pinned: frozenset[str],
-    failed: Mapping[str | None, Sequence[OutlinedMessage]],
+    failed: Mapping[str | None, Sequence[report_lists.OutlinedMessage]],
 ) -> ExplainedTurn:
     messages = [each.message for each in turn.messages]
     names = tuple(dict.fromkeys(request.request_id for request in turn.requests))
@@ -279,7 +280,7 @@ def _turn(
     )
 
 
-def _said(turn: PastTurn, page: OutlinedPage) -> tuple[SaidMessage, ...]:
+def _said(turn: past_turns.PastTurn, page: report_lists.OutlinedPage) -> tuple[SaidMessage, ...]:
     """What the messages of a turn say, each call with its result."""
     if not page.bodies:
         return ()
@@ -346,16 +347,16 @@ def _sums(bills: Sequence[LedgerEntry], cached: int) -> TurnSums:
     )
 
 
-def branch_runs(outline: ConversationOutline) -> tuple[BranchRun, ...]:
+def branch_runs(outline: report_lists.ConversationOutline) -> tuple[BranchRun, ...]:
     """The branches as runs, each behind the one that it hangs on, `MAX_RUNS` at most; the current one first among
     those that hang on one message."""
-    children: dict[str | None, list[OutlinedMessage]] = {}
+    children: dict[str | None, list[report_lists.OutlinedMessage]] = {}
     for each in outline.messages:
         children.setdefault(each.parent_id, []).append(each)
     current = _way(outline)
     replays = {each.at_id: each.replay_id for each in outline.replays if each.at_id is not None}
     found: list[BranchRun] = []
-    roots: list[tuple[OutlinedMessage, int, bool, int, int | None]] = []
+    roots: list[tuple[report_lists.OutlinedMessage, int, bool, int, int | None]] = []
     roots += [(each, 0, False, 0, None) for each in reversed(_ordered(children.get(None, ()), current))]
     while roots and len(found) < MAX_RUNS:
         first, turn, in_loop, depth, parent = roots.pop()
@@ -390,8 +391,12 @@ def branch_runs(outline: ConversationOutline) -> tuple[BranchRun, ...]:
 
 
 def _run(
-    first: OutlinedMessage, turn: int, children: Mapping[str | None, Sequence[OutlinedMessage]], *, in_loop: bool
-) -> tuple[list[OutlinedMessage], int, bool]:
+    first: report_lists.OutlinedMessage,
+    turn: int,
+    children: Mapping[str | None, Sequence[report_lists.OutlinedMessage]],
+    *,
+    in_loop: bool,
+) -> tuple[list[report_lists.OutlinedMessage], int, bool]:
     """The messages from this one on, down to where the branch forks or ends; the number of the last one's turn, and
     whether a user's message behind it stands in a tool loop. `in_loop` says so of the first."""
     run, last = [first], max(1, turn + (first.role == "user" and not in_loop))
@@ -405,12 +410,12 @@ def _run(
     return run, last, in_loop
 
 
-def _beside(first: OutlinedMessage, siblings: Sequence[OutlinedMessage]) -> str | None:
+def _beside(first: report_lists.OutlinedMessage, siblings: Sequence[report_lists.OutlinedMessage]) -> str | None:
     others = [each.request_id for each in siblings if each is not first and each.request_id != first.request_id]
     return others[0] if others else None
 
 
-def _way(outline: ConversationOutline) -> frozenset[str]:
+def _way(outline: report_lists.ConversationOutline) -> frozenset[str]:
     parents = {each.message_id: each.parent_id for each in outline.messages}
     found: set[str] = set()
     at = outline.head_id
@@ -420,14 +425,16 @@ def _way(outline: ConversationOutline) -> frozenset[str]:
     return frozenset(found)
 
 
-def _ordered(some: Sequence[OutlinedMessage], current: frozenset[str]) -> list[OutlinedMessage]:
+def _ordered(
+    some: Sequence[report_lists.OutlinedMessage], current: frozenset[str]
+) -> list[report_lists.OutlinedMessage]:
     return sorted(some, key=lambda each: (each.message_id not in current, each.number, each.created_at))
 
 
 def _why(
-    first: OutlinedMessage,
-    siblings: Sequence[OutlinedMessage],
-    run: Sequence[OutlinedMessage],
+    first: report_lists.OutlinedMessage,
+    siblings: Sequence[report_lists.OutlinedMessage],
+    run: Sequence[report_lists.OutlinedMessage],
     replay_id: str | None,
     *,
     is_current: bool,

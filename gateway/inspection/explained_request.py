@@ -12,10 +12,10 @@ from typing import Any
 from gateway.billing.cost import ledger_figures, primary_usage, total_cost
 from gateway.billing.ledger_verification import AuditDifference, differences, repriced
 from gateway.context.assembly.messages import without_block_items
+from gateway.core.types import past_turns
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import CallCost, CostMetadata, PriceLine, usage_of
 from gateway.core.types.conversation import PromptFrame
-from gateway.core.types.past_turns import ConversationPath, PastRequest, SentMessages
 from gateway.core.types.turn import LARGEST_KEPT, LedgerEntry, LedgerRow, StoredCompletion
 from gateway.inspection.explained_artifacts import ExplainedArtifact, explained_artifacts, originals_of, question_of
 from gateway.inspection.message_changes import MessageChange, message_changes
@@ -126,7 +126,7 @@ Json = dict[str, Any]
 class RequestBehind:
     """The request of the same model before another one on its branch."""
 
-    request: PastRequest
+    request: past_turns.PastRequest
     entry: LedgerEntry
     frame: PromptFrame | None
 
@@ -137,8 +137,8 @@ class StoredRequest:
     why. `number` is that of its turn on its branch. `attached` are the documents that its bill names."""
 
     completion: StoredCompletion
-    path: ConversationPath | None = None
-    request: PastRequest | None = None
+    path: past_turns.ConversationPath | None = None
+    request: past_turns.PastRequest | None = None
     number: int | None = None
     frame: PromptFrame | None = None
     before: RequestBehind | None = None
@@ -167,7 +167,7 @@ class ExplainedRequest:
     entry: LedgerEntry
     number: int | None
     reason: str | None
-    sent: SentMessages
+    sent: past_turns.SentMessages
     changes: list[MessageChange] | None
     artifacts: list[ExplainedArtifact]
     plan: Json | None
@@ -202,7 +202,7 @@ def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | No
     bar = window_bar(entry) if used.get("breakdown") else None
     plan = dict(stored.completion.plan) if stored.completion.plan is not None else None
     prompt = plan.pop(PROMPT, None) if plan is not None else None
-    sent, changes, question = SentMessages(None, stored.reason), None, ""
+    sent, changes, question = past_turns.SentMessages(None, stored.reason), None, ""
     artifacts: list[ExplainedArtifact] = []
     path, request = stored.path, stored.request
     if path is not None and request is not None:
@@ -234,14 +234,16 @@ def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | No
     )
 
 
-def _sent(path: ConversationPath, request: PastRequest, entry: LedgerEntry, frame: PromptFrame | None) -> SentMessages:
+def _sent(
+    path: past_turns.ConversationPath, request: past_turns.PastRequest, entry: LedgerEntry, frame: PromptFrame | None
+) -> past_turns.SentMessages:
     if request.answer is None:
-        return SentMessages(None, FAILED)
+        return past_turns.SentMessages(None, FAILED)
     return sent_messages(path, request, entry, frame, without_block_items)
 
 
 def _divergence(
-    stored: StoredRequest, sent: SentMessages, prices: Prices | None
+    stored: StoredRequest, sent: past_turns.SentMessages, prices: Prices | None
 ) -> tuple[PrefixDivergence | None, bool]:
     """Where the prompt stopped beginning as the one before, and whether the two can be compared."""
     before = stored.before

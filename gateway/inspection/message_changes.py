@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from gateway.context.assembly.block import BLOCK_TAG
 from gateway.core import jsons
+from gateway.core.types import past_turns
 from gateway.core.types.content import parts_of
-from gateway.core.types.past_turns import INSTRUCTION, MEMORY, ConversationPath, PastRequest, PathMessage, SentMessages
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, result_of
 from gateway.inspection.document_parts import shown_artifacts
 
@@ -165,7 +165,9 @@ class MessageChange:
     agent: str | None = None
 
 
-def message_changes(path: ConversationPath, request: PastRequest, sent: SentMessages) -> list[MessageChange] | None:
+def message_changes(
+    path: past_turns.ConversationPath, request: past_turns.PastRequest, sent: past_turns.SentMessages
+) -> list[MessageChange] | None:
     """Each message of the branch up to the request, and what else was forwarded, in the order of what was forwarded.
     `sent`: what was forwarded, with names; None is returned where nothing is known of that."""
     if sent.messages is None:
@@ -177,7 +179,7 @@ def message_changes(path: ConversationPath, request: PastRequest, sent: SentMess
     forwarded = dict(_by_id(sent))
     found = [_change("unchanged", INSTRUCTED, each, each) for each in instructions]
     diffs = MAX_DIFFS
-    memory = [body for name, body in zip(sent.names, sent.messages, strict=True) if name == MEMORY]
+    memory = [body for name, body in zip(sent.names, sent.messages, strict=True) if name == past_turns.MEMORY]
     for each in said:
         name, body = each.message.message_id, each.message.body
         origin = NEW if name in new else EARLIER
@@ -206,9 +208,9 @@ def _with_whole_steps(changes: list[MessageChange]) -> list[MessageChange]:
     return found
 
 
-def _by_id(sent: SentMessages) -> Sequence[tuple[str, Json]]:
+def _by_id(sent: past_turns.SentMessages) -> Sequence[tuple[str, Json]]:
     pairs = zip(sent.names, sent.messages or (), strict=True)
-    return [(str(name), body) for name, body in pairs if name not in (INSTRUCTION, MEMORY)]
+    return [(str(name), body) for name, body in pairs if name not in (past_turns.INSTRUCTION, past_turns.MEMORY)]
 
 
 def _kind(before: Json, after: Json) -> Change:
@@ -219,7 +221,9 @@ def _kind(before: Json, after: Json) -> Change:
     return "put_in_front" if new.startswith(f"<{BLOCK_TAG} ") and new.endswith(old) else "reworded"
 
 
-def _of(each: PathMessage, kind: Change, origin: str, after: Json | None, *, compared: bool = False) -> MessageChange:
+def _of(
+    each: past_turns.PathMessage, kind: Change, origin: str, after: Json | None, *, compared: bool = False
+) -> MessageChange:
     message = each.message
     return _change(kind, origin, message.body, after, message.message_id, message.agent, compared=compared)
 

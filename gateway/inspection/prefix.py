@@ -12,8 +12,8 @@ from typing import Any
 from gateway.billing.cost import rounded
 from gateway.billing.ledger_verification import repriced
 from gateway.core import jsons
+from gateway.core.types import past_turns
 from gateway.core.types.bill import cache_tokens, usage_of
-from gateway.core.types.past_turns import INSTRUCTION, MEMORY, SentMessages
 from gateway.core.types.turn import LedgerEntry
 
 SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
@@ -60,8 +60,8 @@ class PrefixDivergence:
 
 
 def divergence(
-    previous: tuple[LedgerEntry, SentMessages],
-    current: tuple[LedgerEntry, SentMessages],
+    previous: tuple[LedgerEntry, past_turns.SentMessages],
+    current: tuple[LedgerEntry, past_turns.SentMessages],
     prices: Prices | None = None,
 ) -> PrefixDivergence | None:
     """Where the current request's messages do not begin with those of the previous one; None where they do, or where
@@ -98,18 +98,18 @@ def divergence(
     )
 
 
-def _why(before: SentMessages, after: SentMessages, index: int) -> str:
+def _why(before: past_turns.SentMessages, after: past_turns.SentMessages, index: int) -> str:
     names = (before.names[index], after.names[index] if index < len(after.names) else None)
-    if INSTRUCTION in names:
+    if past_turns.INSTRUCTION in names:
         return SYSTEM_CHANGED
-    if MEMORY in names:
+    if past_turns.MEMORY in names:
         return MEMORY_CHANGED
     return REWORDED if names[0] == names[1] else WINDOW_MOVED
 
 
-def _name(sent: SentMessages, index: int) -> str | None:
+def _name(sent: past_turns.SentMessages, index: int) -> str | None:
     name = sent.names[index] if index < len(sent.names) else None
-    return None if name in (INSTRUCTION, MEMORY) else name
+    return None if name in (past_turns.INSTRUCTION, past_turns.MEMORY) else name
 
 
 def _tokens(entry: LedgerEntry, messages: list[Json], index: int) -> tuple[int, int]:

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gateway.core.errors import NotFound
+from gateway.core import errors
 from gateway.core.tasks import offload_if
+from gateway.core.types import past_turns, report_lists
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import INLINE_MESSAGES
-from gateway.core.types.past_turns import ConversationPath, PastRequest, PastTurn
-from gateway.core.types.report_lists import ConversationOutline
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_conversation import (
     ExplainedConversation,
@@ -39,7 +38,7 @@ class TurnChoice:
     limit: int = TURNS_PER_PAGE
     with_words: bool = False
 
-    def of(self, turns: Sequence[PastTurn]) -> range:
+    def of(self, turns: Sequence[past_turns.PastTurn]) -> range:
         """The indexes of these turns. Raises NotFound: no turn of the branch begins with that message."""
         count = len(turns)
         if self.turn is not None:
@@ -52,7 +51,7 @@ class TurnChoice:
             return range(max(0, count - self.limit), count)
         at = next((n for n, each in enumerate(turns) if each.messages[0].message.message_id == key), None)
         if at is None:
-            raise NotFound("No such turn.", param="before" if self.before else "after")
+            raise errors.NotFound("No such turn.", param="before" if self.before else "after")
         if self.before:
             return range(max(0, at - self.limit), at)
         return range(at + 1, min(count, at + 1 + self.limit))
@@ -115,7 +114,11 @@ class ExplanationReader:
         return replace(stored, frame=frames[0], before=found, attached=tuple(attached))
 
     async def _with_texts(
-        self, tenant: str, path: ConversationPath, request: PastRequest, attached: Sequence[Artifact]
+        self,
+        tenant: str,
+        path: past_turns.ConversationPath,
+        request: past_turns.PastRequest,
+        attached: Sequence[Artifact],
     ) -> Sequence[Artifact]:
         """Documents, of which large ones have as their text what the request's question needs of them, as then."""
         if not any(each.is_excerpt for each in attached):
@@ -134,20 +137,22 @@ def _why_nothing(entry: LedgerEntry) -> str:
     return RELAYED if entry.metadata.get("managed") is False else NOT_STORED
 
 
-def _answer(request: PastRequest, entry: LedgerEntry) -> tuple[str, str, object]:
+def _answer(request: past_turns.PastRequest, entry: LedgerEntry) -> tuple[str, str, object]:
     answer = request.answer
     assert answer is not None
     return entry.window_model, str(answer.message.message_id), answer.committed_at
 
 
-def _branch(outline: ConversationOutline, last: str | None) -> tuple[ConversationPath, list[PastTurn]]:
+def _branch(
+    outline: report_lists.ConversationOutline, last: str | None
+) -> tuple[past_turns.ConversationPath, list[past_turns.PastTurn]]:
     path = branch_of(outline, last)
     return path, turns_of(path)
 
 
 def _found(
-    path: ConversationPath, request_id: str
-) -> tuple[ConversationPath, int | None, PastRequest | None, list[PastRequest]]:
+    path: past_turns.ConversationPath, request_id: str
+) -> tuple[past_turns.ConversationPath, int | None, past_turns.PastRequest | None, list[past_turns.PastRequest]]:
     """The branch with its turns whole; the number of the request's turn, the request, and the answered ones before it,
     the latest first, `MAX_BEFORE` at most."""
     path = in_turns(path)
@@ -161,8 +166,8 @@ def _found(
 
 
 def _behind(
-    entry: LedgerEntry, before: Sequence[PastRequest], bills: Sequence[LedgerEntry]
-) -> tuple[PastRequest, LedgerEntry] | None:
+    entry: LedgerEntry, before: Sequence[past_turns.PastRequest], bills: Sequence[LedgerEntry]
+) -> tuple[past_turns.PastRequest, LedgerEntry] | None:
     """The latest of these requests that asked the same model and was committed before this one arrived."""
     by_id = {bill.request_id: bill for bill in bills}
     for each in before:

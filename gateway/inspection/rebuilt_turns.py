@@ -10,18 +10,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gateway.conversations.message_forms import as_frozen, for_origin, forwardable, regrouped, without_open_calls
+from gateway.conversations import message_forms
+from gateway.core.types import past_turns
 from gateway.core.types.agents import CHAT
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage, PromptFrame
-from gateway.core.types.past_turns import (
-    INSTRUCTION,
-    MEMORY,
-    ConversationPath,
-    PastRequest,
-    PastTurn,
-    PathMessage,
-    SentMessages,
-)
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts, without_calls
 from gateway.core.types.turn import LedgerEntry
 
@@ -37,18 +29,18 @@ REASONS = (NO_BILL, NOT_COUNTED, AGENT_WORDS_NOT_STORED, PROFILE_NOT_STORED, DEL
 """Why what a request forwarded is not known exactly."""
 
 
-def in_turns(path: ConversationPath) -> ConversationPath:
+def in_turns(path: past_turns.ConversationPath) -> past_turns.ConversationPath:
     """The branch with its turns whole, where another request was committed in the midst of one (guarantee §3.7)."""
     by_id = {each.message.message_id: each for each in path.messages}
-    ordered = regrouped([each.message for each in path.messages])
+    ordered = message_forms.regrouped([each.message for each in path.messages])
     return replace(path, messages=tuple(by_id[message.message_id] for message in ordered))
 
 
-def turns_of(path: ConversationPath) -> list[PastTurn]:
+def turns_of(path: past_turns.ConversationPath) -> list[past_turns.PastTurn]:
     """The turns of a branch: each is a user message that begins one (`turn_starts`), or several of one request, and
     everything up to the next. Messages before the first user message belong to the first turn.
     `path`: as `in_turns` gives it."""
-    turns: list[list[PathMessage]] = []
+    turns: list[list[past_turns.PathMessage]] = []
     starts = set(turn_starts(each.message.role for each in path.messages)[1:])
     for index, each in enumerate(path.messages):
         if not turns or (index in starts and not _continues(turns[-1][-1], each)):
@@ -56,45 +48,45 @@ def turns_of(path: ConversationPath) -> list[PastTurn]:
         turns[-1].append(each)
     found, before = [], 0
     for number, messages in enumerate(turns, 1):
-        found.append(PastTurn(number, tuple(_requests(messages, before))))
+        found.append(past_turns.PastTurn(number, tuple(_requests(messages, before))))
         before += len(messages)
     return found
 
 
-def _continues(last: PathMessage, next_one: PathMessage) -> bool:
+def _continues(last: past_turns.PathMessage, next_one: past_turns.PathMessage) -> bool:
     """Whether a user message stands beside the one before it in one request."""
     return last.message.role == "user" and last.request_id == next_one.request_id
 
 
-def _requests(messages: Sequence[PathMessage], before: int) -> Iterable[PastRequest]:
+def _requests(messages: Sequence[past_turns.PathMessage], before: int) -> Iterable[past_turns.PastRequest]:
     """A turn request by request: an answer ends one."""
     start = 0
     for index, each in enumerate(messages):
         if each.is_answer:
             brought = tuple(messages[start:index])
-            yield PastRequest(each.request_id, before + start, brought, each)
+            yield past_turns.PastRequest(each.request_id, before + start, brought, each)
             start = index + 1
     if start < len(messages):
-        yield PastRequest(messages[start].request_id, before + start, tuple(messages[start:]), None)
+        yield past_turns.PastRequest(messages[start].request_id, before + start, tuple(messages[start:]), None)
 
 
 def sent_messages(
-    path: ConversationPath,
-    request: PastRequest,
+    path: past_turns.ConversationPath,
+    request: past_turns.PastRequest,
     entry: LedgerEntry | None,
     frame: PromptFrame | None,
     without_items: WithoutItems,
-) -> SentMessages:
+) -> past_turns.SentMessages:
     """What an answered request forwarded.
     `entry`: its bill; None where it was paid elsewhere; `frame`: what its model had been sent of the branch by then,
     where the messages do not say it; `without_items`: takes items out of a block."""
     answer = request.answer
     if answer is None or entry is None:
-        return SentMessages(None, NO_BILL)
+        return past_turns.SentMessages(None, NO_BILL)
     used = entry.metadata.get("context_utilization") or {}
     agent = entry.metadata.get("agent")
     if isinstance(agent, dict) and agent.get("type") != CHAT:
-        return SentMessages(None, AGENT_WORDS_NOT_STORED)
+        return past_turns.SentMessages(None, AGENT_WORDS_NOT_STORED)
     whole = path.messages[: request.before]
     deleted = path.forgotten_at is not None and path.forgotten_at >= entry.created_at
     included = used.get("messages_included")
@@ -119,18 +111,18 @@ def sent_messages(
     return replace(told, reason=why if included else NOT_COUNTED)
 
 
-def _there_then(messages: Sequence[PathMessage], arrived_at: datetime) -> list[PathMessage]:
+def _there_then(messages: Sequence[past_turns.PathMessage], arrived_at: datetime) -> list[past_turns.PathMessage]:
     """The messages that were committed when a request arrived: requests at once do not see each other."""
     late = {each.request_id for each in messages if _is_after(each, arrived_at)}
     return [each for each in messages if each.request_id not in late]
 
 
-def _is_after(each: PathMessage, arrived_at: datetime) -> bool:
+def _is_after(each: past_turns.PathMessage, arrived_at: datetime) -> bool:
     return each.committed_at is not None and each.committed_at > arrived_at
 
 
 def _steps_as_text(
-    before: Sequence[PathMessage], request: PastRequest, frame: PromptFrame | None
+    before: Sequence[past_turns.PathMessage], request: past_turns.PastRequest, frame: PromptFrame | None
 ) -> Iterator[frozenset[str | None]]:
     """The ids of the results of tools that may have been forwarded as text, in a block, and not as messages (guarantee
     §3.3): none, those that a block shows, all but those of the turn under way."""
@@ -166,33 +158,33 @@ def _without_steps(
 
 
 def _forwarded(
-    path: ConversationPath,
-    request: PastRequest,
-    before: Sequence[PathMessage],
+    path: past_turns.ConversationPath,
+    request: past_turns.PastRequest,
+    before: Sequence[past_turns.PathMessage],
     frame: PromptFrame | None,
     as_text: frozenset[str | None],
     without_items: WithoutItems,
-) -> SentMessages:
+) -> past_turns.SentMessages:
     """The messages in the forms in which they went up, as far as the window reached."""
     answer = request.answer
     new = [each.message for each in request.brought]
-    base = _without_steps(forwardable([each.message for each in before], new), as_text)
+    base = _without_steps(message_forms.forwardable([each.message for each in before], new), as_text)
     if not (new and new[0].role in RESULT_ROLES):
-        base = without_open_calls(base)
+        base = message_forms.without_open_calls(base)
     instructions = path.instructions_of(answer) if answer is not None else ()
     messages = (*base, *new)
     history = ConversationHistory(
         path.conversation_id, False, instructions, messages, stored=len(messages), frame=frame
     )
     if answer is not None and answer.message.origin is not None:
-        history = for_origin(history, answer.message.origin)
+        history = message_forms.for_origin(history, answer.message.origin)
     results = {message.message_id for message in messages if message.role in RESULT_ROLES}
-    before_run, run = _in_window(as_frozen(history).messages, frame)
+    before_run, run = _in_window(message_forms.as_frozen(history).messages, frame)
     memory = [frame.memory.body] if frame is not None and frame.memory is not None else []
     forms = [[_form(each, results, without_items) for each in part] for part in (before_run, run)]
     ids = [[each.message_id for each in part] for part in (before_run, run)]
-    names = (*[INSTRUCTION] * len(instructions), *ids[0], *[MEMORY] * len(memory), *ids[1])
-    return SentMessages([*instructions, *forms[0], *memory, *forms[1]], names=names)
+    names = (*[past_turns.INSTRUCTION] * len(instructions), *ids[0], *[past_turns.MEMORY] * len(memory), *ids[1])
+    return past_turns.SentMessages([*instructions, *forms[0], *memory, *forms[1]], names=names)
 
 
 def _memories(frame: PromptFrame | None) -> int:

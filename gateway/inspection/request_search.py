@@ -14,21 +14,7 @@ from typing import Any, get_args
 from gateway.core.clock import parse_when
 from gateway.core.ids import completion_of
 from gateway.core.names import has_nul
-from gateway.core.types.report_lists import (
-    CHAT_ENDPOINT,
-    OK,
-    ConversationChoice,
-    Direction,
-    FoundRequest,
-    FoundRequests,
-    ListPart,
-    RequestChoice,
-    RequestLine,
-    RequestPosition,
-    RequestQuery,
-    RequestSort,
-    RequestSpeed,
-)
+from gateway.core.types import report_lists
 from gateway.core.types.turn import TurnStatus
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import sealing
@@ -39,7 +25,7 @@ NAME_FILTERS = ("model", "key", "user", "agent", "endpoint", "conversation", "te
 AMOUNTS = ("min_cost", "max_cost", "min_saved", "max_saved")
 TIME_FILTERS = ("since", "until")
 FILTERS = (*TIME_FILTERS, "status", "http_status", *NAME_FILTERS, *AMOUNTS, "min_ms", "max_ms")
-SORTS: tuple[RequestSort, ...] = get_args(RequestSort)
+SORTS: tuple[report_lists.RequestSort, ...] = get_args(report_lists.RequestSort)
 TURN_STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
 MAX_FILTER_CHARS = 300
 MIN_STATUS, MAX_STATUS = 100, 599
@@ -78,8 +64,12 @@ class NamedThing:
 
 
 def request_query(
-    given: Mapping[str, str], tenant: str | None, now: datetime, limit: int, direction: Direction | None = None
-) -> RequestQuery:
+    given: Mapping[str, str],
+    tenant: str | None,
+    now: datetime,
+    limit: int,
+    direction: report_lists.Direction | None = None,
+) -> report_lists.RequestQuery:
     """The query that these filters make; empty ones do not count. `sort` is one of `SORTS`, with `-` before it from the
     smallest up; a position stands under `older` or `newer`.
     Raises FilterRefused: one of them cannot be used."""
@@ -100,21 +90,21 @@ def request_query(
     amounts = {name: _amount(name, said[name]) for name in AMOUNTS if name in said}
     named = {name: said[name] for name in NAME_FILTERS if name in said}
     whole = {name: _whole(name, said[name]) for name in ("min_ms", "max_ms", "http_status") if name in said}
-    if not MIN_STATUS <= whole.get("http_status", OK) <= MAX_STATUS:
+    if not MIN_STATUS <= whole.get("http_status", report_lists.OK) <= MAX_STATUS:
         raise FilterRefused("http_status", f"must be a whole number from {MIN_STATUS} to {MAX_STATUS}")
-    choice = RequestChoice(tenant=tenant, status=status, **named, **amounts, **whole)  # type: ignore[arg-type]
+    choice = report_lists.RequestChoice(tenant=tenant, status=status, **named, **amounts, **whole)  # type: ignore[arg-type]
     sort = said.get("sort", "time")
     order: Any = sort.removeprefix("-")
     if order not in SORTS:
         raise FilterRefused("sort", f"must be one of {', '.join(SORTS)}, with - before it from the smallest up")
-    query = RequestQuery(choice, since, until, order, ascending=sort.startswith("-"), limit=limit)
+    query = report_lists.RequestQuery(choice, since, until, order, ascending=sort.startswith("-"), limit=limit)
     for name in (direction,) if direction is not None else ("older", "newer"):
         if place := said.get(name):
             return replace(query, at=_position(name, place, order), direction=_direction(name))
     return query
 
 
-def _direction(name: str) -> Direction:
+def _direction(name: str) -> report_lists.Direction:
     return "newer" if name == "newer" else "older"
 
 
@@ -141,9 +131,9 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
-def _position(name: str, text: str, order: RequestSort) -> RequestPosition:
+def _position(name: str, text: str, order: report_lists.RequestSort) -> report_lists.RequestPosition:
     try:
-        found = RequestPosition.parse(text)
+        found = report_lists.RequestPosition.parse(text)
         if order == "time":
             _ = found.time
     except ValueError:
@@ -151,26 +141,26 @@ def _position(name: str, text: str, order: RequestSort) -> RequestPosition:
     return found
 
 
-def line_record(line: RequestLine) -> dict[str, Any]:
+def line_record(line: report_lists.RequestLine) -> dict[str, Any]:
     """A request for files and programs; costs in USD, `created_at` in seconds since 1970. `cost` is None as soon
     as one call has no price; `known_cost` is of those that have one."""
     told = {
         "created_at": int(line.created_at.timestamp()),
         "http_status": http_status(line),
-        "endpoint": line.endpoint or CHAT_ENDPOINT,
+        "endpoint": line.endpoint or report_lists.CHAT_ENDPOINT,
     }
     named = {name: told[name] if name in told else getattr(line, name) for name in LINE_FIELDS}
     return {"id": line.id, "object": "request", **named}
 
 
-def request_record(found: FoundRequest) -> dict[str, Any]:
+def request_record(found: report_lists.FoundRequest) -> dict[str, Any]:
     """The same with the beginning of its question."""
     return {**line_record(found.line), "question": found.question}
 
 
-def http_status(line: RequestLine) -> int | None:
+def http_status(line: report_lists.RequestLine) -> int | None:
     """What a request's client got; None of a failure where nobody knows, as its client had left."""
-    return line.http_status if line.status == "failed" else OK
+    return line.http_status if line.status == "failed" else report_lists.OK
 
 
 class RequestSearch:
@@ -180,11 +170,13 @@ class RequestSearch:
     def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
-    async def find(self, query: RequestQuery) -> FoundRequests:
+    async def find(self, query: report_lists.RequestQuery) -> report_lists.FoundRequests:
         """A part of what is found."""
         return await self._transactions.run(partial(find_requests, query=query))
 
-    async def everything(self, query: RequestQuery) -> AsyncIterator[tuple[FoundRequest, ...]]:
+    async def everything(
+        self, query: report_lists.RequestQuery
+    ) -> AsyncIterator[tuple[report_lists.FoundRequest, ...]]:
         """All that is found, part by part."""
         query = replace(query, at=None, direction="older", limit=IN_CSV)
         while True:
@@ -194,7 +186,7 @@ class RequestSearch:
                 return
             query = replace(query, at=found.older)
 
-    async def speeds(self, tenant: str | None, since: datetime) -> Mapping[str | None, RequestSpeed]:
+    async def speeds(self, tenant: str | None, since: datetime) -> Mapping[str | None, report_lists.RequestSpeed]:
         """How long requests took that have come since then, by model, and of all under None."""
         return await self._transactions.run(partial(read_speeds, tenant=tenant, since=since))
 
@@ -213,7 +205,7 @@ class RequestSearch:
             if line is not None:
                 return [NamedThing("request", line.id)]
         if name.startswith(CONVERSATION_PREFIX):
-            part = ListPart(ConversationChoice(tenant=tenant, id=name), limit=2)
+            part = report_lists.ListPart(report_lists.ConversationChoice(tenant=tenant, id=name), limit=2)
             page = await self._transactions.run(partial(list_conversations, part=part))
             return [NamedThing("conversation", each.id) for each in page.found]
         found = await self._transactions.run(partial(named_things, tenant=tenant, name=name))

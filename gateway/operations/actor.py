@@ -5,17 +5,17 @@ import os
 from typing import Any
 
 from gateway.core.clock import SystemClock
-from gateway.core.types.audit_log import AuditActor, NewEvent
-from gateway.storage.audit_events import AuditLog
+from gateway.core.types import audit_log
+from gateway.storage import audit_events
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 
-def command_actor() -> AuditActor:
+def command_actor() -> audit_log.AuditActor:
     """By the name of the system's user; a command has no key."""
     try:
-        return AuditActor(None, getpass.getuser())
+        return audit_log.AuditActor(None, getpass.getuser())
     except (KeyError, OSError):
-        return AuditActor(None, f"user {os.getuid()}")
+        return audit_log.AuditActor(None, f"user {os.getuid()}")
 
 
 async def tell_trail(
@@ -26,5 +26,5 @@ async def tell_trail(
     **details: Any,
 ) -> None:
     """Records what a command does, in a transaction of its own. Raises StorageUnavailable: it could not be recorded."""
-    event = NewEvent(command_actor(), action, object_id, tenant, details)
-    await AuditLog(transactions, SystemClock(), is_strict=True).saw(event)
+    event = audit_log.NewEvent(command_actor(), action, object_id, tenant, details)
+    await audit_events.AuditLog(transactions, SystemClock(), is_strict=True).saw(event)

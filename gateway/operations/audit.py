@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.ledger_verification import AUDIT_GROUPS, AuditTotals, LedgerAudit, figures
+from gateway.core import printing
 from gateway.core.clock import parse_period
-from gateway.core.printing import aligned, cost_text, csv_line, printable, usd_text
+from gateway.core.types import report_lists
 from gateway.core.types.bill import MAX_UNCOUNTED_BILLS
-from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.core.types.turn import LedgerQuery, LedgerRow
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
@@ -53,7 +53,7 @@ class CheckedSums:
         yield f"{self.differ} figures of daily sums and of conversations are not the ledger's:"
         for each in self.named:
             kept, found = (_checked_sums_shown(each.figure, value) for value in (each.kept, each.found))
-            yield f"  {printable(each.where)}  {each.figure}: kept {kept}, the ledger adds up to {found}"
+            yield f"  {printing.printable(each.where)}  {each.figure}: kept {kept}, the ledger adds up to {found}"
         if self.differ > len(self.named):
             yield f"  … and {self.differ - len(self.named)} more"
 
@@ -126,7 +126,7 @@ def audit(call: CommandCall) -> int:
 
     async def work(transactions: DatabaseTransactions) -> int:
         if options.csv:
-            out.write(csv_line(AUDIT_CSV))
+            out.write(printing.csv_line(AUDIT_CSV))
         with CommandProgress(err, "reading the ledger", "rows", quiet=options.csv and out.isatty()) as told:
             async for page in ledger_pages(transactions, query):
                 for row in page:
@@ -157,9 +157,11 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     created = entry.created_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     who = (entry.request_id, entry.completion_id, created, entry.tenant, entry.conversation_id, entry.model)
     tokens = (entry.status, entry.stream, row.prompt_tokens, row.completion_tokens)
-    costs = (usd_text(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
+    costs = (printing.usd_text(cost.get(f"{part}_cost")) for part in ("prompt", "completion", "planning", "total"))
     flags = (cost.get("currency"), cost.get("priced"), row.estimated, balanced)
-    return csv_line((*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or CHAT_ENDPOINT))
+    return printing.csv_line(
+        (*who, *tokens, *costs, *flags, entry.end_user, entry.agent, entry.endpoint or report_lists.CHAT_ENDPOINT)
+    )
 
 
 def summary(audit: LedgerAudit) -> Iterable[str]:
@@ -182,7 +184,7 @@ def verdict(audit: LedgerAudit) -> Iterable[str]:
     for request_id, found in audit.named:
         for each in found:
             what = f"stored {_shown(each.stored)}, adds up to {_shown(each.found)}"
-            yield f"  {printable(request_id)}  {each.figure}: {what}"
+            yield f"  {printing.printable(request_id)}  {each.figure}: {what}"
     if audit.unbalanced > len(audit.named):
         yield f"  … and {audit.unbalanced - len(audit.named)} more; --csv names them all"
 
@@ -192,20 +194,20 @@ def _table(title: str, totals: dict[str, AuditTotals]) -> Iterable[str]:
     lines: list[tuple[str, ...]] = [(title, *AUDIT_HEADINGS, *(SAVING_HEADINGS if saved else ()))]
     for name in sorted(totals):
         each = totals[name]
-        net = usd_text(each.net_saving) if each.metered else "unknown"
-        more = (net, usd_text(each.saved)) if saved else ()
-        lines.append((printable(name)[:MAX_NAME_WIDTH], *_columns(totals[name]), *more))
-    yield from aligned(lines)
+        net = printing.usd_text(each.net_saving) if each.metered else "unknown"
+        more = (net, printing.usd_text(each.saved)) if saved else ()
+        lines.append((printing.printable(name)[:MAX_NAME_WIDTH], *_columns(totals[name]), *more))
+    yield from printing.aligned(lines)
 
 
 def _columns(t: AuditTotals) -> tuple[str, ...]:
     counts = (t.requests, t.partial, t.failed, t.prompt_tokens, t.completion_tokens)
-    whole = cost_text(t.cost, t.unpriced, is_known=t.is_known)
-    planning = cost_text(t.planning, t.planning_unpriced, is_known=bool(t.planning))
+    whole = printing.cost_text(t.cost, t.unpriced, is_known=t.is_known)
+    planning = printing.cost_text(t.planning, t.planning_unpriced, is_known=bool(t.planning))
     return (*map(str, counts), whole, planning, str(t.unpriced), str(t.estimated))
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Decimal):
         return f"{value:f}"
-    return "nothing" if value is None else printable(str(value))
+    return "nothing" if value is None else printing.printable(str(value))

@@ -3,7 +3,7 @@
 import argparse
 
 from gateway.core.clock import parse_when
-from gateway.core.types.audit_log import ChainAnchor, TrailEvent, TrailQuery
+from gateway.core.types import audit_log
 from gateway.operations.actor import tell_trail
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import (
@@ -17,7 +17,7 @@ from gateway.operations.screen import (
     when_text,
 )
 from gateway.operations.storage_reader import run_changing, run_reading
-from gateway.storage.audit_events import all_events, event_json, event_lines, read_events, verify
+from gateway.storage import audit_events
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 TRAIL_COLUMNS = (
@@ -39,9 +39,9 @@ def list_trail(call: CommandCall) -> int:
     query = _query(call, limit=call.options.limit, newest_first=True)
 
     async def work(transactions: DatabaseTransactions) -> int:
-        found, has_more = await transactions.run(lambda connection: read_events(connection, query))
+        found, has_more = await transactions.run(lambda connection: audit_events.read_events(connection, query))
         found.reverse()
-        records = list(map(event_json, found))
+        records = list(map(audit_events.event_json, found))
         return call.write_list(
             TRAIL_CSV, records, TRAIL_COLUMNS, map(_row, found), empty="no events", has_more=has_more
         )
@@ -59,8 +59,8 @@ def export_trail(call: CommandCall) -> int:
         await tell_trail(transactions, "trail.exported", **({"after": after} if after is not None else {}))
         quiet = output == STANDARD and call.out.isatty()
         with CommandProgress(call.err, "exporting the trail", "events", quiet=quiet) as told:
-            async for page in all_events(transactions, query):
-                target.write(event_lines(page))
+            async for page in audit_events.all_events(transactions, query):
+                target.write(audit_events.event_lines(page))
                 told(len(page))
         return 0
 
@@ -81,7 +81,7 @@ def verify_trail(call: CommandCall) -> int:
 
     async def work(transactions: DatabaseTransactions) -> int:
         with CommandProgress(call.err, "checking the trail"):
-            found = await verify(transactions, begin)
+            found = await audit_events.verify(transactions, begin)
         if found.broken is not None:
             out.write(f"event {found.broken}: {found.reason}; {found.events} before it hold\n")
             return 1
@@ -95,7 +95,7 @@ def verify_trail(call: CommandCall) -> int:
     return run_reading(call, work)
 
 
-def _anchor(options: argparse.Namespace) -> ChainAnchor | None:
+def _anchor(options: argparse.Namespace) -> audit_log.ChainAnchor | None:
     if options.number is None and options.digest is None:
         return None
     if options.number is None or options.digest is None:
@@ -106,12 +106,14 @@ def _anchor(options: argparse.Namespace) -> ChainAnchor | None:
         digest = b""
     if len(digest) != DIGEST_BYTES:
         raise ValueError(f"--digest: {2 * DIGEST_BYTES} hexadecimal digits are needed")
-    return ChainAnchor(options.number, digest)
+    return audit_log.ChainAnchor(options.number, digest)
 
 
-def _query(call: CommandCall, *, limit: int = 1, after: int | None = None, newest_first: bool = False) -> TrailQuery:
+def _query(
+    call: CommandCall, *, limit: int = 1, after: int | None = None, newest_first: bool = False
+) -> audit_log.TrailQuery:
     options, now = call.options, call.clock.now()
-    return TrailQuery(
+    return audit_log.TrailQuery(
         after=after,
         limit=limit,
         action=options.action,
@@ -122,7 +124,7 @@ def _query(call: CommandCall, *, limit: int = 1, after: int | None = None, newes
     )
 
 
-def _row(event: TrailEvent) -> list[Piece]:
+def _row(event: audit_log.TrailEvent) -> list[Piece]:
     who = " ".join(each for each in (event.actor, event.actor_name) if each is not None)
     action = event.action if event.ok else f"{event.action} (refused)"
     details = "" if event.details == "{}" else event.details

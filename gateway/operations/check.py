@@ -16,13 +16,12 @@ import httpx
 from gateway.api.tokens import Issuer
 from gateway.billing.cost import price_internal
 from gateway.context.planning.decision import DEFAULT_INTERNAL
+from gateway.core import errors, printing
 from gateway.core.clock import SystemClock
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.exposure import refusal
 from gateway.core.config.litellm_draft import FATE_GROUPS
 from gateway.core.config.settings import ContextSettings, Settings
-from gateway.core.errors import GatewayError, Unauthorized
-from gateway.core.printing import in_short
 from gateway.core.types.bill import InternalCall
 from gateway.core.types.chat import ModelDeployment, RequestCaller
 from gateway.core.types.memory import EXTRACTS
@@ -144,9 +143,9 @@ async def _served(
 ) -> AsyncIterator[CheckResult]:
     try:
         where, places = _places(settings, router, internal)
-    except Unauthorized:
+    except errors.Unauthorized:
         where, places = f"in model_list; {OWN_KEY}", []
-    except GatewayError as error:
+    except errors.GatewayError as error:
         text = f"{_clause(error.message)}: {internal.without}"
         yield CheckResult(internal.title, False, text, optional=not internal.chosen)
         return
@@ -191,7 +190,7 @@ def _places(
     places = [each for served in found.values() for each in served]
     if not settings.model_list:
         return ("at the default upstream" if found else ""), places
-    return (f"at the upstream of {in_short(list(found))}" if found else ""), places
+    return (f"at the upstream of {printing.in_short(list(found))}" if found else ""), places
 
 
 def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, ModelDeployment]]:
@@ -201,7 +200,7 @@ def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[s
         try:
             for each in router.all_of(name, CALLER) if name else [router.default(name, CALLER)]:
                 yield name, each
-        except GatewayError:  # named by the other checks
+        except errors.GatewayError:  # named by the other checks
             continue
 
 
@@ -227,7 +226,7 @@ async def check_issuers(settings: Settings) -> AsyncIterator[CheckResult]:
                 continue
             try:
                 found = await Issuer(issuer, HttpIdentityDocuments(client), SystemClock(), **more).reach()
-            except GatewayError as fault:
+            except errors.GatewayError as fault:
                 yield CheckResult(f"auth.{name}", False, fault.message)
             else:
                 yield CheckResult(
@@ -248,10 +247,10 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
         for name in names or [None]:
             try:
                 deployments = router.all_of(name, CALLER) if name else [router.default("", CALLER)]
-            except Unauthorized:
+            except errors.Unauthorized:
                 yield CheckResult(f"model {name}", True, OWN_KEY)
                 continue
-            except GatewayError:
+            except errors.GatewayError:
                 yield CheckResult("models", False, "model_list is empty, and the default upstream has no key")
                 continue
             for deployment in deployments:
@@ -280,7 +279,7 @@ async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Upstrea
     for name in router.names:
         try:
             deployments = router.all_of(name, CALLER)
-        except GatewayError:  # named by the other checks
+        except errors.GatewayError:  # named by the other checks
             continue
         for deployment in deployments:
             if not lacks(router.facts(name, deployment)) or settings.context.embedding_model == name:
@@ -358,7 +357,7 @@ async def _migrate(settings: Settings) -> AsyncIterator[CheckResult]:
             await tell_trail(transactions, "storage.migrated", str(after), before=str(before))
         text = f"{where}: already at {after}" if before == after else f"{where}: {before} -> {after}"
         yield CheckResult("schema", after.serves, text)
-    except GatewayError as error:
+    except errors.GatewayError as error:
         yield CheckResult("schema", False, f"{where}: {_reason(error)}")
     finally:
         await transactions.close()
@@ -375,7 +374,7 @@ async def _finish(settings: Settings, told: CommandProgress) -> AsyncIterator[Ch
         yield CheckResult(
             "tool steps", True, f"results moved to reasoning_events: {moved}; older versions may not run now"
         )
-    except GatewayError as error:
+    except errors.GatewayError as error:
         yield CheckResult("tool steps", False, f"{_reason(error)}: run it again, it goes on from there")
     finally:
         await transactions.close()
@@ -418,7 +417,9 @@ def _files(settings: Settings) -> CheckResult:
 
 async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
     served = (
-        f"models: {in_short([each.model_name for each in settings.model_list])}" if settings.model_list else EVERY_MODEL
+        f"models: {printing.in_short([each.model_name for each in settings.model_list])}"
+        if settings.model_list
+        else EVERY_MODEL
     )
     yield CheckResult("configuration", True, served)
     if (reason := refusal(settings)) is not None:
@@ -488,7 +489,7 @@ async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
             async for ok, text, optional in check_content(settings, transactions):
                 yield CheckResult("content", ok, text, optional=optional)
             yield await _counted_keys(settings, transactions)
-    except GatewayError as error:
+    except errors.GatewayError as error:
         yield CheckResult(f"storage {where}", False, _reason(error))
     finally:
         await transactions.close()
@@ -521,6 +522,6 @@ def _missing(state: SchemaState) -> str:
     return "newer than this version, which may not run on it"
 
 
-def _reason(error: GatewayError) -> str:
+def _reason(error: errors.GatewayError) -> str:
     cause = error.__cause__
     return f"{error.message} ({type(cause).__name__})" if cause else error.message

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from gateway.billing.cost import as_csv, as_json, figures_of
+from gateway.core import printing
 from gateway.core.clock import parse_period
-from gateway.core.printing import cost_text, usd_text
+from gateway.core.types import report_lists
 from gateway.core.types.bill import COST_GROUPS, CostQuery, CostReport, CostSums
-from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
@@ -139,19 +139,19 @@ def _show(screen: CommandScreen, tables: Tables, limit: int, err: TextIO) -> Non
 
 def net_text(sums: CostSums) -> str:
     """The net saving, below 0 where requests cost more than without a gateway."""
-    return "unknown" if sums.net_saving is None else usd_text(sums.net_saving)
+    return "unknown" if sums.net_saving is None else printing.usd_text(sums.net_saving)
 
 
 def group_name(group: str, name: str | None) -> Piece:
     if name is not None:
         return name
-    return CHAT_ENDPOINT if group == "endpoint" else (UNNAMED, FAINT)
+    return report_lists.CHAT_ENDPOINT if group == "endpoint" else (UNNAMED, FAINT)
 
 
 def _figures(sums: CostSums) -> list[Piece]:
     tokens = (sums.prompt_tokens, sums.cached_tokens, sums.cache_write_tokens, sums.completion_tokens)
-    whole = cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
-    planning = cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))
+    whole = printing.cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
+    planning = printing.cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))
     counts = (sums.unpriced, sums.estimated, sums.partial, sums.failed)
-    money = (whole, planning, net_text(sums), usd_text(sums.saved))
+    money = (whole, planning, net_text(sums), printing.usd_text(sums.saved))
     return [str(sums.requests), *map(str, tokens), *money, *map(str, counts)]

@@ -6,10 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import TextIO
 
+from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ContentUnreadable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import ContentStore
 from gateway.core.types.files import SEALED_ENDING
 from gateway.documents.files.factory import open_stores
 from gateway.documents.files.sealed import object_name, opened, sealed
@@ -94,7 +93,7 @@ async def check_content(
     """What `check` says of keys and content: whether it is well, in words, and whether it is a warning only."""
     try:
         await require_keys(transactions)
-    except StorageUnavailable as error:
+    except errors.StorageUnavailable as error:
         yield False, error.message, False
         return
     if settings.storage.encryption_key is None:
@@ -124,7 +123,7 @@ def _told(rows: Counter[str]) -> str:
 
 
 async def seal_contents(
-    transactions: DatabaseTransactions, stores: Mapping[str, ContentStore], vault: KeyVault
+    transactions: DatabaseTransactions, stores: Mapping[str, ports.ContentStore], vault: KeyVault
 ) -> AsyncIterator[tuple[PlacedContent, str | None]]:
     """Puts the contents that are not under the current key under it. Says of each what it was, and why it could not be
     read; None: it is sealed now.
@@ -135,16 +134,21 @@ async def seal_contents(
             try:
                 await _seal(transactions, stores, vault, last)
                 yield last, None
-            except StorageUnavailable as error:
+            except errors.StorageUnavailable as error:
                 yield last, error.message
 
 
 async def _seal(
-    transactions: DatabaseTransactions, stores: Mapping[str, ContentStore], vault: KeyVault, content: PlacedContent
+    transactions: DatabaseTransactions,
+    stores: Mapping[str, ports.ContentStore],
+    vault: KeyVault,
+    content: PlacedContent,
 ) -> None:
     store = stores.get(content.place.store)
     if store is None:
-        raise StorageUnavailable(f"A file's content is in a store that is not configured: {content.place.store}.")
+        raise errors.StorageUnavailable(
+            f"A file's content is in a store that is not configured: {content.place.store}."
+        )
     old, new = content.place.object, object_name(content.tenant, vault)
     async with aclosing(_checked(store, old, content.digest, vault)) as pieces:
         await store.put(new, sealed(pieces, new, vault))
@@ -152,15 +156,15 @@ async def _seal(
     moved = await move_content(transactions, content, new)
     try:
         await store.delete(old if moved else new)
-    except StorageUnavailable:
+    except errors.StorageUnavailable:
         log.warning("file_content_left", store=content.place.store)
 
 
-async def _checked(store: ContentStore, name: str, digest: bytes, vault: KeyVault) -> AsyncGenerator[bytes, None]:
+async def _checked(store: ports.ContentStore, name: str, digest: bytes, vault: KeyVault) -> AsyncGenerator[bytes, None]:
     """A content; one that is not what was uploaded never takes its place."""
     hashed, pieces = hashlib.sha256(), store.open(name)
     async for piece in opened(pieces, name, vault) if name.endswith(SEALED_ENDING) else pieces:
         hashed.update(piece)
         yield piece
     if hashed.digest() != digest:
-        raise ContentUnreadable("A file's content is not what was uploaded.")
+        raise errors.ContentUnreadable("A file's content is not what was uploaded.")

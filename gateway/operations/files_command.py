@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from gateway.core.errors import FileNotFound, FilesQuotaExceeded, RequestTooLarge
+from gateway.core import errors
 from gateway.core.types.files import HeldFile
 from gateway.operations.actor import command_actor
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, Piece, TableColumn, when_text
@@ -41,7 +41,7 @@ def files(call: CommandCall) -> int:
     run = run_changing if work in (_put, _remove) else run_reading
     try:
         return run(call, partial(work, call))
-    except (FileNotFound, RequestTooLarge, FilesQuotaExceeded) as error:
+    except (errors.FileNotFound, errors.RequestTooLarge, errors.FilesQuotaExceeded) as error:
         call.err.write(f"{error.message}\n")
     except OSError as error:
         call.err.write(f"{call.options.path}: {error.strerror}\n")

@@ -13,12 +13,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
+from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ENVIRONMENT_REFERENCE, ConfigurationError, read_file
 from gateway.core.config.exposure import MIN_KEY_CHARS
 from gateway.core.config.litellm import DATABASE, MASTER, ImportedConfig, move_in
 from gateway.core.config.litellm_draft import is_reference
 from gateway.core.config.loading import CLASSIC_NAMES, environment_names
-from gateway.core.config.setting_sections import ApiKey
 from gateway.core.config.settings import SECTIONS
 from gateway.core.names import CREDENTIAL
 
@@ -131,7 +131,7 @@ def _referred(value: Any) -> Iterator[str]:
 
 def _plain(value: Any) -> Any:
     """What YAML can write: the master key as a mapping, no mark of what is not set."""
-    if isinstance(value, ApiKey):
+    if isinstance(value, setting_sections.ApiKey):
         return _master(value.key.get_secret_value())
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items() if name != "unset"}

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway.api.keys.serializer import as_keys, changed_fields, grace_of, new_fields
+from gateway.core import errors
 from gateway.core.clock import AGO, AGO_UNITS, parse_when
-from gateway.core.config.setting_sections import KeyFields
-from gateway.core.errors import InvalidRequest, KeyNotFound
+from gateway.core.config import setting_sections
 from gateway.core.types.keys import StoredKey
 from gateway.operations.actor import command_actor
 from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
 from gateway.operations.screen import FAINT, ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_changing
-from gateway.storage.audit_events import recorder
+from gateway.storage import audit_events
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.stored_keys import KeyQuery, KeyStore, Record, StoredSecret
 
@@ -80,7 +80,7 @@ class _KeyCommand:
     async def update(self) -> None:
         """Changes what the arguments name."""
 
-        def change(was: KeyFields) -> KeyFields:
+        def change(was: setting_sections.KeyFields) -> setting_sections.KeyFields:
             before = was.model_dump(include={"limits", "context"}, exclude_none=True)
             return changed_fields(was, said(self.options, self.now, before))
 
@@ -100,7 +100,7 @@ class _KeyCommand:
     async def _show(self, key: StoredKey | None, secret: str | None = None) -> None:
         """Raises KeyNotFound: there is none."""
         if key is None:
-            raise KeyNotFound("No such key was made at runtime.")
+            raise errors.KeyNotFound("No such key was made at runtime.")
         (told,) = await as_keys(self.store, [(key.policy, key)], self.now)
         shown = {**told, **({"key": secret} if secret is not None else {})}
         if self.options.json:
@@ -124,16 +124,16 @@ def keys(call: CommandCall) -> int:
 
     async def work(transactions: DatabaseTransactions) -> int:
         store = KeyStore(transactions, call.clock, StoredSecret(transactions))
-        command = _KeyCommand(call, store, call.clock.now(), recorder(command_actor(), call.clock))
+        command = _KeyCommand(call, store, call.clock.now(), audit_events.recorder(command_actor(), call.clock))
         await getattr(command, call.options.action)()
         return 0
 
     try:
         return run_changing(call, work)
-    except KeyNotFound as error:
+    except errors.KeyNotFound as error:
         call.err.write(f"{call.options.id}: {error.message}\n")
         return 1
-    except InvalidRequest as error:
+    except errors.InvalidRequest as error:
         call.err.write(f"{error.message}\n")
         return 2
 
@@ -141,7 +141,9 @@ def keys(call: CommandCall) -> int:
 def _lasting(key: StoredKey | None) -> StoredKey:
     """Raises KeyNotFound: there is none, or it was revoked."""
     if key is None or key.revoked_at is not None:
-        raise KeyNotFound("No such key was made at runtime." if key is None else "This key was revoked, and stays so.")
+        raise errors.KeyNotFound(
+            "No such key was made at runtime." if key is None else "This key was revoked, and stays so."
+        )
     return key
 
 

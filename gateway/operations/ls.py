@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
+from gateway.core import printing
 from gateway.core.clock import parse_when
-from gateway.core.printing import cost_text, usd_text
-from gateway.core.types.report_lists import ConversationChoice, ConversationLine, ListPart
+from gateway.core.types import report_lists
 from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
@@ -47,8 +47,8 @@ DELETED_QUESTION = "(deleted)"
 def ls(call: CommandCall) -> int:
     """Writes the list; returns 1 if the storage cannot be read. Raises ValueError: `--since` is no time."""
     options, text = call.options, call.options.text or ""
-    part = ListPart(
-        ConversationChoice(
+    part = report_lists.ListPart(
+        report_lists.ConversationChoice(
             tenant=options.tenant,
             id=text if text.startswith(CONVERSATION_ID) else None,
             session=options.session,
@@ -77,7 +77,7 @@ def ls(call: CommandCall) -> int:
     return run_reading(call, work)
 
 
-def conversation_json(line: ConversationLine) -> dict[str, Any]:
+def conversation_json(line: report_lists.ConversationLine) -> dict[str, Any]:
     """A conversation; `cost` is of the calls that have a price, `unpriced` counts requests that had others."""
     return {
         "id": line.id,
@@ -93,10 +93,13 @@ def conversation_json(line: ConversationLine) -> dict[str, Any]:
     }
 
 
-def _row(line: ConversationLine) -> list[Piece]:
+def _row(line: report_lists.ConversationLine) -> list[Piece]:
     sums = line.sums
     question: Piece = line.question if line.question else (DELETED_QUESTION if line.question == "" else "", FAINT)
     figures = (str(sums.requests), str(sums.prompt_tokens), str(sums.completion_tokens))
-    costs = (cost_text(sums.cost, sums.unpriced, is_known=sums.is_known), usd_text(sums.planning_cost))
+    costs = (
+        printing.cost_text(sums.cost, sums.unpriced, is_known=sums.is_known),
+        printing.usd_text(sums.planning_cost),
+    )
     who = (line.tenant, line.user or "", line.model or "", ", ".join(line.sessions))
     return [line.id, when_text(line.updated_at), *figures, *costs, *who, question]

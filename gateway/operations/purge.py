@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Awaitable, Callable
 
+from gateway.core import ports
 from gateway.core.clock import days_before, parse_when
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import CacheBackend, Clock
 from gateway.core.scheduler import NextRun, Scheduler
 from gateway.documents.files.file_service import FileService
 from gateway.operations.actor import command_actor
@@ -17,7 +17,7 @@ from gateway.storage.conversations.purge_user import UserPurge
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.retention import Retention
 
-Purging = Callable[[CommandCall, DatabaseTransactions, CacheBackend, CommandProgress], Awaitable[str]]
+Purging = Callable[[CommandCall, DatabaseTransactions, ports.CacheBackend, CommandProgress], Awaitable[str]]
 """Deletes; returns what was deleted, in words."""
 MAX_SWEEP_SECONDS = 300.0
 MIN_SWEEP_SECONDS = 1.0
@@ -32,7 +32,7 @@ def sweep_seconds(retention_days: float | None) -> float:
 
 
 def schedule_sweeps(
-    jobs: Scheduler, retention: Retention, clock: Clock, retention_days: float | None, interval: float
+    jobs: Scheduler, retention: Retention, clock: ports.Clock, retention_days: float | None, interval: float
 ) -> None:
     """Sweeps each `interval` seconds, more often where a key keeps its conversations shortly."""
 
@@ -42,7 +42,7 @@ def schedule_sweeps(
     jobs.every(interval, job, name="sweep", postponed="sweep_postponed", failed="sweep_failed")
 
 
-async def sweep(retention: Retention, clock: Clock, retention_days: float | None) -> float | None:
+async def sweep(retention: Retention, clock: ports.Clock, retention_days: float | None) -> float | None:
     """Returns the fewest days for which a key keeps a conversation that is there.
     Raises StorageUnavailable: the storage cannot be reached."""
     if retention_days is not None:
@@ -112,7 +112,7 @@ def _purge_old(call: CommandCall) -> Purging:
         before = days_before(now, days)
 
     async def work(
-        call: CommandCall, transactions: DatabaseTransactions, cache: CacheBackend, told: CommandProgress
+        call: CommandCall, transactions: DatabaseTransactions, cache: ports.CacheBackend, told: CommandProgress
     ) -> str:
         retention = Retention(transactions, call.clock, cache)
         if options.dry_run:
@@ -126,7 +126,7 @@ def _purge_old(call: CommandCall) -> Purging:
 
 
 async def _purge_user(
-    call: CommandCall, transactions: DatabaseTransactions, cache: CacheBackend, told: CommandProgress
+    call: CommandCall, transactions: DatabaseTransactions, cache: ports.CacheBackend, told: CommandProgress
 ) -> str:
     options = call.options
     purging = UserPurge(transactions, call.clock, cache, command_actor())

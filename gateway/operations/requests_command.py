@@ -2,16 +2,9 @@
 
 import asyncio
 
-from gateway.core.printing import usd_text
-from gateway.core.types.report_lists import CHAT_ENDPOINT, FoundRequest, RequestQuery
-from gateway.inspection.request_search import (
-    CSV_FIELDS,
-    FILTERS,
-    RequestSearch,
-    http_status,
-    request_query,
-    request_record,
-)
+from gateway.core import printing
+from gateway.core.types import report_lists
+from gateway.inspection import request_search
 from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
@@ -49,19 +42,19 @@ REQUEST_COLUMNS = (
 def requests(call: CommandCall) -> int:
     """Writes the list; returns 1 if the storage cannot be read. Raises FilterRefused: a filter cannot be used."""
     options, err = call.options, call.err
-    given = {name: value for name in (*FILTERS, "sort") if (value := getattr(options, name)) is not None}
-    query = request_query(given, options.tenant, call.clock.now(), options.limit)
+    given = {name: value for name in (*request_search.FILTERS, "sort") if (value := getattr(options, name)) is not None}
+    query = request_search.request_query(given, options.tenant, call.clock.now(), options.limit)
 
     async def work(transactions: DatabaseTransactions) -> int:
-        search = RequestSearch(transactions)
+        search = request_search.RequestSearch(transactions)
         if query.having.text and await search.is_sealed():
             err.write("messages are encrypted: their text cannot be searched\n")
         found, has_more = await _all(search, query)
         if query.sort != "time":
             err.write(f"sorted by {query.sort}: requests of which that is not known are left out\n")
         return call.write_list(
-            CSV_FIELDS,
-            list(map(request_record, found)),
+            request_search.CSV_FIELDS,
+            list(map(request_search.request_record, found)),
             REQUEST_COLUMNS,
             map(_row, found),
             empty="no requests",
@@ -72,9 +65,11 @@ def requests(call: CommandCall) -> int:
     return run_reading(call, work)
 
 
-async def _all(search: RequestSearch, query: RequestQuery) -> tuple[list[FoundRequest], bool]:
+async def _all(
+    search: request_search.RequestSearch, query: report_lists.RequestQuery
+) -> tuple[list[report_lists.FoundRequest], bool]:
     """So many as are asked for, however many looks that takes."""
-    found: list[FoundRequest] = []
+    found: list[report_lists.FoundRequest] = []
     async for part in search.everything(query):
         found += part
         if len(found) > query.limit:
@@ -83,12 +78,12 @@ async def _all(search: RequestSearch, query: RequestQuery) -> tuple[list[FoundRe
     return found[: query.limit], len(found) > query.limit
 
 
-def _row(found: FoundRequest) -> list[Piece]:
+def _row(found: report_lists.FoundRequest) -> list[Piece]:
     line = found.line
-    status, told = http_status(line), line.error_code or ""
+    status, told = request_search.http_status(line), line.error_code or ""
     cause = f"{status} {told}".strip() if line.status == "failed" and status is not None else told
     took = f"{line.total_ms / 1000:.1f}s" if line.total_ms is not None else ""
-    saved = usd_text(line.net_saving) if line.net_saving is not None else ""
+    saved = printing.usd_text(line.net_saving) if line.net_saving is not None else ""
     who = (line.user or "", line.key_id or "", line.tenant, str(line.prompt_tokens), str(line.completion_tokens))
     shown = (line.status, STATUS_STYLES.get(line.status, ""))
     when = when_text(line.created_at, "%Y-%m-%d %H:%M:%S")
@@ -99,7 +94,7 @@ def _row(found: FoundRequest) -> list[Piece]:
         shown,
         cause,
         line.model,
-        line.endpoint or CHAT_ENDPOINT,
+        line.endpoint or report_lists.CHAT_ENDPOINT,
         *who,
         *figures,
         found.question or "",

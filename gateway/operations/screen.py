@@ -16,16 +16,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from gateway.core import jsons
-from gateway.core.printing import cost_text, csv_line, printable, usd_text
+from gateway.core import jsons, printing
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from gateway.core import ports
     from gateway.core.config.settings import Settings
-    from gateway.core.ports import Clock
-    from gateway.core.types.report_lists import RequestLine
+    from gateway.core.types import report_lists
 
 MAX_SHOWN_CHARS = 10_000
 """Of one text: the rest of it is cut."""
@@ -98,9 +97,9 @@ class CommandScreen:
 
     def csv(self, columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> None:
         """A table of JSON objects as CSV, with titles: times in UTC, costs with all their digits, lists with `;`."""
-        self._out.write(csv_line(columns))
+        self._out.write(printing.csv_line(columns))
         for record in records:
-            self._out.write(csv_line(_csv_value(name, record[name]) for name in columns))
+            self._out.write(printing.csv_line(_csv_value(name, record[name]) for name in columns))
 
     def flush(self) -> None:
         self._out.flush()
@@ -112,7 +111,7 @@ class CommandCall:
 
     settings: "Settings"
     options: argparse.Namespace
-    clock: "Clock"
+    clock: "ports.Clock"
     environ: Mapping[str, str]
     out: TextIO
     err: TextIO
@@ -159,11 +158,11 @@ def byte_output(call: CommandCall) -> Iterator[BinaryIO]:
             yield file
 
 
-def request_cost(line: "RequestLine") -> str:
+def request_cost(line: "report_lists.RequestLine") -> str:
     """What a request cost, in USD: at least so much where one of its calls has no price."""
     if line.cost is not None:
-        return usd_text(line.cost)
-    return cost_text(line.known_cost or Decimal(0), 1, is_known=line.known_cost is not None)
+        return printing.usd_text(line.cost)
+    return printing.cost_text(line.known_cost or Decimal(0), 1, is_known=line.known_cost is not None)
 
 
 def when_text(time: datetime, form: str = "%Y-%m-%d %H:%M") -> str:
@@ -185,7 +184,7 @@ def one_line(text: str, most: int = MAX_SHOWN_CHARS) -> str:
     """A text in one line without anything that a terminal would obey, marks that turn the direction of writing
     included; the rest of a long one is cut."""
     start = text[: 4 * most]
-    shown = printable(" ".join(start.split()))
+    shown = printing.printable(" ".join(start.split()))
     return shown if len(shown) <= most and len(start) == len(text) else f"{shown[: most - 1]}…"
 
 

@@ -21,12 +21,12 @@ import uvicorn
 from gateway import __version__
 from gateway.api.server.fast_router import App, ShutdownState
 from gateway.api.server.protocol import limited
+from gateway.core import printing
 from gateway.core.config.exposure import has_page, operators_keys, refusal
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import SharedCounts
-from gateway.core.printing import in_short
 from gateway.inspection.settings_in_force import address
 from gateway.operations.workers import WorkerFacts, WorkerSupervisor
 
@@ -128,7 +128,7 @@ def _what_is_served(settings: Settings) -> dict[str, Any]:
     upstream = address(settings.upstream.api_base).partition("?")[0]
     return {
         "models": len(settings.model_list),
-        **({"model_names": in_short(names)} if names else {"upstream": upstream}),
+        **({"model_names": printing.in_short(names)} if names else {"upstream": upstream}),
         **({"page": "/ui"} if has_page(settings) else {}),
     }
 

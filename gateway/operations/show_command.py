@@ -3,15 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gateway.core.errors import ConversationNotFound, NotFound
+from gateway.core import errors, printing
 from gateway.core.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_id
-from gateway.core.printing import cost_text, usd_text
+from gateway.core.types import report_lists
 from gateway.core.types.bill import PriceLine
-from gateway.core.types.report_lists import ConversationChoice, ListPart, RequestChoice, RequestLine
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection import explained_artifacts as artifacts
 from gateway.inspection import explained_request as request
-from gateway.inspection import prefix
+from gateway.inspection import prefix, request_search
 from gateway.inspection import rebuilt_turns as past_turns
 from gateway.inspection.as_json import conversation_json, request_json, turn_json
 from gateway.inspection.explained_artifacts import ExplainedArtifact
@@ -20,7 +19,6 @@ from gateway.inspection.explained_request import ExplainedCall, ExplainedRequest
 from gateway.inspection.message_changes import MessageChange, text_of_message
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.reader import ExplanationReader, TurnChoice
-from gateway.inspection.request_search import line_record
 from gateway.inspection.window_bar import WINDOW_PARTS, WindowBar
 from gateway.operations.screen import (
     COST_STYLE,
@@ -111,10 +109,10 @@ def write_turn(screen: CommandScreen, found: ExplainedConversation, turn: Explai
     name, status = found.outline.conversation_id, (turn.status, STATUS_STYLES.get(turn.status, "yellow"))
     screen.line(("conversation ", "bold"), (name, ID_STYLE), f", turn {turn.number} of {found.turns}: ", status)
     screen.line("question: ", turn.question or "")
-    screen.line(f"cost: {_cost(turn)} USD, of which internal models {usd_text(sums.planning)}")
+    screen.line(f"cost: {_cost(turn)} USD, of which internal models {printing.usd_text(sums.planning)}")
 
 
-def write_bills(screen: CommandScreen, lines: Sequence[RequestLine]) -> None:
+def write_bills(screen: CommandScreen, lines: Sequence[report_lists.RequestLine]) -> None:
     """Requests by their bills alone."""
     screen.table(BILL_COLUMNS, [_bill_row(line) for line in lines])
 
@@ -131,9 +129,9 @@ def _conversation_head(screen: CommandScreen, found: ExplainedConversation) -> N
     sums = outline.sums
     tokens = f"{sums.requests} requests, {sums.prompt_tokens} tokens in, {sums.completion_tokens} out: "
     estimated = f", {sums.estimated} estimated" if sums.estimated else ""
-    net = usd_text(sums.net_saving) if sums.metered else "unknown"
-    cost = f", of which internal models {usd_text(sums.planning_cost)}, net saving {net}{estimated}"
-    whole = cost_text(sums.cost, sums.unpriced, is_known=sums.is_known)
+    net = printing.usd_text(sums.net_saving) if sums.metered else "unknown"
+    cost = f", of which internal models {printing.usd_text(sums.planning_cost)}, net saving {net}{estimated}"
+    whole = printing.cost_text(sums.cost, sums.unpriced, is_known=sums.is_known)
     screen.line(tokens, (f"{whole} USD", COST_STYLE), cost)
     if outline.forgotten_at is not None:
         screen.line((f"items of it were deleted, the latest at {when_text(outline.forgotten_at)}", "yellow"))
@@ -151,7 +149,7 @@ def _turn(turn: ExplainedTurn, decided: TurnDecisions) -> list[Piece]:
     return [
         *(str(turn.number), status, asked, ", ".join(turn.models), str(len(turn.request_ids))),
         *(str(figure) for figure in figures),
-        *(_cost(turn), usd_text(sums.planning)),
+        *(_cost(turn), printing.usd_text(sums.planning)),
         *(str(decided.artifacts_decided or ""), (str(len(decided.warnings) or ""), "yellow")),
         turn.question or "",
     ]
@@ -160,7 +158,7 @@ def _turn(turn: ExplainedTurn, decided: TurnDecisions) -> list[Piece]:
 def _cost(turn: ExplainedTurn) -> str:
     sums = turn.sums
     is_known = bool(sums.cost) or sums.unpriced < len(turn.request_ids)
-    return cost_text(sums.cost, sums.unpriced, is_known=is_known)
+    return printing.cost_text(sums.cost, sums.unpriced, is_known=is_known)
 
 
 def _branch(run: BranchRun) -> list[Piece]:
@@ -175,11 +173,11 @@ def _branch(run: BranchRun) -> list[Piece]:
     return [(text, "bold" if run.is_current else ""), leaf]
 
 
-def _bill_row(line: RequestLine) -> list[Piece]:
+def _bill_row(line: report_lists.RequestLine) -> list[Piece]:
     status = (line.status, STATUS_STYLES.get(line.status, ""))
     tokens = (str(line.prompt_tokens), str(line.completion_tokens))
     return [line.id, when_text(line.created_at), status, line.model, *tokens, request_cost(line),
-            usd_text(line.planning_cost)]  # fmt: skip
+            printing.usd_text(line.planning_cost)]  # fmt: skip
 
 
 # What the codes of explanations mean, in words.
@@ -317,7 +315,7 @@ def _diverges(screen: CommandScreen, way: PrefixDivergence) -> None:
         if body is not None:
             text = one_line(text_of_message(body), WHY_BEGIN_CHARS)
             screen.line(f"  {title}: {body.get('role', '')}: ", text)
-    cost = f", {usd_text(way.cost)} USD more than from the cache" if way.cost is not None else ""
+    cost = f", {printing.usd_text(way.cost)} USD more than from the cache" if way.cost is not None else ""
     tokens = f"about {way.kept_tokens} tokens stayed the same, {way.lost_tokens} did not"
     screen.line(f"  {tokens}{cost}; the provider read {way.cached_tokens} from its cache")
 
@@ -327,15 +325,15 @@ def _arithmetic(screen: CommandScreen, found: ExplainedRequest) -> None:
     for call in found.bill.calls:
         _call(screen, call)
     cost = found.bill.cost
-    total = usd_text(cost.total_cost) or "unknown: a call has no known price"
+    total = printing.usd_text(cost.total_cost) or "unknown: a call has no known price"
     screen.line(f"total: {total}")
     if found.bill.net_saving is not None:
-        direct = usd_text(found.bill.direct_cost)
-        screen.line(
-            f"net saving: {usd_text(found.bill.net_saving)}, as it would have cost {direct} without the gateway"
-        )
+        saving, direct = printing.usd_text(found.bill.net_saving), printing.usd_text(found.bill.direct_cost)
+        screen.line(f"net saving: {saving}, as it would have cost {direct} without the gateway")
     if found.bill.realised_saving is not None:
-        screen.line(f"saved by what was left out, as later bills realised it: {usd_text(found.bill.realised_saving)}")
+        screen.line(
+            f"saved by what was left out, as later bills realised it: {printing.usd_text(found.bill.realised_saving)}"
+        )
     screen.line("the stored bill is what this adds up to" if found.bill.balances else "the stored bill DIFFERS")
 
 
@@ -351,7 +349,7 @@ def _call(screen: CommandScreen, call: ExplainedCall) -> None:
     ):
         for text in _products(lines):
             screen.line(f"  {text}")
-        screen.line(f"  {title}: {usd_text(sum_)}")
+        screen.line(f"  {title}: {printing.usd_text(sum_)}")
 
 
 def _products(lines: Sequence[PriceLine]) -> Iterable[str]:
@@ -482,10 +480,10 @@ def _bill(screen: CommandScreen, found: ExplainedRequest) -> None:
     rows: list[list[Piece]] = []
     for call in found.bill.calls:
         usage = (call.usage.get("prompt_tokens", ""), call.usage.get("completion_tokens", ""))
-        costs = [usd_text(each) or "unknown" for each in (call.prompt_cost, call.completion_cost, call.total)]
+        costs = [printing.usd_text(each) or "unknown" for each in (call.prompt_cost, call.completion_cost, call.total)]
         rows.append([call.purpose, call.model, *map(str, usage), *costs, "estimated" if call.estimated else ""])
     if rows:
-        total = usd_text(found.bill.cost.total_cost) or "unknown"
+        total = printing.usd_text(found.bill.cost.total_cost) or "unknown"
         rows.append(["total", "", "", "", "", "", total, ""])
         screen.table(CALL_COLUMNS, rows)
     for each in found.bill.differences:
@@ -539,7 +537,7 @@ def show(call: CommandCall) -> int:
         shown = ShowCommand(call, transactions)
         try:
             return await (shown.conversation() if name.startswith(CONVERSATION) else shown.request())
-        except (ConversationNotFound, NotFound) as error:
+        except (errors.ConversationNotFound, errors.NotFound) as error:
             call.err.write(f"{error.message}\n")
             return 1
 
@@ -564,7 +562,7 @@ class ShowCommand:
         choice = TurnChoice() if turn is None else TurnChoice(turn=turn, limit=1)
         try:
             found = await self._explained.conversation(self.options.tenant, name, choice=choice)
-        except ConversationNotFound:
+        except errors.ConversationNotFound:
             return await self._deleted(name)
         if turn is not None:
             return await self._turn(found)
@@ -591,20 +589,24 @@ class ShowCommand:
         name: str = self.options.id
         if len(name) >= WHOLE_ID:
             return name
-        part = ListPart(ConversationChoice(tenant=self.options.tenant, id=name), limit=2)
+        part = report_lists.ListPart(report_lists.ConversationChoice(tenant=self.options.tenant, id=name), limit=2)
         found = await self.transactions.run(lambda connection: list_conversations(connection, part))
         if len(found.found) > 1:
-            raise ConversationNotFound(f"Several conversations begin with {one_line(name)}: `gateway ls` lists them.")
+            raise errors.ConversationNotFound(
+                f"Several conversations begin with {one_line(name)}: `gateway ls` lists them."
+            )
         return found.found[0].id if found.found else name
 
     async def _deleted(self, name: str) -> int:
         """What is left of a conversation that is not stored: its bills."""
-        part = ListPart(RequestChoice(tenant=self.options.tenant, conversation=name), limit=MAX_BILLS)
+        part = report_lists.ListPart(
+            report_lists.RequestChoice(tenant=self.options.tenant, conversation=name), limit=MAX_BILLS
+        )
         found = await self.transactions.run(lambda connection: list_requests(connection, part))
         if not found.found:
-            raise ConversationNotFound("No such conversation.", param="conversation_id")
+            raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
         if self.options.json:
-            bills = [line_record(line) for line in found.found]
+            bills = [request_search.line_record(line) for line in found.found]
             told = {"object": "conversation.deleted", "conversation": {"id": name}, "bills": bills}
             self.screen.json({**told, "has_more": found.older is not None})
         else:
@@ -617,7 +619,7 @@ class ShowCommand:
         turn = next((each for each in found.page if each.number == number), None)
         if turn is None:
             has = f"it has {found.turns}, counted from 1" if found.turns else "it has none"
-            raise NotFound(f"No such turn in the current branch: {has}.")
+            raise errors.NotFound(f"No such turn in the current branch: {has}.")
         requests = [await self._request_or_none(name) for name in turn.request_ids]
         if self.options.json:
             listed = [
@@ -642,7 +644,7 @@ class ShowCommand:
     async def _request_or_none(self, name: str) -> ExplainedRequest | None:
         try:
             return await self._request(name)
-        except NotFound:
+        except errors.NotFound:
             return None
 
     def _request_json(self, found: ExplainedRequest) -> Json:

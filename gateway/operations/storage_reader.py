@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TextIO
 
+from gateway.core import errors
 from gateway.core.config.settings import Settings, StorageSettings
-from gateway.core.errors import StorageUnavailable
 from gateway.operations.screen import CommandCall
 from gateway.storage.database.migrate import open_current, require_current, shown
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -46,12 +46,12 @@ def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awai
 
     try:
         return asyncio.run(run())
-    except StorageUnavailable as error:
+    except errors.StorageUnavailable as error:
         call.err.write(f"{why_not(call.settings, error)}\n")
         return 1
 
 
-def why_not(settings: Settings, error: StorageUnavailable) -> str:
+def why_not(settings: Settings, error: errors.StorageUnavailable) -> str:
     """What is wrong with the storage, without a password."""
     cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
     return f"{shown(settings.storage.url)}: {error.message}{cause}"

@@ -5,8 +5,8 @@ import asyncio
 import signal
 
 from gateway.billing.cost import with_figures
+from gateway.core import errors
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ContentUnreadable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.scheduler import NextRun, Scheduler
 from gateway.storage.database.migrate import migrate, revision_of
@@ -36,7 +36,7 @@ async def begin_preparing(settings: Settings, transactions: DatabaseTransactions
 
 
 def _end_without_keys(preparing: "asyncio.Task[None]") -> None:
-    if not preparing.cancelled() and isinstance(fault := preparing.exception(), ContentUnreadable):
+    if not preparing.cancelled() and isinstance(fault := preparing.exception(), errors.ContentUnreadable):
         log.warning("content_unreadable", reason=fault.message)
         signal.raise_signal(signal.SIGTERM)
 
@@ -53,9 +53,9 @@ async def prepare_storage(settings: Settings, transactions: DatabaseTransactions
                 await require_keys(transactions)
                 await note_key(transactions)
             return
-        except ContentUnreadable:
+        except errors.ContentUnreadable:
             raise
-        except StorageUnavailable as error:
+        except errors.StorageUnavailable as error:
             log.warning("storage_unavailable_at_start", reason=error.message)
         await asyncio.sleep(REACH_RETRY_SECONDS)
 

@@ -13,12 +13,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gateway.core.errors import StorageUnavailable
-from gateway.core.ports import Clock
-from gateway.core.printing import usd_text
-from gateway.core.types.report_lists import ListPart, ListPosition, RequestChoice, RequestLine
+from gateway.core import errors, ports, printing
+from gateway.core.types import report_lists
 from gateway.core.types.turn import LARGEST_KEPT
-from gateway.inspection.request_search import line_record
+from gateway.inspection import request_search
 from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
@@ -42,7 +40,7 @@ REACH = timedelta(hours=1)
 REACH_SECONDS, SHARE = 2.0, 20
 """At least so long between two looks that go back so far, and so many times as long as the last of them took."""
 TAIL_PAGE = 1000
-Told = tuple[RequestLine, Mapping[str, Any]]
+Told = tuple[report_lists.RequestLine, Mapping[str, Any]]
 """A request, and its `response_metadata`."""
 
 
@@ -53,8 +51,8 @@ class LedgerTail:
     later."""
 
     transactions: DatabaseTransactions
-    choice: RequestChoice
-    clock: Clock
+    choice: report_lists.RequestChoice
+    clock: ports.Clock
     _newest: datetime | None = None
     _seen: dict[str, datetime] = field(default_factory=dict)
 
@@ -64,7 +62,7 @@ class LedgerTail:
         self._seen = {place.id: place.time for place in await self._since(REACH)}
         if not lines:
             return []
-        part = ListPart(self.choice, limit=lines)
+        part = report_lists.ListPart(self.choice, limit=lines)
         found = await self.transactions.run(lambda connection: list_requests(connection, part))
         told = await self._told([line.id for line in found.found])
         self._seen.update((line.id, line.created_at) for line, _ in told)
@@ -84,16 +82,16 @@ class LedgerTail:
 
     async def _latest(self) -> datetime | None:
         """The latest arrival of any request of the tenant; no clock of a server that is fast counts."""
-        part = ListPart(RequestChoice(tenant=self.choice.tenant), limit=1)
+        part = report_lists.ListPart(report_lists.RequestChoice(tenant=self.choice.tenant), limit=1)
         found = await self.transactions.run(lambda connection: read_arrivals(connection, part))
         return min(found[0].time, self.clock.now()) if found else None
 
-    async def _since(self, reach: timedelta) -> Sequence[ListPosition]:
+    async def _since(self, reach: timedelta) -> Sequence[report_lists.ListPosition]:
         since = self._newest - reach if self._newest is not None else None
-        at = ListPosition(since, "") if since is not None else None
-        found: list[ListPosition] = []
+        at = report_lists.ListPosition(since, "") if since is not None else None
+        found: list[report_lists.ListPosition] = []
         while True:
-            part = ListPart(self.choice, at=at, direction="newer", limit=TAIL_PAGE)
+            part = report_lists.ListPart(self.choice, at=at, direction="newer", limit=TAIL_PAGE)
             page = await self.transactions.run(lambda connection, part=part: read_arrivals(connection, part))  # type: ignore[misc]
             found += page
             if len(page) < TAIL_PAGE:
@@ -112,7 +110,7 @@ class LedgerTail:
         return await self.transactions.run(work)
 
 
-def _exact(line: RequestLine, metadata: Mapping[str, Any]) -> RequestLine:
+def _exact(line: report_lists.RequestLine, metadata: Mapping[str, Any]) -> report_lists.RequestLine:
     """The request with its cost where that is more than a column holds."""
     if line.cost != LARGEST_KEPT:
         return line
@@ -122,12 +120,12 @@ def _exact(line: RequestLine, metadata: Mapping[str, Any]) -> RequestLine:
 def tail(call: CommandCall) -> int:
     """Writes until it is interrupted; returns 1 if the storage cannot be read at the start."""
     options, screen = call.options, call.screen
-    choice = RequestChoice(tenant=options.tenant, model=options.model, user=options.user)
+    choice = report_lists.RequestChoice(tenant=options.tenant, model=options.model, user=options.user)
 
     def write(found: Sequence[Told]) -> None:
         for line, metadata in found:
             if options.json:
-                screen.json({**line_record(line), **_more(metadata)})
+                screen.json({**request_search.line_record(line), **_more(metadata)})
             else:
                 screen.fitted(_pieces(line, metadata, of_all=options.tenant is None))
         screen.flush()
@@ -149,7 +147,7 @@ async def _follow(arrivals: LedgerTail, call: CommandCall, write: Callable[[Sequ
         is_far = began >= next_reach
         try:
             found = await arrivals.look(REACH if is_far else OVERLAP)
-        except StorageUnavailable as error:
+        except errors.StorageUnavailable as error:
             if (text := why_not(call.settings, error)) != told:
                 call.err.write(f"{text}; trying again\n")
             told = text
@@ -167,13 +165,13 @@ def _more(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {"strategy": used.get("strategy"), "total_ms": total, "warnings": used.get("warnings") or []}
 
 
-def _pieces(line: RequestLine, metadata: Mapping[str, Any], *, of_all: bool) -> list[tuple[Piece, int]]:
+def _pieces(line: report_lists.RequestLine, metadata: Mapping[str, Any], *, of_all: bool) -> list[tuple[Piece, int]]:
     """The parts of a line, each with when it goes where the terminal is narrow."""
     more = _more(metadata)
     took = f"{float(more['total_ms']) / 1000:.1f}s" if isinstance(more["total_ms"], int | float | Decimal) else ""
     tokens = f"{line.prompt_tokens}→{line.completion_tokens}"
     cached = f"{line.cached_tokens} cached" if line.cached_tokens else ""
-    planning = f"planning {usd_text(line.planning_cost)}" if line.planning_cost else ""
+    planning = f"planning {printing.usd_text(line.planning_cost)}" if line.planning_cost else ""
     style = STATUS_STYLES.get(line.status, "")
     status = f"{line.status} {line.error_code}" if line.error_code else line.status
     parts: list[tuple[Piece, int]] = [

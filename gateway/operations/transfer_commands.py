@@ -5,8 +5,8 @@ from pathlib import Path
 from gateway.api.auth import ANONYMOUS
 from gateway.api.conversations.import_check import parse_export
 from gateway.api.conversations.transfer_endpoints import as_imported
+from gateway.core import errors
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError
 from gateway.operations.actor import command_actor, tell_trail
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall, byte_output
@@ -56,7 +56,7 @@ def import_file(call: CommandCall) -> int:
     try:
         made = parse_export(Path(file).read_bytes())
         return run_changing(call, work)
-    except GatewayError as error:
+    except errors.GatewayError as error:
         call.err.write(f"{file}: {error.message}\n")
         return 1
     except OSError as error:

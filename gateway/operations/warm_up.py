@@ -18,15 +18,14 @@ from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptBudget
 from gateway.conversations.rebuild import new_history
+from gateway.core import errors, ports
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import LOCAL, Settings
-from gateway.core.errors import GatewayError
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock, Embedder
 from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.core.types.relevance import EmbeddingFault
-from gateway.documents.file_reader import FileReader
+from gateway.documents import file_reader
 from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.upstream.http_client import ConnectionPool
@@ -72,7 +71,7 @@ class WarmUp:
     """Loads pieces one after the other. A fault in one is logged and costs no other; a request that needs it meets the
     fault itself, or loads it. Cancelled, it begins no further piece."""
 
-    def __init__(self, pieces: Sequence[WarmUpPiece], clock: Clock, after: float = WARM_UP_AFTER) -> None:
+    def __init__(self, pieces: Sequence[WarmUpPiece], clock: ports.Clock, after: float = WARM_UP_AFTER) -> None:
         self._pieces, self._clock, self._after = pieces, clock, after
 
     async def run(self) -> None:
@@ -97,8 +96,8 @@ def pieces(
     counters: CounterRegistry,
     pool: ConnectionPool,
     library: LitellmLibrary,
-    embedder: Embedder | None,
-    clock: Clock,
+    embedder: ports.Embedder | None,
+    clock: ports.Clock,
 ) -> list[WarmUpPiece]:
     """What this configuration's first requests need, the most common first.
 
@@ -131,7 +130,9 @@ async def _load(router: ConfiguredRouter, counters: CounterRegistry, name: str) 
     await asyncio.to_thread(lambda: counters.load(router.facts(name)))
 
 
-async def _rehearse_context(settings: Settings, facts: ModelFacts, counters: CounterRegistry, clock: Clock) -> None:
+async def _rehearse_context(
+    settings: Settings, facts: ModelFacts, counters: CounterRegistry, clock: ports.Clock
+) -> None:
     """Reduces a made-up document by the way that a request's takes: numpy, stemmers, and whatever else is loaded or
     compiled at its first use is there then. No storage, no model and no cache has a part in it."""
     counted = ModelFacts(facts.name, tokenizer=facts.tokenizer)  # its window may be too small even for this question
@@ -146,7 +147,7 @@ async def _rehearse_context(settings: Settings, facts: ModelFacts, counters: Cou
     arrival = RequestArrival(new_id("req_"), clock.now(), time.monotonic(), len(REHEARSED))
     plain = plain_messages(body["messages"])
     request = parse_chat_request(body, {}, RequestCaller("rehearsal"), settings, arrival, plain)
-    files = FileReader(MemoryCache(2**16, clock), 1.0)
+    files = file_reader.FileReader(MemoryCache(2**16, clock), 1.0)
     manager = ContextManager(settings=settings, counters=counters, sources=ContextSources(files=files))
     await manager.as_sent(request, counted, budget)
     await manager.build(request, new_history(request), counted, budget)
@@ -170,7 +171,7 @@ def _giving_way() -> Iterator[None]:
 
 def open_embedder(
     settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
-) -> Embedder | None:
+) -> ports.Embedder | None:
     """The embedder, not loaded or called yet; None where none is configured.
     Raises ConfigurationError: it cannot be used."""
     name = settings.context.embedding_model
@@ -181,5 +182,5 @@ def open_embedder(
     except EmbeddingFault as error:
         hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
         raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
-    except GatewayError as error:
+    except errors.GatewayError as error:
         raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None

@@ -22,13 +22,11 @@ from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window.counting import MEDIA, REPLY_TOKENS, PromptBudget
 from gateway.conversations.rebuild import end_user_of
-from gateway.core import jsons
-from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core import errors, jsons, ports
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import near_miss
-from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import (
@@ -71,7 +69,7 @@ KILLED = "process_killed"
 class OpenCalls:
     """The provisional bills of calls that this process has begun."""
 
-    def __init__(self, store: ConversationStore, clock: Clock) -> None:
+    def __init__(self, store: ConversationStore, clock: ports.Clock) -> None:
         self._store = store
         self._clock = clock
         self._process = ""
@@ -115,9 +113,9 @@ class OpenCalls:
         }
         try:
             await self.open(request.request_id, request.arrived_at, facts, calls)
-        except StorageReadOnly:
+        except errors.StorageReadOnly:
             raise
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             if prepared.conversation_id is not None and request.store:
                 raise
 
@@ -137,7 +135,7 @@ class OpenCalls:
         self._tasks.start(self._closed(request_id))
 
     async def _closed(self, request_id: str) -> None:
-        with contextlib.suppress(StorageUnavailable):  # then it is billed as what it may have cost
+        with contextlib.suppress(errors.StorageUnavailable):  # then it is billed as what it may have cost
             await self._store.open_call(OpenCallRow(request_id, self._process))
 
     async def look(self) -> int:

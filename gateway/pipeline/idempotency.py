@@ -13,10 +13,9 @@ from functools import partial
 from types import TracebackType
 from typing import Literal
 
-from gateway.core.errors import AnswerNotKept, IdempotencyKeyInUse, IdempotencyKeyMismatch, StorageUnavailable
+from gateway.core import errors, ports
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.turn import ClaimRecord, RequestClaim, RequestIdentity, StoredCompletion
@@ -76,7 +75,7 @@ class RunPermit:
 class IdempotencyGate:
     """Decides for each request with a key whether it runs or gets an earlier answer."""
 
-    def __init__(self, claims: ClaimStore, store: ConversationStore, clock: Clock, hours: float) -> None:
+    def __init__(self, claims: ClaimStore, store: ConversationStore, clock: ports.Clock, hours: float) -> None:
         """`hours`: how long a key counts after its request was answered."""
         self._claims = claims
         self._store = store
@@ -102,7 +101,11 @@ class IdempotencyGate:
         while (other := self._running.get(identity.place)) is not None:
             await (other.over if other.answered else other.admitted).wait()
             if other.claim is not None and not other.answered:
-                raise IdempotencyKeyInUse if other.claim.identity.body == identity.body else IdempotencyKeyMismatch
+                raise (
+                    errors.IdempotencyKeyInUse
+                    if other.claim.identity.body == identity.body
+                    else errors.IdempotencyKeyMismatch
+                )
         entry = self._running[identity.place] = _RunningKey()
         try:
             await self._release_late()  # the storage may be back, and with it the client of a claim kept meanwhile
@@ -118,13 +121,13 @@ class IdempotencyGate:
         record = await (self._take(claim) if self._claims.shared else self._claims.find(identity))
         match decide(identity, record):
             case "in_use":
-                raise IdempotencyKeyInUse
+                raise errors.IdempotencyKeyInUse
             case "mismatch":
-                raise IdempotencyKeyMismatch
+                raise errors.IdempotencyKeyMismatch
             case "replay" if record is not None:
                 stored = await self._store.find_completion(identity.tenant, record.request_id)
                 if stored is None or not stored.whole:
-                    raise AnswerNotKept
+                    raise errors.AnswerNotKept
                 self._leave(identity, entry)
                 return stored
         entry.claim = claim
@@ -172,7 +175,7 @@ class IdempotencyGate:
     async def _release(self, claim: RequestClaim, entry: _RunningKey | None) -> None:
         try:
             await self._claims.release(claim)
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             self._unreleased.append(claim)
         except Exception as fault:  # noqa: BLE001 - waiting requests must go on; the row expires by itself
             log.fault("claim_not_released", fault, request_id=claim.request_id)

@@ -4,7 +4,7 @@ there."""
 
 import asyncio
 
-from gateway.core.errors import StorageUnavailable
+from gateway.core import errors
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.places import IndexClaim
@@ -41,7 +41,7 @@ class DocumentIndexing:
             try:
                 while await self._index_one():
                     pass
-            except StorageUnavailable as error:
+            except errors.StorageUnavailable as error:
                 log.warning("indexing_postponed", reason=error.message)
             except Exception as fault:  # noqa: BLE001 - one document must not end the indexing of all others
                 log.fault("indexing_failed", fault)

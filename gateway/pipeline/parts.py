@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from gateway.context.manager import ContextManager
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
+from gateway.core import ports
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.ports import Clock, FileStore, Spans, Upstream
 from gateway.pipeline.stages import NO_FEATURES, FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.storage.store import ConversationStore
@@ -20,17 +20,17 @@ class PipelineParts:
     """All that a process has one of."""
 
     router: ConfiguredRouter
-    upstream: Upstream
+    upstream: ports.Upstream
     store: ConversationStore
-    files: FileStore
+    files: ports.FileStore
     context: ContextManager
     counters: CounterRegistry
-    clock: Clock
+    clock: ports.Clock
     metrics: GatewayMetrics
     telemetry: TelemetryHooks
     frames: UnstoredFrames | None = None
     """What models were sent of conversations that are not stored."""
     loops: ToolLoops | None = None
     """What is known of tool loops whose clients are not recognised."""
-    spans: Spans = nullcontext
+    spans: ports.Spans = nullcontext
     features: FeatureHooks = NO_FEATURES

@@ -28,7 +28,7 @@ from gateway.billing.relayed_usage import (
 )
 from gateway.context.tokens.counter import TiktokenCounter
 from gateway.conversations.rebuild import end_user_of
-from gateway.core.errors import GatewayError, StorageReadOnly, StorageUnavailable
+from gateway.core import errors
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.bill import CallCost, ResponseMetadata, usage_of
@@ -87,7 +87,7 @@ class MeteredCall:
     stream: bool = False
     ended_at: float = 0.0
     error_code: str | None = None
-    fault: GatewayError | None = None
+    fault: errors.GatewayError | None = None
     """What it broke off by."""
     status: TurnStatus = "failed"
     sent_at: float = 0.0
@@ -126,9 +126,9 @@ class RelayedBills:
         prompt = priced_prompt(call.deployment.route, size // BYTES_PER_TOKEN, facts.prices)
         try:
             await self._open.open(call.request_id, call.arrived_at, about, [prompt])
-        except StorageReadOnly:
+        except errors.StorageReadOnly:
             raise
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             return  # its bill waits in memory
 
     def left(self, call: MeteredCall) -> None:
@@ -318,7 +318,7 @@ def _entry(
     )
 
 
-def _failure(fault: GatewayError | None, status: TurnStatus) -> RequestFailure | None:
+def _failure(fault: errors.GatewayError | None, status: TurnStatus) -> RequestFailure | None:
     """How a call failed: what is relayed is not kept, so only in words that are the gateway's own."""
     if fault is None or status == "complete":
         return None

@@ -19,22 +19,15 @@ from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
 from gateway.billing.stream import ChunkRelay
 from gateway.context.whole_files import passed_on
 from gateway.conversations.rebuild import end_user_of
-from gateway.core.config.setting_sections import RoutingSettings
+from gateway.core import errors, ports
+from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
-from gateway.core.errors import (
-    ContextLengthExceeded,
-    GatewayError,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamRefused,
-)
 from gateway.core.formats.stream_record import Chunks, next_batch
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.ports import Clock, RateStore, Upstream
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
 from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates
 from gateway.pipeline.billing import first_fields
@@ -125,9 +118,9 @@ async def relay(
                 if receiver.writes_at_once and not record.asked_are_finished:
                     await opened.push(written)
         if opened.done and not record.begun:
-            raise UpstreamInvalidResponse("The upstream ended its stream without any choices.")
+            raise errors.UpstreamInvalidResponse("The upstream ended its stream without any choices.")
         if not (record.begun_are_finished or opened.done):
-            raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
+            raise errors.UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
         chunks.conclude()
         settled = await settlement.settle(run, UpstreamOutcome.of_stream(record))
     on_committed()
@@ -147,8 +140,8 @@ class ModelRoutes:
         self,
         *,
         router: ConfiguredRouter,
-        settings: RoutingSettings,
-        clock: Clock,
+        settings: setting_sections.RoutingSettings,
+        clock: ports.Clock,
         metrics: GatewayMetrics,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: random.Random | None = None,
@@ -226,13 +219,13 @@ class AttemptedRoute:
         ):
             yield target
 
-    async def instead(self, error: GatewayError) -> AsyncIterator[Target]:
+    async def instead(self, error: errors.GatewayError) -> AsyncIterator[Target]:
         """Other models in the place of one that cannot even be asked."""
         kind = kind_of(error, self._settings) if self._routes.has_fallbacks else None
         for target in self._other_models(kind) if kind is not None else ():
             yield target
 
-    async def after(self, error: GatewayError) -> AsyncIterator[Target]:
+    async def after(self, error: errors.GatewayError) -> AsyncIterator[Target]:
         """Where to ask anew after an error, the best first; whoever takes one asks there."""
         kind, left = kind_of(error, self._settings), self._left()
         if kind is None or self._run.is_delivered or self._run.asked.has_left() or (left is not None and left <= 0):
@@ -246,7 +239,7 @@ class AttemptedRoute:
         for target in self._other_models(kind) if self._routes.has_fallbacks else ():
             yield target
 
-    async def _other_tries(self, error: GatewayError) -> AsyncIterator[Target]:
+    async def _other_tries(self, error: errors.GatewayError) -> AsyncIterator[Target]:
         """Of the same model: at a deployment that was not asked yet, else where it was asked last, after a wait."""
         target = self._run.prepared.target
         while True:
@@ -266,7 +259,7 @@ class AttemptedRoute:
                     return
             yield target if other is None else self._target(target.model, target.candidates, other)
 
-    def _facts(self, error: GatewayError, place: ModelDeployment, *, rests: bool) -> FailedTry:
+    def _facts(self, error: errors.GatewayError, place: ModelDeployment, *, rests: bool) -> FailedTry:
         return FailedTry(
             error,
             len(self._tries),
@@ -287,7 +280,7 @@ class AttemptedRoute:
         for model in self._named(kind):
             try:
                 candidates = self._routes.candidates(replace(self._run.asked, model=model))
-            except GatewayError as fault:
+            except errors.GatewayError as fault:
                 log.warning("fallback_cannot_be_asked", model=model, code=fault.code)
                 continue
             if only_well and candidates.exhausted:
@@ -310,7 +303,7 @@ class AttemptedRoute:
         names = instead_of(asked.model, self._run.prepared.request.model, kind, self._settings, self._models)
         return [name for name in names if key is None or key.may_ask(name)]
 
-    def took(self, target: Target, error: GatewayError | None, before: Target) -> None:
+    def took(self, target: Target, error: errors.GatewayError | None, before: Target) -> None:
         """Counts that a target is turned to, or asked again, after an error of the one before."""
         if error is not None:
             self._routes.metrics.upstream_failed(before.model, error)
@@ -323,7 +316,9 @@ class AttemptedRoute:
 class UpstreamSender:
     """Asks the target of a request; what its upstream refuses is mended and sent once more."""
 
-    def __init__(self, *, upstream: Upstream, preparer: RequestPreparer, settings: RoutingSettings) -> None:
+    def __init__(
+        self, *, upstream: ports.Upstream, preparer: RequestPreparer, settings: setting_sections.RoutingSettings
+    ) -> None:
         self._upstream = upstream
         self._preparer = preparer
         self._settings = settings
@@ -374,7 +369,7 @@ class UpstreamSender:
                 except BaseException as error:
                     attempt.ended(error)
                     raise
-            except UpstreamRefused as refusal:
+            except errors.UpstreamRefused as refusal:
                 run.turn_to(await self._preparer.mended(run, refusal))
 
     def _headers(self, prepared: PreparedRequest, route: AttemptedRoute) -> dict[str, str]:
@@ -507,7 +502,7 @@ class Pipeline:
         at = clock.monotonic()
         try:
             made = await preparer.built(run, rebuilt)
-        except ContextLengthExceeded as error:
+        except errors.ContextLengthExceeded as error:
             route = AttemptedRoute(self._routes, run)
             if not await self._turned(run, route.instead(error), route):
                 raise
@@ -538,13 +533,17 @@ class Pipeline:
             try:
                 with route.trying():
                     return await send(route)
-            except GatewayError as error:
+            except errors.GatewayError as error:
                 run.failed(error, self.settlement.clock.monotonic())
                 if not await self._turned(run, route.after(error), route, error):
                     raise
 
     async def _turned(
-        self, run: RequestRun, targets: AsyncIterator[Target], route: AttemptedRoute, error: GatewayError | None = None
+        self,
+        run: RequestRun,
+        targets: AsyncIterator[Target],
+        route: AttemptedRoute,
+        error: errors.GatewayError | None = None,
     ) -> bool:
         """Whether the request is prepared for one of these targets, the first that can be asked.
         `error`: of the try before, if there was one."""
@@ -555,7 +554,7 @@ class Pipeline:
             if target is not before:
                 try:
                     run.turn_to(await self._preparer.another(run, target))
-                except GatewayError as fault:
+                except errors.GatewayError as fault:
                     event = "deployment_cannot_be_asked" if target.kind is None else "fallback_cannot_be_asked"
                     log.warning(event, model=target.model, code=fault.code)
                     continue
@@ -706,7 +705,7 @@ def open_limited(
     clock, metrics, cache = pipeline.settlement.clock, pipeline.settlement.metrics, settings.cache
     budgets = SqlBudgets(transactions, clock, store.secret, new_id("proc_"), settings.accounting.users)
 
-    def rates() -> RateStore:
+    def rates() -> ports.RateStore:
         return open_rates(cache.url, CACHE_TIMES * cache.timeout, transactions)
 
     return LimitedPipeline(pipeline, Quota(settings.limits, budgets, rates, clock, metrics, hooks))

@@ -9,7 +9,7 @@ from gateway.billing.quota.call_costs import most_cost, most_output, prompt_at_m
 from gateway.context.manager import BuiltContext, PlannerAccess
 from gateway.context.planner import plan_of_then
 from gateway.context.window.counting import PromptBudget, TurnBound, budget_for, cleared_above, tightened, writable
-from gateway.conversations.message_forms import for_origin
+from gateway.conversations import message_forms
 from gateway.conversations.rebuild import (
     RebuildOptions,
     build_llm_messages,
@@ -17,8 +17,8 @@ from gateway.conversations.rebuild import (
     new_history,
     starts_conversation,
 )
+from gateway.core import errors
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ContextLengthExceeded, GatewayError, InvalidRequest, UpstreamOverflow, UpstreamRefused
 from gateway.core.types.bill import OFF
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import ConversationHistory
@@ -56,7 +56,7 @@ class RequestPreparer:
             prepared = await self.rebuilt(prepared)
             made = await self.built(run, prepared)
             if isinstance(made, PausedRequest):
-                raise GatewayError("compaction")
+                raise errors.GatewayError("compaction")
             prepared = await self.with_surplus(run, made)
         await self.reserve(prepared)  # it may be dearer
         return prepared
@@ -69,7 +69,7 @@ class RequestPreparer:
         facts = self._parts.router.facts(target.model, target.chosen)
         if request.attachments and not _can_attach(request):
             text = "Attachments need a user message to stand with, and a context.mode other than off."
-            raise InvalidRequest(text, param="attachments", code="invalid_value")
+            raise errors.InvalidRequest(text, param="attachments", code="invalid_value")
         wire = TargetWire(target.chosen)
         if (native := request.native) is not None:
             if native.needs and self._parts.files.keeps(request.caller):
@@ -141,14 +141,14 @@ class RequestPreparer:
         for hook in prepared.features.on_context:
             again = hook(made) if isinstance(made, PreparedRequest) else None
             if again is not None:
-                with suppress(ContextLengthExceeded):
+                with suppress(errors.ContextLengthExceeded):
                     made = await self._built_within(run, again)  # its planner is not asked twice
         return made
 
     async def _built_within(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
         options, wanted = prepared.request.options, cleared_above(prepared.budget, prepared.request.options.clear_above)
         if wanted is not prepared.budget:
-            with suppress(ContextLengthExceeded):
+            with suppress(errors.ContextLengthExceeded):
                 made, built = await self._built(run, prepared, wanted)
                 if built.fitted.new_pass and options.pauses:
                     return PausedRequest(made.request, made.history.parent_id if made.history else None)
@@ -174,7 +174,7 @@ class RequestPreparer:
             if room <= 0:
                 break
             prepared = (await self._built(run, _looked_into(prepared), replace(budget, tokens=room)))[0]
-        raise ContextLengthExceeded(budget.overflow(_tokens(prepared)), param="messages")
+        raise errors.ContextLengthExceeded(budget.overflow(_tokens(prepared)), param="messages")
 
     async def _built(
         self, run: RequestRun, prepared: PreparedRequest, budget: PromptBudget
@@ -184,7 +184,7 @@ class RequestPreparer:
         In mode `off` the named conversation is put in front, and nothing is managed: no window, no model is asked.
         """
         request, facts, context = prepared.request, prepared.facts, self._parts.context
-        history = for_origin(prepared.history or new_history(request), prepared.wire.deployment.origin)
+        history = message_forms.for_origin(prepared.history or new_history(request), prepared.wire.deployment.origin)
         plan = prepared.plan if prepared.context is not None else run.prepared.plan
         if request.options.what_if is not None:
             plan = plan_of_then(request.options.what_if, trusted=self._settings.trust_planner)
@@ -234,20 +234,20 @@ class RequestPreparer:
         tokens, exact = counter.estimate(prepared.messages)
         return prompt_at_most(tokens + counter.tools(prepared.request.forward), exact=exact)
 
-    async def mended(self, run: RequestRun, refusal: UpstreamRefused) -> PreparedRequest:
+    async def mended(self, run: RequestRun, refusal: errors.UpstreamRefused) -> PreparedRequest:
         """The request as it may be sent once more to a target that has refused it: fitted anew, once, if it was too
         long; without what the upstream has not; or by chat completions.
         Raises UpstreamRefused: this one, if it is of nothing that can be mended; an overflow with the figures that are
         known; InvalidRequest: the request needs what no other API has."""
         prepared = run.prepared
-        if isinstance(refusal, UpstreamOverflow):
+        if isinstance(refusal, errors.UpstreamOverflow):
             return await self._refitted(run, refusal)
         native, wire = prepared.request.native, prepared.wire
         if native is not None and native.protocol == wire.deployment.protocol and refusal.status in NOT_SPOKEN:
             spoken = self._protocols.instead(wire.deployment, wire.fallback, native, refusal)
             return replace(prepared, wire=replace(wire, deployment=spoken, fallback=None))
         if native is not None and native.hosted and native.protocol == wire.deployment.protocol:
-            with suppress(UpstreamRefused):
+            with suppress(errors.UpstreamRefused):
                 taken = self._protocols.without_refused(wire.deployment, native, refusal)
                 return replace(prepared, request=replace(prepared.request, native=taken))
         for hook in prepared.features.on_refusal:
@@ -259,7 +259,7 @@ class RequestPreparer:
         self._settlement.metrics.upstream_failed(prepared.request.model, refusal)
         return replace(prepared, wire=replace(wire, asks_usage=False))
 
-    async def _refitted(self, run: RequestRun, overflow: UpstreamOverflow) -> PreparedRequest:
+    async def _refitted(self, run: RequestRun, overflow: errors.UpstreamOverflow) -> PreparedRequest:
         prepared, context = run.prepared, run.prepared.context
         request, facts, target = prepared.request, prepared.facts, prepared.target
         self._parts.router.refused(request.model, target.chosen, overflow.told_window)
@@ -278,7 +278,7 @@ class RequestPreparer:
         run.turn_to(again)
         try:
             made, built = await self._built(run, again, budget)
-        except ContextLengthExceeded:
+        except errors.ContextLengthExceeded:
             overflow.explain(window, context.fitted.tokens)
             raise overflow from None  # of two counts, the one that says so
         built.utilization.warnings.append("refitted_after_upstream_overflow")

@@ -11,24 +11,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from gateway.core import jsons
-from gateway.core.errors import ConversationNotFound, GatewayError, StorageUnavailable
+from gateway.core import errors, jsons
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
+from gateway.core.types import past_turns
 from gateway.core.types.agents import CHAT
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import INSTRUCTION_ROLES, BranchPoint
-from gateway.core.types.past_turns import (
-    ConversationPath,
-    PastBill,
-    PastRequest,
-    PastTurn,
-    PathMessage,
-    ReplayChanges,
-    ReplayRun,
-)
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call
 from gateway.core.types.turn import LedgerEntry, StoredCompletion
 from gateway.pipeline.pipeline import LimitedPipeline
@@ -78,7 +69,10 @@ class TurnToReplay:
 
 
 def to_replay(
-    path: ConversationPath, turns: Sequence[PastTurn], bills: Mapping[str, PastBill], change: ReplayChanges
+    path: past_turns.ConversationPath,
+    turns: Sequence[past_turns.PastTurn],
+    bills: Mapping[str, past_turns.PastBill],
+    change: past_turns.ReplayChanges,
 ) -> list[TurnToReplay]:
     """These turns as they are made again.
     `path`: the branch that they are of, with its turns whole; `bills`: of their requests, as far as they were paid
@@ -93,7 +87,10 @@ def to_replay(
 
 
 def single_request(
-    path: ConversationPath, request: PastRequest, bills: Mapping[str, PastBill], change: ReplayChanges
+    path: past_turns.ConversationPath,
+    request: past_turns.PastRequest,
+    bills: Mapping[str, past_turns.PastBill],
+    change: past_turns.ReplayChanges,
 ) -> tuple[ReplayedRequest, str | None]:
     """A past request by itself, and the message behind which it went on: for an estimate. Tool results are in it, and
     the calls that its client brought with them."""
@@ -101,17 +98,17 @@ def single_request(
     return _ask(path, request, bills, change, roles=(*CLIENT_ROLES, "assistant", *RESULT_ROLES)), before
 
 
-def is_made_again(request: PastRequest) -> bool:
+def is_made_again(request: past_turns.PastRequest) -> bool:
     """Whether it is no step of a tool loop: those follow from what the model calls."""
     said = [each for each in request.brought if each.message.role in CLIENT_ROLES]
     return bool(said) or (request.answer is not None and not request.brought)
 
 
 def _ask(
-    path: ConversationPath,
-    request: PastRequest,
-    bills: Mapping[str, PastBill],
-    change: ReplayChanges,
+    path: past_turns.ConversationPath,
+    request: past_turns.PastRequest,
+    bills: Mapping[str, past_turns.PastBill],
+    change: past_turns.ReplayChanges,
     roles: Sequence[str] = CLIENT_ROLES,
 ) -> ReplayedRequest:
     bill = bills.get(request.request_id) if request.answer is not None else None
@@ -126,7 +123,7 @@ def _ask(
     )
 
 
-def _agent(last: PathMessage, billed: Any, change: ReplayChanges) -> Json | None:
+def _agent(last: past_turns.PathMessage, billed: Any, change: past_turns.ReplayChanges) -> Json | None:
     """Who answers: who did, with what is to be other of that agent."""
     name = last.message.agent
     if name is None:
@@ -135,7 +132,7 @@ def _agent(last: PathMessage, billed: Any, change: ReplayChanges) -> Json | None
     return {"type": known or CHAT, **change.agents.get(name, {}), "id": name}
 
 
-def _results(messages: Sequence[PathMessage]) -> list[ReplayedResult]:
+def _results(messages: Sequence[past_turns.PathMessage]) -> list[ReplayedResult]:
     """The results of a turn with the calls that they answer, in their order."""
     found: list[ReplayedResult] = []
     open_calls: list[Json] = []
@@ -228,7 +225,7 @@ class ReplayWork:
     client brings, by the ids of calls."""
 
     tenant: str
-    replay: ReplayRun
+    replay: past_turns.ReplayRun
     turns: Sequence[TurnToReplay]
     make: Make
     emit: Emit
@@ -269,7 +266,7 @@ class TurnReplayer:
             for turn in work.turns[number:]:
                 try:
                     done = await self._turn(work, turn, first, state)
-                except GatewayError:
+                except errors.GatewayError:
                     if state.begun:
                         await work.emit(ReplayTurnEnd(turn.number, "failed", tuple(state.requests)))
                     raise
@@ -350,7 +347,7 @@ class TurnReplayer:
         stored = await self._store.find_completion(work.tenant, request.request_id)
         message = _message(stored)
         if stored is None or message is None:  # deleted meanwhile: the bill stays
-            raise ConversationNotFound("The conversation was deleted.", param="conversation_id")
+            raise errors.ConversationNotFound("The conversation was deleted.", param="conversation_id")
         replay = await self._replays.find(work.tenant, work.replay.conversation_id, work.replay.replay_id)
         state.at, state.message, state.open_calls = replay.at_id, message, calls_of(message)
         state.requests.append(stored.ledger)
@@ -371,7 +368,7 @@ class TurnReplayer:
     async def _noted(self, note: Coroutine[Any, Any, None], replay_id: str) -> None:
         try:
             await note
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             log.warning("replay_not_released", replay_id=replay_id)  # its time is over soon
 
 
@@ -402,7 +399,7 @@ def _message(stored: StoredCompletion | None) -> Json | None:
     return message if isinstance(message, dict) else None
 
 
-def _calls_under_way(messages: Sequence[PathMessage]) -> tuple[list[Json], list[Json]]:
+def _calls_under_way(messages: Sequence[past_turns.PathMessage]) -> tuple[list[Json], list[Json]]:
     """The calls of the last message, and those of the steps right before it, which were answered."""
     bodies = [each.message.body for each in messages]
     open_calls = calls_of(bodies[-1]) if bodies else []

@@ -16,14 +16,12 @@ from gateway.billing.metadata import add_bill, figures, response_metadata, with_
 from gateway.billing.quota.call_costs import billed, owed
 from gateway.context.window.counting import output_limit
 from gateway.conversations.rebuild import sent_instructions, users_of
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.errors import GatewayError, InternalError, StorageUnavailable
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.ports import Spans
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.bill import COLD, anonymous
 from gateway.core.types.chain import ChainDigest, chain_digests
@@ -56,7 +54,7 @@ class TurnCommits:
         store: ConversationStore,
         metrics: GatewayMetrics,
         telemetry: TelemetryHooks,
-        spans: Spans = contextlib.nullcontext,
+        spans: ports.Spans = contextlib.nullcontext,
     ) -> None:
         self._store = store
         self._metrics = metrics
@@ -80,7 +78,7 @@ class TurnCommits:
                 billed(admission, entry)
             if self._telemetry.is_listening:
                 self._telemetry.settled(commit)
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             alone = replace(entry, error_code=entry.error_code or lost)
             claim = commit.claim if commit.turn is None else None
             late = TurnCommit(alone, chains=commit.chains, claim=claim, again=True)
@@ -141,7 +139,7 @@ class _LateBills:
                 await self._store.commit(commit)
                 if (then := self._then.pop(commit.ledger.request_id, None)) is not None:
                     then()
-            except StorageUnavailable:
+            except errors.StorageUnavailable:
                 self._waiting.appendleft(commit)
                 log.warning("bills_not_recorded_yet", waiting=len(self._waiting))
                 return
@@ -258,7 +256,7 @@ def _said(request: ChatRequest, digest: ChainDigest) -> Key:
     return request.caller.tenant, users_of(request.forward, request.caller), digest.said
 
 
-PAUSED = GatewayError("compaction")
+PAUSED = errors.GatewayError("compaction")
 """Why a request has no answer whose client wants to know first that room was made."""
 BRANCHED = "branched"
 """The client has changed an earlier message, or goes on from one."""
@@ -316,7 +314,7 @@ class RequestSettlement:
         try:
             await self._commits.commit(commit, run.prepared.request.admission, "turn_not_stored")
             await self._recorder.keep(settled)
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             raise
         except Exception:  # the answer cannot be stored as it is; its bill still can
             run.commits(now=False)
@@ -343,14 +341,14 @@ class RequestSettlement:
         Raises InternalError: it is a fault of our own, which must not lose the bill, nor show its insides."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self.abandon(run, record)
-        elif isinstance(error, GatewayError):
+        elif isinstance(error, errors.GatewayError):
             error.has_bill = run.has_cost
             recorded = self._claim_failure(run) and await self._record_to_the_end(run, record, error)
             if recorded and run.prepared.conversation_id:
                 error.headers = {**error.headers, "x-conversation-id": run.prepared.conversation_id}
         elif isinstance(error, Exception):
             log.fault("exchange_failed", error, request_id=run.asked.request_id)
-            fault = InternalError("The gateway failed to answer this request.")
+            fault = errors.InternalError("The gateway failed to answer this request.")
             if self._claim_failure(run):
                 await self._record_to_the_end(run, record, fault)
             raise fault from error
@@ -376,11 +374,15 @@ class RequestSettlement:
                 self.open_calls.close(run.asked.request_id)
         return run.gives_up()
 
-    async def _record_to_the_end(self, run: RequestRun, record: StreamRecord | None, error: GatewayError) -> bool:
+    async def _record_to_the_end(
+        self, run: RequestRun, record: StreamRecord | None, error: errors.GatewayError
+    ) -> bool:
         """Records a failure to its end: nobody else does it if the client leaves meanwhile."""
         return await self._tasks.finished(self._record_failure(run, record, error))
 
-    async def _record_failure(self, run: RequestRun, record: StreamRecord | None, error: GatewayError | None) -> bool:
+    async def _record_failure(
+        self, run: RequestRun, record: StreamRecord | None, error: errors.GatewayError | None
+    ) -> bool:
         """Records a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether it
         could be stored."""
         code = error.code if error else "client_disconnected"
@@ -400,7 +402,7 @@ class RequestSettlement:
                 try:
                     await self.settle(run, each)
                     return each is outcome
-                except StorageUnavailable:
+                except errors.StorageUnavailable:
                     log.warning("turn_not_stored", request_id=run.asked.request_id, status=each.status)
                     break
                 except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept

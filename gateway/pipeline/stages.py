@@ -17,13 +17,11 @@ from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
 from gateway.context.manager import BuiltContext
 from gateway.context.planner import PlanResult
 from gateway.context.window.counting import PromptBudget
-from gateway.conversations.message_forms import without_provider_fields
-from gateway.core import jsons
-from gateway.core.errors import GatewayError, UpstreamRefused
+from gateway.conversations import message_forms
+from gateway.core import errors, jsons, ports
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
-from gateway.core.ports import TokenCounter
 from gateway.core.types.bill import FAILED_TRY, BranchCosts, CallCost, InternalCall, ResponseMetadata
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
@@ -53,10 +51,10 @@ class KeptFrame:
 OnRequest = Callable[["PreparedRequest"], "PreparedRequest"]
 OnHistory = Callable[["PreparedRequest"], Awaitable["PreparedRequest"]]
 OnContext = Callable[["PreparedRequest"], "PreparedRequest | None"]
-OnPayload = Callable[["PreparedRequest", TokenCounter], Awaitable[int]]
+OnPayload = Callable[["PreparedRequest", ports.TokenCounter], Awaitable[int]]
 OnAnswer = Callable[["PreparedRequest", JsonAnswer], JsonAnswer]
 OnStream = Callable[["PreparedRequest", ChunkStream], ChunkStream]
-OnRefusal = Callable[["PreparedRequest", UpstreamRefused], "PreparedRequest | None"]
+OnRefusal = Callable[["PreparedRequest", errors.UpstreamRefused], "PreparedRequest | None"]
 OnReply = Callable[["RequestRun", JsonAnswer, Callable[[], Awaitable[JsonAnswer]]], Awaitable[JsonAnswer]]
 OnReplyStream = Callable[["RequestRun", ChunkStream, Callable[[], Awaitable[ChunkStream]]], ChunkStream]
 OnBill = Callable[["SettledRequest"], Awaitable["SettledRequest"]]
@@ -215,7 +213,7 @@ class PreparedRequest:
         found = self.context.fitted.forwarded.messages if self.context else list(self.request.messages)
         target = self.target  # of another origin than the first, thoughts that are bound to that stay behind
         is_foreign = target.origin is not None and target.chosen.origin != target.origin
-        return without_provider_fields(found) if is_foreign else found
+        return message_forms.without_provider_fields(found) if is_foreign else found
 
     @property
     def prompt_bytes(self) -> int:
@@ -276,7 +274,7 @@ class UpstreamAttempt:
     route: str
     began_at: float
     cost: CallCost | None = None
-    error: GatewayError | None = None
+    error: errors.GatewayError | None = None
     is_over: bool = False
     asked_at: float | None = None
     ended_at: float | None = None
@@ -294,7 +292,7 @@ class UpstreamOutcome:
     charged: bool = True
     error: dict[str, Any] | None = None
     """The error that its client was told, where it broke off by one."""
-    fault: GatewayError | None = None
+    fault: errors.GatewayError | None = None
     """What it failed by."""
 
     @classmethod
@@ -304,7 +302,7 @@ class UpstreamOutcome:
         return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
 
     @classmethod
-    def failed(cls, code: str | None, error: GatewayError | None, *, is_out: bool) -> "UpstreamOutcome":
+    def failed(cls, code: str | None, error: errors.GatewayError | None, *, is_out: bool) -> "UpstreamOutcome":
         """The outcome of a call that gave its client nothing. `error` None: the client has left. `is_out`: see
         `AttemptedRequest.is_out`."""
         if error is None:
@@ -512,7 +510,7 @@ class RequestRun:
         self.reported.clear()
         self._attempts.append(UpstreamAttempt(prepared.target, prepared.wire.deployment.route, at, asked_at=now))
 
-    def failed(self, error: GatewayError, now: float | None = None) -> None:
+    def failed(self, error: errors.GatewayError, now: float | None = None) -> None:
         """The last try has failed; what it may have cost is not accounted for."""
         self._attempts[-1] = replace(self._attempts[-1], error=error, ended_at=now)
         self._said = partial(UpstreamOutcome, "failed", usage=error.usage)

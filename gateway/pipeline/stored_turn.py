@@ -10,7 +10,7 @@ from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.window.counting import PromptCounter
 from gateway.conversations.rebuild import end_user_of, sent_chain, sent_instructions, users_of
-from gateway.core.errors import GatewayError, InternalError, StorageUnavailable, UpstreamRefused
+from gateway.core import errors
 from gateway.core.formats.anthropic.serializer import canonical_calls
 from gateway.core.frozen_records import record
 from gateway.core.ids import answer_id, new_id
@@ -141,7 +141,7 @@ class TurnRecorder:
             return ()
         try:
             secret = await self._store.secret()
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             return ()  # nothing can be stored, so nothing can be recognised
         large = attempted.prepared.request.size >= CHAIN_BYTES
         return await offload_if(large, chain_keys, attempted.prepared, attempted.outcome, secret)
@@ -160,18 +160,18 @@ def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> RequestFailu
 
 
 def _failed_try(attempt: UpstreamAttempt, started: float, *, with_words: bool) -> TryFailure:
-    error, asked_at, ended_at = attempt.error or InternalError(""), attempt.asked_at, attempt.ended_at
+    error, asked_at, ended_at = attempt.error or errors.InternalError(""), attempt.asked_at, attempt.ended_at
     took = round(1000 * (ended_at - asked_at)) if asked_at is not None and ended_at is not None else None
     at = round(1000 * (asked_at - started)) if asked_at is not None else None
     return TryFailure(attempt.route, at, took, error.status, error.code, _words(error, with_words=with_words))
 
 
-def _words(error: GatewayError | None, *, with_words: bool) -> str | None:
+def _words(error: errors.GatewayError | None, *, with_words: bool) -> str | None:
     """What is said of an error: in the upstream's own words where it answered."""
     if error is None or not (with_words or error.is_logged):
         return None
     told = error.message
-    if isinstance(error, UpstreamRefused):
+    if isinstance(error, errors.UpstreamRefused):
         said = error.original.get("error") if isinstance(error.original, dict) else error.original
         own = said.get("message") if isinstance(said, dict) else said
         told = own if isinstance(own, str) and own else told

@@ -22,10 +22,8 @@ from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import reduced_of
 from gateway.context.window.counting import PromptCounter
 from gateway.conversations.rebuild import users_of
-from gateway.core import jsons
-from gateway.core.errors import StorageUnavailable
+from gateway.core import errors, jsons, ports
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if
 from gateway.core.types.bill import OFF, BranchCosts
 from gateway.core.types.chain import chain_digests
@@ -296,7 +294,7 @@ class UnstoredFrames:
     are not what they were, does not count.
     """
 
-    def __init__(self, cache: FrameCache, store: ConversationStore, clock: Clock) -> None:
+    def __init__(self, cache: FrameCache, store: ConversationStore, clock: ports.Clock) -> None:
         self._cache, self._store, self._clock = cache, store, clock
 
     async def put_over(
@@ -308,7 +306,7 @@ class UnstoredFrames:
             return history, None
         try:
             key = _FrameKey.of(await self._store.secret(), request)
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             return history, None
         paths = [history.digests[count - 1].path for count in anchors]
         names = [key.of_path(path) for path in paths]
@@ -354,7 +352,7 @@ class UnstoredFrames:
             return
         try:
             key = _FrameKey.of(await self._store.secret(), request)
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             return
         now = int(self._clock.now().timestamp())
         said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]

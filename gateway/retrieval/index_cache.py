@@ -4,9 +4,9 @@ from collections.abc import Container, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from gateway.core import ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ids import content_digest
-from gateway.core.ports import Clock
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.conversation import NotedForms
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
@@ -22,7 +22,7 @@ class ContentIndexes:
     """An LRU cache of indexes by tenant and content digest, for threads. `hits` and `misses` count what was asked for.
     `max_bytes`: of all indexes together; `ttl`: seconds for which an index is kept."""
 
-    def __init__(self, max_bytes: int, ttl: float, clock: Clock) -> None:
+    def __init__(self, max_bytes: int, ttl: float, clock: ports.Clock) -> None:
         self._indexes: BoundedCache[str, ContentIndex] = BoundedCache(
             max_weight=max_bytes, now=clock.monotonic, ttl=ttl
         )

@@ -11,18 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.errors import StorageUnavailable
+from gateway.core import errors, ports
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock
-from gateway.core.types.audit_log import (
-    FIRST_BEFORE,
-    AuditActor,
-    ChainAnchor,
-    ChainVerdict,
-    NewEvent,
-    TrailEvent,
-    TrailQuery,
-)
+from gateway.core.types import audit_log
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -38,16 +29,16 @@ who adds to the trail is alone from then on, until the transaction ends."""
 log = get_logger("gateway.storage")
 
 
-def append(connection: sa.Connection, event: NewEvent, at: datetime) -> None:
+def append(connection: sa.Connection, event: audit_log.NewEvent, at: datetime) -> None:
     """Adds an event, in the caller's transaction and last in it. On PostgreSQL a lock holds off all others who add, to
     the end of the transaction; on SQLite there is one writer anyway."""
     secret = read_secret(connection) or make_secret(connection)
     if connection.dialect.name == "postgresql":
         connection.execute(_ALONE)
     last = connection.execute(_LAST).first()
-    number, before = (last.number + 1, bytes(last.digest)) if last is not None else (1, FIRST_BEFORE)
+    number, before = (last.number + 1, bytes(last.digest)) if last is not None else (1, audit_log.FIRST_BEFORE)
     details = json.dumps(event.details, sort_keys=True, separators=(",", ":"))
-    added = TrailEvent(
+    added = audit_log.TrailEvent(
         number=number,
         at=at,
         actor=event.by.key_id,
@@ -61,11 +52,11 @@ def append(connection: sa.Connection, event: NewEvent, at: datetime) -> None:
         digest=b"",
     )
     added = replace(added, digest=digest_of(secret, added))
-    columns = {name: getattr(added, name) for name in TrailEvent.__slots__ if name != "object_id"}
+    columns = {name: getattr(added, name) for name in audit_log.TrailEvent.__slots__ if name != "object_id"}
     connection.execute(EVENTS.insert().values(**columns, object=added.object_id))
 
 
-def digest_of(secret: bytes, event: TrailEvent) -> bytes:
+def digest_of(secret: bytes, event: audit_log.TrailEvent) -> bytes:
     """The digest that an event must have: over all of it and the digest before."""
     told = (event.number, event.time, event.actor, event.actor_name, event.tenant, event.action)
     text = json.dumps([*told, event.object_id, event.ok, event.details], separators=(",", ":"))
@@ -74,7 +65,7 @@ def digest_of(secret: bytes, event: TrailEvent) -> bytes:
 
 def recorded(
     connection: sa.Connection,
-    by: AuditActor | None,
+    by: audit_log.AuditActor | None,
     at: datetime,
     action: str,
     object_id: str | None,
@@ -83,16 +74,16 @@ def recorded(
 ) -> None:
     """Records what a change did, last in its transaction. `by` None: nobody's deed, as what retention deletes."""
     if by is not None:
-        append(connection, NewEvent(by, action, object_id, tenant, details), at)
+        append(connection, audit_log.NewEvent(by, action, object_id, tenant, details), at)
 
 
-def recorder(by: AuditActor, clock: Clock) -> Record:
+def recorder(by: audit_log.AuditActor, clock: ports.Clock) -> Record:
     """Records what `by` does in whichever transaction."""
 
     def record(
         connection: sa.Connection, action: str, object_id: str | None, tenant: str | None, details: dict[str, Any]
     ) -> None:
-        append(connection, NewEvent(by, action, object_id, tenant, details), clock.now())
+        append(connection, audit_log.NewEvent(by, action, object_id, tenant, details), clock.now())
 
     return record
 
@@ -100,25 +91,27 @@ def recorder(by: AuditActor, clock: Clock) -> Record:
 class AuditLog:
     """Records what was seen, in a transaction of its own."""
 
-    def __init__(self, transactions: DatabaseTransactions, clock: Clock, *, is_strict: bool) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock, *, is_strict: bool) -> None:
         """`is_strict`: what cannot be recorded is not shown. It is so wherever there are keys."""
         self._transactions = transactions
         self._clock = clock
         self._is_strict = is_strict
 
-    async def saw(self, event: NewEvent) -> None:
+    async def saw(self, event: audit_log.NewEvent) -> None:
         """Records an event before its answer is sent.
         Raises StorageUnavailable: it could not be recorded, and so must not be shown."""
         at = self._clock.now()
         try:
             await self._transactions.run(lambda connection: append(connection, event, at), write=True)
-        except StorageUnavailable as error:
+        except errors.StorageUnavailable as error:
             if self._is_strict:
                 raise
             log.warning("event_not_recorded", action=event.action, reason=error.message)
         except Exception as fault:
             if self._is_strict:
-                raise StorageUnavailable("What was asked for cannot be recorded, and so is not shown.") from fault
+                raise errors.StorageUnavailable(
+                    "What was asked for cannot be recorded, and so is not shown."
+                ) from fault
             log.fault("event_not_recorded", fault)
 
 
@@ -138,7 +131,7 @@ UNLINKED = "the event before it is another than when it was recorded"
 NOT_THE_SAME = "its digest is not the one that was named"
 
 
-def read_events(connection: sa.Connection, query: TrailQuery) -> tuple[list[TrailEvent], bool]:
+def read_events(connection: sa.Connection, query: audit_log.TrailQuery) -> tuple[list[audit_log.TrailEvent], bool]:
     """Events, and whether there are more."""
     columns, where = EVENTS.c, []
     if query.after is not None:
@@ -152,7 +145,9 @@ def read_events(connection: sa.Connection, query: TrailQuery) -> tuple[list[Trai
     return [_event(row) for row in found[: query.limit]], len(found) > query.limit
 
 
-async def all_events(transactions: DatabaseTransactions, query: TrailQuery) -> AsyncIterator[list[TrailEvent]]:
+async def all_events(
+    transactions: DatabaseTransactions, query: audit_log.TrailQuery
+) -> AsyncIterator[list[audit_log.TrailEvent]]:
     """All events of a query, page by page, each in a transaction of its own. What is recorded meanwhile comes along."""
     query = replace(query, limit=PAGE, newest_first=False)
     has_more = True
@@ -163,27 +158,33 @@ async def all_events(transactions: DatabaseTransactions, query: TrailQuery) -> A
             query = replace(query, after=found[-1].number)
 
 
-async def verify(transactions: DatabaseTransactions, begin: ChainAnchor | None = None) -> ChainVerdict:
+async def verify(
+    transactions: DatabaseTransactions, begin: audit_log.ChainAnchor | None = None
+) -> audit_log.ChainVerdict:
     """Checks the chain from its first event on, or from the one that an earlier export or check had: then the events up
     to that one are known to have been the last at that time, and if they are gone it is found.
     Raises StorageUnavailable: the storage cannot be read."""
     secret = await transactions.run(read_secret) or b""
-    last: ChainAnchor | None = None
+    last: audit_log.ChainAnchor | None = None
     count, number = 0, begin.number if begin is not None else 1
-    query = TrailQuery(after=number - 1)
+    query = audit_log.TrailQuery(after=number - 1)
     async for page in all_events(transactions, query):
         for event in page:
             reason = _fault(secret, event, number, last, begin)
             if reason is not None:
-                return ChainVerdict(count, last, number, reason)
-            count, number, last = count + 1, number + 1, ChainAnchor(event.number, event.digest)
+                return audit_log.ChainVerdict(count, last, number, reason)
+            count, number, last = count + 1, number + 1, audit_log.ChainAnchor(event.number, event.digest)
     if begin is not None and last is None:
-        return ChainVerdict(0, None, begin.number, MISSING)
-    return ChainVerdict(count, last)
+        return audit_log.ChainVerdict(0, None, begin.number, MISSING)
+    return audit_log.ChainVerdict(count, last)
 
 
 def _fault(
-    secret: bytes, event: TrailEvent, number: int, last: ChainAnchor | None, begin: ChainAnchor | None
+    secret: bytes,
+    event: audit_log.TrailEvent,
+    number: int,
+    last: audit_log.ChainAnchor | None,
+    begin: audit_log.ChainAnchor | None,
 ) -> str | None:
     """Why an event cannot be the one of that number, behind `last`; None if it can."""
     if event.number != number:
@@ -192,25 +193,25 @@ def _fault(
         return CHANGED
     if last is None and begin is not None:
         return None if hmac.compare_digest(event.digest, begin.digest) else NOT_THE_SAME
-    before = last.digest if last is not None else FIRST_BEFORE
+    before = last.digest if last is not None else audit_log.FIRST_BEFORE
     return None if hmac.compare_digest(event.previous_digest, before) else UNLINKED
 
 
-def event_json(event: TrailEvent) -> dict[str, Any]:
+def event_json(event: audit_log.TrailEvent) -> dict[str, Any]:
     """An event as lists and exports have it; the digests are in hexadecimal digits."""
     try:
         details = json.loads(event.details)
     except ValueError:  # somebody has spoilt the row, which a check finds
         details = event.details
-    told = {name: getattr(event, name) for name in TrailEvent.__slots__}
+    told = {name: getattr(event, name) for name in audit_log.TrailEvent.__slots__}
     digests = {name: told[name].hex() for name in ("previous_digest", "digest")}
     return {**told, "at": event.time, "details": details, **digests}
 
 
-def event_lines(events: Sequence[TrailEvent]) -> bytes:
+def event_lines(events: Sequence[audit_log.TrailEvent]) -> bytes:
     """Lines of JSON, in ASCII."""
     return "".join(f"{json.dumps(event_json(event))}\n" for event in events).encode()
 
 
-def _event(row: Any) -> TrailEvent:
-    return TrailEvent(**rows.alike(row, TrailEvent, "object_id"), object_id=row.object)
+def _event(row: Any) -> audit_log.TrailEvent:
+    return audit_log.TrailEvent(**rows.alike(row, audit_log.TrailEvent, "object_id"), object_id=row.object)

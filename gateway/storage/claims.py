@@ -7,8 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.ports import Clock
+from gateway.core import jsons, ports
 from gateway.core.types.turn import ClaimRecord, LedgerEntry, OpenCallRow, RequestClaim, RequestIdentity, TurnCommit
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
@@ -29,7 +28,7 @@ class ClaimStore:
     `shared`: other processes use the same storage, so that claims are taken in it and not in memory alone.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
-    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
         self._transactions = transactions
         self._clock = clock
         self.shared = transactions.remote

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.core.ports import Clock
+from gateway.core import ports
 from gateway.core.types.places import (
     IndexClaim,
     LargeIndex,
@@ -126,7 +126,7 @@ class ArrivingTexts:
     def __init__(
         self,
         transactions: DatabaseTransactions,
-        clock: Clock,
+        clock: ports.Clock,
         index_chars: int | None = None,
         stored: Callable[[], None] | None = None,
     ) -> None:
@@ -190,7 +190,7 @@ class LargeDocuments:
     """Each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
-    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
         self._transactions = transactions
         self._clock = clock
 

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import StaticPool
 
+from gateway.core import errors
 from gateway.core.config.settings import StorageSettings
-from gateway.core.errors import StorageUnavailable
 from gateway.core.types.bill import CallCost
 from gateway.core.types.turn import LedgerQuery, LedgerRow
 from gateway.storage import rows
@@ -67,7 +67,7 @@ class ReadOnlySqlite(SqliteTransactions):
     def __init__(self, url: URL, timeout: float) -> None:
         path = Path(url.database or "")
         if not path.is_file():
-            raise StorageUnavailable(f"There is no database file at {path}.")
+            raise errors.StorageUnavailable(f"There is no database file at {path}.")
 
         def connect() -> sqlite3.Connection:
             name = f"file:{quote(str(path.absolute()))}?mode=ro"

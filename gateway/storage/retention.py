@@ -7,10 +7,10 @@ from functools import partial
 
 import sqlalchemy as sa
 
+from gateway.core import ports
 from gateway.core.clock import days_before
-from gateway.core.ports import CacheBackend, Clock
-from gateway.core.types.audit_log import AuditActor
-from gateway.storage.audit_events import recorded
+from gateway.core.types import audit_log
+from gateway.storage import audit_events
 from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -32,7 +32,11 @@ class Retention:
     """Deletes in small transactions. Any number of processes may do this at once."""
 
     def __init__(
-        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+        self,
+        transactions: DatabaseTransactions,
+        clock: ports.Clock,
+        cache: ports.CacheBackend,
+        paths: PathCache | None = None,
     ) -> None:
         """`paths`: where this process keeps what it read lately."""
         self._transactions = transactions
@@ -41,7 +45,11 @@ class Retention:
         self._paths = paths
 
     async def expire_conversations(
-        self, before: datetime, tenant: str | None = None, by: AuditActor | None = None, told: Told | None = None
+        self,
+        before: datetime,
+        tenant: str | None = None,
+        by: audit_log.AuditActor | None = None,
+        told: Told | None = None,
     ) -> int:
         """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. One that a
         request is at work on is passed over. Returns how many were deleted.
@@ -69,7 +77,7 @@ class Retention:
         return (schema.conversations.c.retention_days == days, *self._expired(before, None))
 
     async def _expire(
-        self, expired: Callable[[], Conditions], by: AuditActor | None = None, told: Told | None = None
+        self, expired: Callable[[], Conditions], by: audit_log.AuditActor | None = None, told: Told | None = None
     ) -> int:
         deleted = 0
         try:
@@ -122,7 +130,7 @@ class Retention:
             await self._transactions.wipe()
         return deleted
 
-    async def _delete_batch(self, expired: Conditions, by: AuditActor | None = None) -> list[tuple[str, ...]]:
+    async def _delete_batch(self, expired: Conditions, by: audit_log.AuditActor | None = None) -> list[tuple[str, ...]]:
         """The groups of the cache that go with each deleted conversation."""
         now = self._clock.now()
 
@@ -132,7 +140,7 @@ class Retention:
             for tenant, conversation_id, _ in gone:
                 of_tenants.setdefault(tenant, []).append(conversation_id)
             for tenant, ids in of_tenants.items():
-                recorded(connection, by, now, "conversations.purged", None, tenant, conversations=ids)
+                audit_events.recorded(connection, by, now, "conversations.purged", None, tenant, conversations=ids)
             return [groups for _, _, groups in gone]
 
         return await self._transactions.run(work, write=True)

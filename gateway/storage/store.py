@@ -13,15 +13,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from gateway.core import errors, ports
 from gateway.core.clock import days_before, fewest_days
-from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.ids import content_digest
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import has_nul
-from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks
+from gateway.core.types import audit_log, report_lists
 from gateway.core.types.artifacts import LARGE, Artifact
-from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.conversation import (
     ConversationRef,
     EarlierMessages,
@@ -29,7 +28,6 @@ from gateway.core.types.conversation import (
     StoredConversation,
 )
 from gateway.core.types.memory import NewSegment
-from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import (
     ASKED,
     CompletionQuery,
@@ -39,8 +37,7 @@ from gateway.core.types.turn import (
     StoredTurn,
     TurnCommit,
 )
-from gateway.storage import claims
-from gateway.storage.audit_events import recorded
+from gateway.storage import audit_events, claims
 from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import schema_state
@@ -90,13 +87,13 @@ async def record(
             if len(commits) > 1 or opened or not await transactions.run(lambda c: _known(c, commits)):
                 raise
             text = "This request was billed by another process, which had not heard of this one for too long."
-            raise StorageUnavailable(text) from None
+            raise errors.StorageUnavailable(text) from None
     for _ in range(MAX_STORE_ATTEMPTS):
         try:
             return await transactions.run(lambda c: _write_rest(c, commits, now, opened), write=True)
         except (CommitUnknown, IntegrityError) as error:  # the earlier COMMIT went through while this one was tried
             last = error
-    raise StorageUnavailable("The storage does not say what was committed.") from last
+    raise errors.StorageUnavailable("The storage does not say what was committed.") from last
 
 
 def _write(
@@ -159,7 +156,7 @@ class CommitGroup:
     async def _write_together(self, batch: list[tuple[Item, asyncio.Future[None]]]) -> None:
         try:
             await self._write([commit for commit, _ in batch])
-        except StorageUnavailable as error:
+        except errors.StorageUnavailable as error:
             for _, done in batch:
                 _fail(done, error)
         except Exception as error:  # noqa: BLE001 - one of them cannot be written: the others are not to suffer for it
@@ -198,7 +195,7 @@ class ConversationStore:
     def __init__(
         self,
         transactions: DatabaseTransactions,
-        clock: Clock,
+        clock: ports.Clock,
         *,
         caches: StorageCaches = NO_CACHES,
         retention_days: float | None = None,
@@ -403,13 +400,15 @@ class ConversationStore:
     update_completion = writes(write_metadata)
     said_anywhere = reads(read_said)
 
-    async def list_completions(self, tenant: str, query: CompletionQuery) -> QueryPage[StoredCompletion] | None:
+    async def list_completions(
+        self, tenant: str, query: CompletionQuery
+    ) -> report_lists.QueryPage[StoredCompletion] | None:
         """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
         if has_nul(query.conversation_id, query.model, query.agent, query.after):
-            return QueryPage(()) if query.after is None else None
+            return report_lists.QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
 
-    async def delete_completion(self, tenant: str, completion_id: str, by: AuditActor | None = None) -> bool:
+    async def delete_completion(self, tenant: str, completion_id: str, by: audit_log.AuditActor | None = None) -> bool:
         """Deletes a tenant's stored completion; its bill stays, and the conversation. False if there is none. `by` is
         who does it, as the trail tells it."""
         now = self._clock.now()
@@ -417,7 +416,7 @@ class ConversationStore:
         def work(connection: sa.Connection) -> bool:
             if not delete_completion(connection, tenant, completion_id):
                 return False
-            recorded(connection, by, now, "completion.deleted", completion_id, tenant)
+            audit_events.recorded(connection, by, now, "completion.deleted", completion_id, tenant)
             return True
 
         found = await self._transactions.run(work, write=True)
@@ -433,7 +432,9 @@ class ConversationStore:
 
         return await self._transactions.run(work)
 
-    async def delete_conversation(self, tenant: str, conversation_id: str, by: AuditActor | None = None) -> bool:
+    async def delete_conversation(
+        self, tenant: str, conversation_id: str, by: audit_log.AuditActor | None = None
+    ) -> bool:
         """Deletes a conversation with all that was said in it; its anonymous bill stays (guarantee §5, §6). A turn that
         is under way is not stored. Returns False if the tenant has no such conversation. `by` is who does it, as the
         trail tells it."""
@@ -444,7 +445,7 @@ class ConversationStore:
         def work(connection: sa.Connection) -> tuple[str, ...] | None:
             groups = delete_conversation(connection, tenant, conversation_id)
             if groups is not None:
-                recorded(connection, by, now, "conversation.deleted", conversation_id, tenant)
+                audit_events.recorded(connection, by, now, "conversation.deleted", conversation_id, tenant)
             return groups
 
         gone = await self._transactions.run(work, write=True)
@@ -460,7 +461,7 @@ class ConversationStore:
         """Asked before anything is paid for, as no bill could be kept of it (guarantee §3.6).
         Raises StorageReadOnly: the storage refused a write, and has taken none since."""
         if self._transactions.writes.are_refused:
-            raise StorageReadOnly
+            raise errors.StorageReadOnly
 
     async def probe(self) -> None:
         """Writes something and deletes it, as much as a turn may take.

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.core.errors import FileNotFound, StorageUnavailable
+from gateway.core import errors, ports
 from gateway.core.names import has_nul
-from gateway.core.ports import CacheBackend, Clock
+from gateway.core.types import audit_log, report_lists
 from gateway.core.types.artifacts import cache_group
-from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.files import (
     DOCUMENT_KINDS,
     SEALED_ENDING,
@@ -30,9 +29,7 @@ from gateway.core.types.files import (
     KeptBytes,
     document_digest,
 )
-from gateway.core.types.report_lists import QueryPage
-from gateway.storage import rows
-from gateway.storage.audit_events import recorded
+from gateway.storage import audit_events, rows
 from gateway.storage.conversations.attachments import delete as delete_attachment
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.conversations.delete_item import delete_plans
@@ -108,7 +105,11 @@ class FileRows:
     Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
     def __init__(
-        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+        self,
+        transactions: DatabaseTransactions,
+        clock: ports.Clock,
+        cache: ports.CacheBackend,
+        paths: PathCache | None = None,
     ) -> None:
         self._transactions = transactions
         self.clock = clock
@@ -143,7 +144,7 @@ class FileRows:
 
         return await self._transactions.run(work, write=True)
 
-    async def page(self, tenant: str, query: FileQuery) -> QueryPage[FileRecord]:
+    async def page(self, tenant: str, query: FileQuery) -> report_lists.QueryPage[FileRecord]:
         """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         now = self.clock.now()
         return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
@@ -153,7 +154,7 @@ class FileRows:
         now = self.clock.now()
         return await self._transactions.run(lambda connection: _find(connection, tenant, file_id, now))
 
-    async def delete(self, tenant: str, file_id: str, by: AuditActor | None) -> ContentPlace | None:
+    async def delete(self, tenant: str, file_id: str, by: audit_log.AuditActor | None) -> ContentPlace | None:
         """Deletes a file, and what conversations hold of it; with the last file of its content what was read of that.
         Returns where the content stood that is nobody's now.
         Raises FileNotFound: the tenant has none of that id."""
@@ -173,7 +174,7 @@ class FileRows:
                 connection.execute(file_contents.delete().where(*own))
                 connection.execute(file_chunks.delete().where(file_chunks.c.object == place.object))
                 groups = (*groups, *_read_of(tenant, record.digest))
-            recorded(connection, by, now, "file.deleted", file_id, tenant, conversations=len(held))
+            audit_events.recorded(connection, by, now, "file.deleted", file_id, tenant, conversations=len(held))
             return place if is_last else None, groups, held
 
         place, groups, held = await self._transactions.run(work, write=True)
@@ -249,12 +250,14 @@ def _find(
     return as_record(row), ContentPlace(row.place, row.object)
 
 
-def no_such_file(file_id: str, param: str = "file_id") -> FileNotFound:
+def no_such_file(file_id: str, param: str = "file_id") -> errors.FileNotFound:
     """In OpenAI's words."""
-    return FileNotFound(f"No such File object: {file_id[:128]}", param=param)
+    return errors.FileNotFound(f"No such File object: {file_id[:128]}", param=param)
 
 
-def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetime) -> QueryPage[FileRecord]:
+def _page(
+    connection: sa.Connection, tenant: str, query: FileQuery, now: datetime
+) -> report_lists.QueryPage[FileRecord]:
     where = [FILE.tenant == tenant, living(now)]
     if query.purpose is not None:
         where.append(FILE.purpose == query.purpose)
@@ -267,7 +270,7 @@ def _page(connection: sa.Connection, tenant: str, query: FileQuery, now: datetim
         where.append(rows.behind(columns, last, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     found = connection.execute(sa.select(*COLUMNS).where(*where).order_by(*order).limit(query.limit + 1)).all()
-    return QueryPage.of(map(as_record, found), query.limit)
+    return report_lists.QueryPage.of(map(as_record, found), query.limit)
 
 
 def _let_go(
@@ -408,7 +411,7 @@ class DatabaseContents(DatabaseClient):
             yield found[skipped if number == first else 0 :]
             number += 1
         if number == first:
-            raise StorageUnavailable("The content of the file is not in the storage.")
+            raise errors.StorageUnavailable("The content of the file is not in the storage.")
 
     async def delete(self, *names: str) -> None:
         statement = file_chunks.delete().where(FILE_CHUNK_COLUMNS.object.in_(names))

@@ -14,14 +14,13 @@ from typing import Any, Literal, Protocol, TypeVar
 import sqlalchemy as sa
 from pydantic import ValidationError
 
+from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.setting_sections import KeyFields
-from gateway.core.errors import KeyChanged, StorageUnavailable
+from gateway.core.config import setting_sections
 from gateway.core.ids import new_id
 from gateway.core.names import has_nul
-from gateway.core.ports import Clock
+from gateway.core.types import report_lists
 from gateway.core.types.keys import KEY_PREFIX, StoredKey, policy_of
-from gateway.core.types.report_lists import QueryPage
 from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
@@ -74,7 +73,7 @@ class KeyStore:
     Raises StorageUnavailable: from any method: the storage cannot be reached, or a newer version wrote what is
     there."""
 
-    def __init__(self, transactions: DatabaseTransactions, clock: Clock, secret: HoldsSecret) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock, secret: HoldsSecret) -> None:
         self._transactions = transactions
         self._clock = clock
         self._secret = secret
@@ -100,7 +99,7 @@ class KeyStore:
         return None
 
     async def create(
-        self, fields: KeyFields, created_by: str | None = None, record: Record | None = None
+        self, fields: setting_sections.KeyFields, created_by: str | None = None, record: Record | None = None
     ) -> tuple[StoredKey, str]:
         """A new key, and what its holder sends: nobody can read that again."""
         key, now = _new(), self._clock.now()
@@ -157,16 +156,16 @@ class KeyStore:
             self._before.put((key_id, first), spent)
         return found
 
-    async def page(self, query: KeyQuery) -> QueryPage[StoredKey] | None:
+    async def page(self, query: KeyQuery) -> report_lists.QueryPage[StoredKey] | None:
         """A page of a list, the latest in front; None if `query.after` is no key."""
         if has_nul(query.tenant, query.owner, query.after):
-            return QueryPage(()) if query.after is None else None
+            return report_lists.QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: _page(connection, query))
 
     async def update(
         self,
         key_id: str,
-        change: Callable[[KeyFields], KeyFields],
+        change: Callable[[setting_sections.KeyFields], setting_sections.KeyFields],
         record: Record | None = None,
         seen: datetime | None = None,
     ) -> StoredKey | None:
@@ -181,7 +180,7 @@ class KeyStore:
             if row is None or row.revoked_at is not None:
                 return None if row is None else _key(row)
             if seen is not None and utc(row.updated_at) != seen:
-                raise KeyChanged("Somebody else changed this key meanwhile.")
+                raise errors.KeyChanged("Somebody else changed this key meanwhile.")
             before = _fields(row)
             fields = change(before)
             where = api_keys.update().where(api_keys.c.id == key_id)
@@ -261,7 +260,7 @@ def _row(connection: sa.Connection, key_id: str, *, locked: bool = False) -> Any
     return connection.execute(query.with_for_update() if locked else query).one_or_none()
 
 
-def _page(connection: sa.Connection, query: KeyQuery) -> QueryPage[StoredKey] | None:
+def _page(connection: sa.Connection, query: KeyQuery) -> report_lists.QueryPage[StoredKey] | None:
     columns = api_keys.c
     wanted = []
     if query.tenant is not None:
@@ -277,24 +276,24 @@ def _page(connection: sa.Connection, query: KeyQuery) -> QueryPage[StoredKey] | 
         wanted.append(behind((columns.created_at, columns.id), (last.created_at, last.id), is_down=True))
     found = sa.select(api_keys).where(*wanted).order_by(columns.created_at.desc(), columns.id.desc())
     rows = connection.execute(found.limit(query.limit + 1)).all()
-    return QueryPage.of(map(_key, rows), query.limit)
+    return report_lists.QueryPage.of(map(_key, rows), query.limit)
 
 
-def _columns(fields: KeyFields) -> dict[str, Any]:
+def _columns(fields: setting_sections.KeyFields) -> dict[str, Any]:
     """What a row says of a key: all of it as JSON, and in columns what lists look for."""
     named = {name: getattr(fields, name) for name in ("tenant", "name", "owner", "project", "expires_at")}
     return {**named, "policy": fields.model_dump_json(exclude_defaults=True)}
 
 
-def _said(fields: KeyFields) -> dict[str, Any]:
+def _said(fields: setting_sections.KeyFields) -> dict[str, Any]:
     return fields.model_dump(mode="json", exclude_defaults=True)
 
 
-def _fields(row: Any) -> KeyFields:
+def _fields(row: Any) -> setting_sections.KeyFields:
     try:
-        return KeyFields.model_validate_json(row.policy)
+        return setting_sections.KeyFields.model_validate_json(row.policy)
     except ValidationError as error:  # a newer version knows more limits; without them it would not be that key
-        raise StorageUnavailable("What may be done with this key was written by a newer version.") from error
+        raise errors.StorageUnavailable("What may be done with this key was written by a newer version.") from error
 
 
 def _key(row: Any, replaced_until: datetime | None = None) -> StoredKey:

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
-from gateway.core.ports import Clock
-from gateway.core.types.audit_log import AuditActor
-from gateway.storage.audit_events import recorded
+from gateway.core import ports
+from gateway.core.types import audit_log
+from gateway.storage import audit_events
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
@@ -23,13 +23,13 @@ class UiSessions:
     """Each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
-    def __init__(self, transactions: DatabaseTransactions, clock: Clock, store: ConversationStore) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock, store: ConversationStore) -> None:
         self._transactions = transactions
         self._clock = clock
         self._store = store
 
     async def begin(
-        self, key_id: str, hours: float, by: AuditActor | None = None, *, carried: str = "", **details: str
+        self, key_id: str, hours: float, by: audit_log.AuditActor | None = None, *, carried: str = "", **details: str
     ) -> str:
         """Begins a session of that key, and returns what its cookie holds. `by` is who logs in, as the trail tells it,
         with these details. `carried` stands behind the token: the digest covers it, so that nobody can change it."""
@@ -42,7 +42,7 @@ class UiSessions:
             connection.execute(UI_SESSION_TABLE.delete().where(columns.digest.in_(old.scalar_subquery())))
             values = {"digest": digest, "key_id": key_id, "created_at": now, "expires_at": now + timedelta(hours=hours)}
             connection.execute(UI_SESSION_TABLE.insert().values(**values))
-            recorded(connection, by, now, "ui.login", key_id, **details)
+            audit_events.recorded(connection, by, now, "ui.login", key_id, **details)
 
         await self._transactions.run(work, write=True)
         return token
@@ -54,21 +54,25 @@ class UiSessions:
         query = sa.select(columns.key_id).where(*lasts)
         return await self._transactions.run(lambda connection: connection.execute(query).scalar())
 
-    async def revoke(self, token: str, by: AuditActor | None = None) -> None:
+    async def revoke(self, token: str, by: audit_log.AuditActor | None = None) -> None:
         """Ends that session. `by` is who logs out, as the trail tells it."""
         await self._revoke(UI_SESSION_TABLE.c.digest == await self._digest(token), by)
 
-    async def revoke_all(self, key_id: str, by: AuditActor | None = None) -> None:
+    async def revoke_all(self, key_id: str, by: audit_log.AuditActor | None = None) -> None:
         """Ends all sessions of that key."""
         await self._revoke(UI_SESSION_TABLE.c.key_id == key_id, by, everywhere=True)
 
-    async def _revoke(self, those: sa.ColumnElement[bool], by: AuditActor | None, *, everywhere: bool = False) -> None:
+    async def _revoke(
+        self, those: sa.ColumnElement[bool], by: audit_log.AuditActor | None, *, everywhere: bool = False
+    ) -> None:
         now = self._clock.now()
         update = UI_SESSION_TABLE.update().where(those, UI_SESSION_TABLE.c.revoked_at.is_(None)).values(revoked_at=now)
 
         def work(connection: sa.Connection) -> None:
             connection.execute(update)
-            recorded(connection, by, now, "ui.logout", by.key_id if by is not None else None, everywhere=everywhere)
+            audit_events.recorded(
+                connection, by, now, "ui.logout", by.key_id if by is not None else None, everywhere=everywhere
+            )
 
         await self._transactions.run(work, write=True)
 

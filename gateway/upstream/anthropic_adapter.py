@@ -9,11 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.errors import UpstreamError, UpstreamInvalidResponse
+from gateway.core import errors, jsons, ports
 from gateway.core.formats.anthropic.message_events import MessageChunks, events_of
 from gateway.core.formats.anthropic.serializer import completion_of, fault_status, is_message, messages_request
-from gateway.core.ports import Clock
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http_client import UpstreamConnection
@@ -33,7 +31,7 @@ OPENAIS = "openai-"
 class AnthropicUpstream:
     """Calls Anthropic, and whoever speaks as it does (an `Upstream`)."""
 
-    def __init__(self, http: HttpUpstream, clock: Clock) -> None:
+    def __init__(self, http: HttpUpstream, clock: ports.Clock) -> None:
         self._http = http
         self._clock = clock
 
@@ -88,12 +86,12 @@ def _checked(message: Any, raw: bytes, headers: dict[str, str], deployment: Mode
     if isinstance(message, dict) and message.get("error"):
         raise _fault(message, raw, headers, deployment)
     if not is_message(message):
-        raise UpstreamInvalidResponse("The upstream's answer is no message.")
+        raise errors.UpstreamInvalidResponse("The upstream's answer is no message.")
     found: Json = message
     return found
 
 
-def _fault(said: Json, raw: bytes, headers: dict[str, str], deployment: ModelDeployment) -> UpstreamError:
+def _fault(said: Json, raw: bytes, headers: dict[str, str], deployment: ModelDeployment) -> errors.UpstreamError:
     return refusal(fault_status(said), raw if raw else jsons.dumps(said), headers, deployment)
 
 

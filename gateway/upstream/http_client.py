@@ -21,13 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import httptools
 import httpx
 
-from gateway.core.errors import (
-    UpstreamError,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
+from gateway.core import errors
 from gateway.core.types.chat import ModelDeployment
 
 
@@ -97,7 +91,7 @@ def translated(*, begun: bool, origin: ConnectionOrigin | None = None) -> Iterat
 
 def translation(
     error: httpx.HTTPError | httpx.InvalidURL, *, begun: bool, origin: ConnectionOrigin | None
-) -> UpstreamError:
+) -> errors.UpstreamError:
     """The gateway's error for one of httpx's."""
     if origin is None and isinstance(error, httpx.HTTPError):
         origin = _asked(error)
@@ -108,29 +102,29 @@ def translation(
 
 def _translation(
     error: httpx.HTTPError | httpx.InvalidURL, origin: ConnectionOrigin | None, begun: bool
-) -> UpstreamError:
+) -> errors.UpstreamError:
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
-        return UpstreamUnreachable("The upstream's address is not usable.")
+        return errors.UpstreamUnreachable("The upstream's address is not usable.")
     if isinstance(error, httpx.PoolTimeout):
-        waited = UpstreamTimeout("All connections to upstreams are in use (upstream.max_connections).")
+        waited = errors.UpstreamTimeout("All connections to upstreams are in use (upstream.max_connections).")
         waited.may_be_charged = False  # nothing was sent
         return waited
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
-        return UpstreamTimeout(TOO_LONG)
+        return errors.UpstreamTimeout(TOO_LONG)
     if isinstance(error, httpx.LocalProtocolError):
-        return UpstreamUnreachable("The upstream could not be asked: a header holds what no header may.")
+        return errors.UpstreamUnreachable("The upstream could not be asked: a header holds what no header may.")
     if isinstance(error, NotHttp):
-        return UpstreamInvalidResponse("The upstream's answer is not HTTP.")
+        return errors.UpstreamInvalidResponse("The upstream's answer is not HTTP.")
     if isinstance(error, httpx.DecodingError):
-        return UpstreamInvalidResponse("The upstream's answer is not compressed as it says.")
+        return errors.UpstreamInvalidResponse("The upstream's answer is not compressed as it says.")
     if begun:
-        return UpstreamInterrupted("The upstream broke off its answer.")
+        return errors.UpstreamInterrupted("The upstream broke off its answer.")
     upstream = "The upstream" if origin is None else f"The upstream {origin}"
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         timed_out = isinstance(error, httpx.ConnectTimeout)
-        return UpstreamUnreachable(f"{upstream} could not be reached: {TIMEOUT if timed_out else _why(cause)}.")
-    return UpstreamUnreachable(f"{upstream} could not be reached: {CUT} before an answer.")
+        return errors.UpstreamUnreachable(f"{upstream} could not be reached: {TIMEOUT if timed_out else _why(cause)}.")
+    return errors.UpstreamUnreachable(f"{upstream} could not be reached: {CUT} before an answer.")
 
 
 def _asked(error: httpx.HTTPError) -> ConnectionOrigin | None:

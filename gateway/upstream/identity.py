@@ -8,7 +8,7 @@ from urllib.parse import quote_plus, urlsplit
 
 import httpx
 
-from gateway.core.errors import IdentityProviderUnavailable
+from gateway.core import errors
 
 IDENTITY_SECONDS = 5.0
 """Within which a provider must answer: a person or a request waits for it."""
@@ -62,7 +62,7 @@ class HttpIdentityDocuments:
         return answer.status_code, found if isinstance(found, dict) else {}
 
 
-def _away(url: str, what: str) -> IdentityProviderUnavailable:
-    return IdentityProviderUnavailable(
+def _away(url: str, what: str) -> errors.IdentityProviderUnavailable:
+    return errors.IdentityProviderUnavailable(
         f"The identity provider ({urlsplit(url).hostname}) {what}. Keys count all the same."
     )

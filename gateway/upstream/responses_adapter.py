@@ -8,9 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
-from gateway.core import jsons
+from gateway.core import errors, jsons
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
 from gateway.core.formats.responses.response_completion import (
     RESPONSE_ENDS,
     Failure,
@@ -53,7 +52,7 @@ class ResponsesUpstream:
                 completion = answered.completion
                 made = completion_of(_checked(answered.value, answered.status, deployment)) if not completion else {}
                 break
-            except UpstreamRefused as refused:
+            except errors.UpstreamRefused as refused:
                 body = self._lighter(body, refused, deployment, request)
         completion = completion or whole_mended(made, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
@@ -68,7 +67,7 @@ class ResponsesUpstream:
                 try:
                     opened = await stack.enter_async_context(call)
                     break
-                except UpstreamRefused as refused:
+                except errors.UpstreamRefused as refused:
                     body = self._lighter(body, refused, deployment, request)
             yield opened
 
@@ -79,12 +78,16 @@ class ResponsesUpstream:
         return body
 
     def _lighter(
-        self, body: Json, refused: UpstreamRefused, deployment: ModelDeployment, request: UpstreamRequest
+        self, body: Json, refused: errors.UpstreamRefused, deployment: ModelDeployment, request: UpstreamRequest
     ) -> Json:
         """The body without what was refused. Raises UpstreamRefused: this one, if it was something else."""
         said = refused.message.lower()
         names_it = "encrypted" in said or error_object(refused.original).get("param") == "include"
-        if isinstance(refused, UpstreamOverflow) or refused.status not in RESPONSES_REFUSED_STATUSES or not names_it:
+        if (
+            isinstance(refused, errors.UpstreamOverflow)
+            or refused.status not in RESPONSES_REFUSED_STATUSES
+            or not names_it
+        ):
             raise refused
         lighter = _without_thoughts(body)
         if SEALED_THOUGHTS in body.get("include", ()) and not _asks(request) and "verif" not in said:
@@ -133,7 +136,7 @@ def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
     if failed is not None:
         raise _fault(failed, status, deployment)
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
-        raise UpstreamInvalidResponse("The upstream's response holds no output.")
+        raise errors.UpstreamInvalidResponse("The upstream's response holds no output.")
     _check_finished(response)
     return response
 
@@ -141,10 +144,10 @@ def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
 def _check_finished(response: Json, failed: Failure | None = None) -> None:
     """Raises UpstreamInvalidResponse: it is still under way, or was called off, and tells no failure."""
     if failed is None and response.get("status") in UNFINISHED_STATUSES:
-        raise UpstreamInvalidResponse("The upstream's response is not finished.")
+        raise errors.UpstreamInvalidResponse("The upstream's response is not finished.")
 
 
-def _fault(failed: Failure, status: int, deployment: ModelDeployment) -> UpstreamError:
+def _fault(failed: Failure, status: int, deployment: ModelDeployment) -> errors.UpstreamError:
     """The fault that a response, or an event, tells of. A status that it names itself counts."""
     named, error = failed
     named = status_of(error) or named

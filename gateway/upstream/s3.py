@@ -11,8 +11,8 @@ from xml.sax.saxutils import escape
 
 import httpx
 
-from gateway.core.config.setting_sections import S3Settings
-from gateway.core.errors import StorageUnavailable
+from gateway.core import errors
+from gateway.core.config import setting_sections
 
 PART = 8 * 2**20
 """Bytes of one part of a large object; S3 takes 10,000 of them, of 5 MiB at least."""
@@ -24,7 +24,7 @@ _MEANING = {403: ": the keys may not do that", GONE: ": no such bucket or object
 class S3Contents:
     """Objects of one bucket, below one prefix."""
 
-    def __init__(self, settings: S3Settings, client: httpx.AsyncClient) -> None:
+    def __init__(self, settings: setting_sections.S3Settings, client: httpx.AsyncClient) -> None:
         """Raises ValueError: the package `botocore` is not installed, or there are no keys."""
         self._signer = _signer(settings)
         base = (settings.endpoint or f"https://s3.{settings.region}.amazonaws.com").rstrip("/")
@@ -95,7 +95,7 @@ class S3Contents:
     async def _begin(self, name: str) -> str:
         found = _tree((await self._ask("POST", name, {"uploads": ""})).content).findtext("UploadId")
         if not found:
-            raise StorageUnavailable("The bucket gave no id for an upload.")
+            raise errors.StorageUnavailable("The bucket gave no id for an upload.")
         return found
 
     async def _part(self, name: str, upload: str, number: int, data: bytes) -> str:
@@ -110,7 +110,7 @@ class S3Contents:
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
         answer = await self._ask("POST", name, {"uploadId": upload}, body)
         if _tree(answer.content).tag != "CompleteMultipartUploadResult":  # S3 tells some faults with a 200
-            raise StorageUnavailable("The bucket did not put the parts of a file together.")
+            raise errors.StorageUnavailable("The bucket did not put the parts of a file together.")
 
     async def _ask(
         self, method: str, name: str | None, query: dict[str, str] | None = None, body: bytes = b""
@@ -130,17 +130,17 @@ class S3Contents:
         return self._client.build_request(method, url, headers=headers, content=body, timeout=S3_SECONDS)
 
 
-async def reach_bucket(settings: S3Settings) -> str | None:
+async def reach_bucket(settings: setting_sections.S3Settings) -> str | None:
     """Why files cannot be kept in that bucket, for `gateway check`; None: it answers."""
     async with httpx.AsyncClient() as client:
         try:
             await S3Contents(settings, client).reach()
-        except (ValueError, StorageUnavailable) as error:
+        except (ValueError, errors.StorageUnavailable) as error:
             return str(error)
     return None
 
 
-def _signer(settings: S3Settings) -> Any:
+def _signer(settings: setting_sections.S3Settings) -> Any:
     """What gives the headers of a signed request: SigV4."""
     try:
         from botocore.auth import S3SigV4Auth
@@ -169,21 +169,21 @@ def _signer(settings: S3Settings) -> Any:
 def _tree(raw: bytes) -> ET.Element:
     """The answer without namespaces. A document type is none of S3's."""
     if b"<!DOCTYPE" in raw[:1000].upper():
-        raise StorageUnavailable("The bucket's answer is none of S3's.")
+        raise errors.StorageUnavailable("The bucket's answer is none of S3's.")
     try:
         tree = ET.fromstring(raw)  # noqa: S314 - of the operator's own bucket, without a document type
     except ET.ParseError as error:
-        raise StorageUnavailable("The bucket's answer is no XML.") from error
+        raise errors.StorageUnavailable("The bucket's answer is no XML.") from error
     for each in tree.iter():
         each.tag = each.tag.rpartition("}")[2]
     return tree
 
 
-def _refused(response: httpx.Response) -> StorageUnavailable:
-    return StorageUnavailable(
+def _refused(response: httpx.Response) -> errors.StorageUnavailable:
+    return errors.StorageUnavailable(
         f"The bucket of files answered with status {response.status_code}{_MEANING.get(response.status_code, '')}."
     )
 
 
-def _unreachable() -> StorageUnavailable:
-    return StorageUnavailable("The bucket of files cannot be reached.")
+def _unreachable() -> errors.StorageUnavailable:
+    return errors.StorageUnavailable("The bucket of files cannot be reached.")

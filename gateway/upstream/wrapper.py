@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
-from gateway.core.ports import Upstream
+from gateway.core import ports
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
 
@@ -26,7 +26,7 @@ class UpstreamPassage:
 class UpstreamWrapper:
     """An `Upstream` around another. A subclass says by `passing` what a call goes through."""
 
-    def __init__(self, inner: Upstream) -> None:
+    def __init__(self, inner: ports.Upstream) -> None:
         self._inner = inner
 
     def passing(

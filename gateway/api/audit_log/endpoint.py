@@ -12,15 +12,14 @@ from starlette.routing import Route
 
 from gateway.api.api_call import ApiCall, MethodEndpoint, received
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.fields import invalid
 from gateway.api.pagination import Query, limit_of, newest_first, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_start
 from gateway.api.shapes import IsoTime, Json, many, said, shape
-from gateway.core.config.setting_sections import ADMIN
-from gateway.core.errors import Forbidden
-from gateway.core.types.audit_log import NewEvent, TrailQuery, actor_of
+from gateway.core import errors
+from gateway.core.config import setting_sections
+from gateway.core.types import audit_log
 from gateway.core.types.chat import RequestCaller
-from gateway.storage.audit_events import AuditLog, all_events, event_json, event_lines, read_events
+from gateway.storage import audit_events
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 PATH = "/v1/gateway/trail"
@@ -61,45 +60,50 @@ class TrailEndpoints:
 
     transactions: DatabaseTransactions
     auth: KeyAuthenticator
-    trail: AuditLog
+    trail: audit_events.AuditLog
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = _admin((await received(scope, receive, self.auth, None)).caller)
         given = parameters(scope["query_string"].decode("latin-1"))
         query = trail_query({name: value for name, value in given.items() if name not in ("limit", "order")})
         details = {"after": query.after} if query.after is not None else {}
-        await self.trail.saw(NewEvent(actor_of(caller), "trail.exported", details=details))
+        await self.trail.saw(audit_log.NewEvent(audit_log.actor_of(caller), "trail.exported", details=details))
         await send_start(send, 200, AUDIT_LOG_HEADERS)
-        async for page in all_events(self.transactions, query):
-            await send({"type": "http.response.body", "body": event_lines(page), "more_body": True})
+        async for page in audit_events.all_events(self.transactions, query):
+            await send({"type": "http.response.body", "body": audit_events.event_lines(page), "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     async def list(self, call: ApiCall) -> Json:
         """OpenAI's form of a list; the next page begins after `last_id`."""
         _admin(call.received.caller)
-        found, has_more = await self.transactions.run(partial(read_events, query=trail_query(call.query)))
+        found, has_more = await self.transactions.run(partial(audit_events.read_events, query=trail_query(call.query)))
         numbers: Sequence[int | None] = [event.number for event in found] or [None]
         ends = {"first_id": numbers[0], "last_id": numbers[-1]}
-        return {"object": "list", "data": [event_json(event) for event in found], **ends, "has_more": has_more}
+        return {
+            "object": "list",
+            "data": [audit_events.event_json(event) for event in found],
+            **ends,
+            "has_more": has_more,
+        }
 
 
 def _admin(caller: RequestCaller) -> RequestCaller:
     """Raises Forbidden: it is for administrators alone."""
-    if ADMIN not in caller.roles:
-        raise Forbidden("The trail is for keys of role 'admin'; where there are no keys, for `gateway trail`.")
+    if setting_sections.ADMIN not in caller.roles:
+        raise errors.Forbidden("The trail is for keys of role 'admin'; where there are no keys, for `gateway trail`.")
     return caller
 
 
-def trail_query(given: Query) -> TrailQuery:
+def trail_query(given: Query) -> audit_log.TrailQuery:
     """The parameters of a list of events. Raises InvalidRequest: a parameter breaks its rule; names it."""
     for name in ("action", "actor"):
         if name in given and not NAME.fullmatch(given[name]):
-            raise invalid(name, "must be 1 to 64 letters, digits, dots, dashes or underscores")
+            raise errors.invalid(name, "must be 1 to 64 letters, digits, dots, dashes or underscores")
     since, until = _number(given, "since"), _number(given, "until")
     for name, second in (("since", since), ("until", until)):
         if second is not None and second > LATEST:
-            raise invalid(name, "must be a Unix time in whole seconds")
-    return TrailQuery(
+            raise errors.invalid(name, "must be a Unix time in whole seconds")
+    return audit_log.TrailQuery(
         after=_number(given, "after"),
         limit=limit_of(given),
         action=given.get("action"),
@@ -115,7 +119,7 @@ def _number(given: Query, name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-        raise invalid(name, "must be a whole number")
+        raise errors.invalid(name, "must be a whole number")
     return int(text)
 
 
@@ -123,7 +127,9 @@ def _time(second: int | None) -> datetime | None:
     return None if second is None else datetime.fromtimestamp(second, UTC)
 
 
-def trail_routes(transactions: DatabaseTransactions, auth: KeyAuthenticator, trail: AuditLog) -> list[Route]:
+def trail_routes(
+    transactions: DatabaseTransactions, auth: KeyAuthenticator, trail: audit_events.AuditLog
+) -> list[Route]:
     answers = TrailEndpoints(transactions, auth, trail)
     return [
         Route(PATH, MethodEndpoint(auth, 0, {"GET": answers.list}), methods=["GET"]),

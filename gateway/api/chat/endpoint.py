@@ -9,9 +9,8 @@ from gateway.api.request.body_cache import BodyCache, read_chat_request
 from gateway.api.request.validation import RequestArrival
 from gateway.api.server.fast_router import STREAM_END, Receive, Scope, Send, event
 from gateway.api.server.keepalive import comment
-from gateway.core import jsons
+from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError
 from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.types.chat import ChatRequest, RequestCaller
@@ -73,7 +72,7 @@ class _ChatChunks:
     def end(self) -> bytes:
         return STREAM_END
 
-    def fault(self, error: GatewayError) -> bytes:
+    def fault(self, error: errors.GatewayError) -> bytes:
         return event(error.body())
 
     def alive(self, said: bytes) -> bytes:

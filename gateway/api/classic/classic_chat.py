@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from gateway.api.chat.endpoint import ChatDialect
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
 from gateway.api.conversations.context import WindowObject, as_window
-from gateway.api.fields import RequestFields, SessionName, invalid, missing, read
+from gateway.api.fields import RequestFields, SessionName, read
 from gateway.api.pagination import given_metadata
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request.validation import CONVERSATION_ID, RequestArrival
@@ -22,9 +22,8 @@ from gateway.api.server.fast_router import STREAM_END, Receive, Scope, Send, eve
 from gateway.api.server.keepalive import comment
 from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Error, Json, either, shape
-from gateway.core import jsons
+from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.types.artifacts import WORKFLOW_SPEC
 from gateway.core.types.bill import ResponseMetadata
@@ -78,7 +77,7 @@ def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str
     said = read(SAID, body)
     for name in CLASSIC_CHAT_EXCLUDED_FIELDS:
         if body.get(name) is not None:
-            raise invalid(name, "is not taken here: this API has message, conversation_id and /chat/stream")
+            raise errors.invalid(name, "is not taken here: this API has message, conversation_id and /chat/stream")
     chat = {
         key: value
         for key, value in body.items()
@@ -86,7 +85,7 @@ def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str
     }
     model = default if said.model is None else said.model
     if model is None:
-        raise missing("model")
+        raise errors.missing("model")
     if said.conversation_id is not None:
         chat |= named_conversation(chat, said.conversation_id)
     if said.workflow_id is not None:
@@ -105,7 +104,7 @@ def named_conversation(chat: Json, name: str) -> Json:
         return {"conversation": name}
     context = chat.get("context") or {}
     if not isinstance(context, dict):
-        raise invalid("context", "must be an object")
+        raise errors.invalid("context", "must be an object")
     return {"context": {**context, "session": name}}
 
 
@@ -253,7 +252,7 @@ class _ClassicEvents:
     def end(self) -> bytes:
         return event(self.answer.as_json()) + STREAM_END
 
-    def fault(self, error: GatewayError) -> bytes:
+    def fault(self, error: errors.GatewayError) -> bytes:
         return event(error.body())
 
     def alive(self, said: bytes) -> bytes:

@@ -12,7 +12,7 @@ from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.classic.classic_chat import WORKFLOW, default_model, names_of
 from gateway.api.conversations.context import as_context
 from gateway.api.conversations.endpoint import ConversationEndpoints
-from gateway.api.fields import Metadata, is_session_name, missing
+from gateway.api.fields import Metadata, is_session_name
 from gateway.api.operations import ReadyEndpoint
 from gateway.api.pagination import check_named, limit_of, newest_first
 from gateway.api.request.body_cache import BodyCache
@@ -21,8 +21,8 @@ from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import IsoTime, Json, many, said, shape, shown
 from gateway.api.statistics import Statistics, StatisticsEndpoint
 from gateway.context.manager import ContextManager
+from gateway.core import errors
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ConversationNotFound, Unauthorized
 from gateway.core.names import has_nul
 from gateway.core.tasks import offload_if
 from gateway.core.types.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
@@ -164,7 +164,7 @@ class ClassicConversations:
         Raises Unauthorized: callers without a key are one tenant; the ids of conversations are all that keeps them
         apart."""
         if call.tenant == ANONYMOUS:
-            raise Unauthorized("An API key is required to list the conversations that are about a workflow.")
+            raise errors.Unauthorized("An API key is required to list the conversations that are about a workflow.")
         name = call.path["spec_id"]
         if has_nul(name):
             return {"spec_id": name, "conversations": [], "has_more": False}
@@ -182,7 +182,7 @@ async def find(records: ConversationRecords, call: ApiCall, name: str | None = N
         return await records.find(call.tenant, name)
     page = await records.list_page(call.tenant, RecordQuery(1, session=name)) if is_session_name(name) else None
     if page is None or not page.found:
-        raise ConversationNotFound("No such conversation.", param="conversation_id")
+        raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
     return page.found[0]
 
 
@@ -225,7 +225,7 @@ class ClassicHealth:
         status, said = await self._ready.state()
         try:
             await self._statistics.admit(scope)
-        except Unauthorized:
+        except errors.Unauthorized:
             await send_json(send, status, said)
             return
         await send_json(send, status, {**said, "context": self._statistics.as_json()})
@@ -253,7 +253,7 @@ class PromptInfo:
         check_named(call.query, "message", "conversation_id", "model")
         model = call.query.get("model") or self._default
         if model is None:
-            raise missing("model")
+            raise errors.missing("model")
         if not (self._router.lists(model) or self._router.serves_unlisted):
             raise self._router.unknown(model, call.received.caller)
         named, said = call.query.get("conversation_id"), call.query.get("message")

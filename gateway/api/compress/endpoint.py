@@ -14,12 +14,10 @@ from gateway.api.request.validation import RequestArrival, check_spelling, parse
 from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
 from gateway.api.server.receiving import LARGE_BODY, LargeBodies, json_body, read_body, until_disconnect
 from gateway.api.shapes import Json, said, shape
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import Settings
-from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.formats.anthropic.serializer import as_turns
-from gateway.core.ports import Clock
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.content import dicts_of
@@ -54,7 +52,7 @@ class CompressEndpoint:
     limited: LimitedPipeline
     auth: KeyAuthenticator
     settings: Settings
-    clock: Clock
+    clock: ports.Clock
     large_bodies: LargeBodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +68,7 @@ class CompressEndpoint:
             facts.update(model=asked.request.model, stream=False, store=False)
             try:
                 answer = await until_disconnect(receive, self._fitted(asked.request, asked.body))
-            except InvalidRequest as error:
+            except errors.InvalidRequest as error:
                 renamed(error, asked.own_name)
                 raise
         bill = answer["response_metadata"]
@@ -89,7 +87,7 @@ class CompressEndpoint:
                 request = chat_request(reading, headers, caller, self.settings, arrival)
             else:
                 request = parse_chat_request(body, headers, caller, self.settings, arrival)
-        except InvalidRequest as error:
+        except errors.InvalidRequest as error:
             renamed(error, own_name)
             raise
         # Who asks the model asks the one that is named, and has neither our tool nor our citations to read.

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
-from gateway.api.fields import Metadata, invalid
+from gateway.api.fields import Metadata
 from gateway.api.pagination import (
     Query,
     check_named,
@@ -21,7 +21,7 @@ from gateway.api.pagination import (
 from gateway.api.request.chat_shapes import BILL, COMPLETION
 from gateway.api.request.stored_answer import as_completion
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shape
-from gateway.core.errors import CompletionNotFound, ConversationNotFound, InvalidRequest
+from gateway.core import errors
 from gateway.core.ids import completion_of
 from gateway.core.types.content import texts_of
 from gateway.core.types.items import BOUND
@@ -64,12 +64,12 @@ class StoredCompletions:
         query = completion_query(call.query)
         conversation_id = query.conversation_id
         if conversation_id is None and call.tenant == ANONYMOUS:  # all callers without a key are one tenant
-            raise invalid("conversation", "is required without an API key")
+            raise errors.invalid("conversation", "is required without an API key")
         if conversation_id is not None and not await self._store.has_conversation(call.tenant, conversation_id):
-            raise ConversationNotFound("No such conversation.", param="conversation")
+            raise errors.ConversationNotFound("No such conversation.", param="conversation")
         page = await self._store.list_completions(call.tenant, query)
         if page is None:
-            raise CompletionNotFound("No such completion.", param="after")
+            raise errors.CompletionNotFound("No such completion.", param="after")
         return listed([as_completion(each) for each in page.found], has_more=page.has_more)
 
     async def _find(self, call: ApiCall) -> Json:
@@ -78,7 +78,7 @@ class StoredCompletions:
     async def _update(self, call: ApiCall) -> Json:
         body = await call.body("metadata")
         if "metadata" not in body:
-            raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
+            raise errors.InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
         metadata = given_metadata(body["metadata"])
         return _found(
             await self._store.update_completion(call.tenant, completion_of(call.path["completion_id"]), metadata)
@@ -104,8 +104,8 @@ def _found(stored: StoredCompletion | None) -> Json:
     return as_completion(stored)
 
 
-def _unknown() -> CompletionNotFound:
-    return CompletionNotFound("No such completion.", param="completion_id")
+def _unknown() -> errors.CompletionNotFound:
+    return errors.CompletionNotFound("No such completion.", param="completion_id")
 
 
 def as_store_message(name: str, body: Json) -> StoreMessage:

@@ -10,14 +10,15 @@ from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
-from gateway.api.fields import Metadata, a_pin, invalid, is_session_name, missing
+from gateway.api.fields import Metadata, a_pin, is_session_name
 from gateway.api.pagination import check_named, given_metadata, limit_of, listed, metadata_of, newest_first, paging_of
 from gateway.api.request.validation import check_conversation_id
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said, shape, shown
-from gateway.core.errors import ConversationNotFound, InvalidRequest
+from gateway.core import errors
 from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
+from gateway.core.types import report_lists
 from gateway.core.types.agents import MAX_TEAM_TASK_BYTES, cut_team_task
 from gateway.core.types.bill import UsageMetadata
 from gateway.core.types.chain import message_digest
@@ -32,7 +33,6 @@ from gateway.core.types.records import (
     RecordQuery,
     RequestSpending,
 )
-from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import TurnStatus
 from gateway.documents.files.file_service import FilesHere
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -49,11 +49,11 @@ def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage
     `keeps`: their sender's files are kept here, so that pictures may be named by ids.
     Raises InvalidRequest: an item breaks a rule; names `items[i]…`."""
     if value is None:
-        raise missing("items")
+        raise errors.missing("items")
     if not isinstance(value, list):
-        raise invalid("items", "must be a list")
+        raise errors.invalid("items", "must be a list")
     if len(value) > MAX_ITEMS:
-        raise invalid("items", f"may hold {MAX_ITEMS} items at once")
+        raise errors.invalid("items", f"may hold {MAX_ITEMS} items at once")
     reader = ItemReader()
     for index, item in enumerate(value):
         reader.read(item, f"items[{index}]")
@@ -79,7 +79,7 @@ def _check_pictures(message: ReadMessage) -> None:
     for index, part in enumerate(parts_of(content)):
         if named_picture(part) is not None:
             text = "is not supported: chat completions take images by URL or as data URLs"
-            raise invalid(f"{message.where}.{field}[{index}].file_id", text)
+            raise errors.invalid(f"{message.where}.{field}[{index}].file_id", text)
 
 
 LATEST = 253_402_300_798
@@ -212,7 +212,7 @@ def given_team_task(value: Any) -> tuple[str | None, list[str]]:
     if value is None:
         return None, []
     if not isinstance(value, str):
-        raise invalid("team_task", "must be a string")
+        raise errors.invalid("team_task", "must be a string")
     kept = cut_team_task(value)
     return kept or None, [f"team_task_cut_at_{MAX_TEAM_TASK_BYTES}_bytes"] if kept != value else []
 
@@ -225,7 +225,7 @@ def record_query(query: Mapping[str, str]) -> RecordQuery:
         check_conversation_id(after, "after")
     session = query.get("session")
     if session is not None and not is_session_name(session):
-        raise invalid("session", "must be 1 to 256 printable characters")
+        raise errors.invalid("session", "must be 1 to 256 printable characters")
     return RecordQuery(
         limit=limit_of(query),
         after=after,
@@ -245,7 +245,7 @@ def _unix_time(query: Mapping[str, str], name: str, *, plus: int = 0) -> datetim
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= LATEST):
-        raise invalid(name, "must be a Unix time in whole seconds")
+        raise errors.invalid(name, "must be a Unix time in whole seconds")
     return datetime.fromtimestamp(int(text) + plus, UTC)
 
 
@@ -294,7 +294,7 @@ class ConversationEndpoints:
         conversation_id = call.conversation_id
         body = await call.body("metadata", "team_task")
         if not body:
-            raise InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
+            raise errors.InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
         changes: dict[str, Any] = {}
         warnings: list[str] = []
         if "metadata" in body:
@@ -309,18 +309,18 @@ class ConversationEndpoints:
     async def delete(self, call: ApiCall) -> Deleted[Literal["conversation.deleted"]]:
         conversation_id = call.conversation_id
         if not await self._store.delete_conversation(call.tenant, conversation_id, call.actor):
-            raise ConversationNotFound("No such conversation.", param="conversation_id")
+            raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
     async def _list(self, call: ApiCall) -> ListObject[ConversationObject]:
         page = await self.page(call)
         return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
 
-    async def page(self, call: ApiCall) -> QueryPage[ConversationRecord]:
+    async def page(self, call: ApiCall) -> report_lists.QueryPage[ConversationRecord]:
         """The conversations that a list's parameters name."""
         query = record_query(call.query)
         if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
-            raise invalid("session", "is required without an API key")
+            raise errors.invalid("session", "is required without an API key")
         return await self._records.list_page(call.tenant, query)
 
     async def _items(self, call: ApiCall) -> ListObject[Json]:
@@ -353,7 +353,7 @@ class ConversationEndpoints:
         conversation_id = call.conversation_id
         body = await call.body("pinned")
         if "pinned" not in body:
-            raise missing("pinned")
+            raise errors.missing("pinned")
         pinned = a_pin(body["pinned"], "pinned")
         return await self._records.set_pin(call.tenant, conversation_id, call.path["item_id"], pinned=pinned)
 

@@ -6,11 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
-from gateway.api.fields import Metadata, RequestFields, SessionName, invalid, read
+from gateway.api.fields import Metadata, RequestFields, SessionName, read
 from gateway.api.request.remembered_entities import ThingAction, ThingId, ThingName, ThingType
 from gateway.api.request.validation import check_message
-from gateway.core import jsons
-from gateway.core.errors import InvalidRequest
+from gateway.core import errors, jsons
 from gateway.core.ids import new_id
 from gateway.core.names import has_nul
 from gateway.core.types.agents import cut_team_task
@@ -186,9 +185,9 @@ def parse_export(raw: bytes) -> ImportedConversation:
     try:
         value = jsons.checked(raw, jsons.loads(raw), most_deep=MAX_IMPORT_DEPTH)
     except jsons.JSONDecodeError as error:
-        raise InvalidRequest(f"The document is not valid JSON: {error}.", code="invalid_json") from None
+        raise errors.InvalidRequest(f"The document is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(value, dict):
-        raise InvalidRequest("The document must be a JSON object.", code="invalid_json")
+        raise errors.InvalidRequest("The document must be a JSON object.", code="invalid_json")
     document = read(EXPORT, value, required="invalid_value")
     if MANY_DIGITS.search(raw):
         value = jsons.loads_decimal(raw)
@@ -215,7 +214,7 @@ def _check_instructions(document: ExportDocument) -> None:
             where = f"instructions[{index}][{number}]"
             check_message(message, where)
             if message["role"] not in INSTRUCTION_ROLES:
-                raise invalid(f"{where}.role", f"must be one of {', '.join(INSTRUCTION_ROLES)}")
+                raise errors.invalid(f"{where}.role", f"must be one of {', '.join(INSTRUCTION_ROLES)}")
 
 
 def _messages(document: ExportDocument) -> tuple[ImportedMessage, ...]:
@@ -223,7 +222,7 @@ def _messages(document: ExportDocument) -> tuple[ImportedMessage, ...]:
     positions: dict[str, int] = {}
     for index, each in enumerate(document.messages):
         if positions.setdefault(each.id, index) != index:
-            raise invalid(f"messages[{index}].id", "must not be that of an earlier message")
+            raise errors.invalid(f"messages[{index}].id", "must not be that of an earlier message")
     return tuple(_message(document, index, positions) for index in range(len(document.messages)))
 
 
@@ -231,11 +230,11 @@ def _message(document: ExportDocument, index: int, positions: dict[str, int]) ->
     each, where = document.messages[index], f"messages[{index}]"
     check_message(each.body, f"{where}.body")
     if each.role != each.body["role"]:
-        raise invalid(f"{where}.role", "must be that of the body")
+        raise errors.invalid(f"{where}.role", "must be that of the body")
     if each.rendered is not None:
         check_message(each.rendered, f"{where}.rendered")
         if each.rendered["role"] != each.role:
-            raise invalid(f"{where}.rendered", "must have the role of the body")
+            raise errors.invalid(f"{where}.rendered", "must have the role of the body")
     message = ConversationMessage(
         role=each.role,
         body=each.body,
@@ -264,18 +263,18 @@ def _parent(document: ExportDocument, message: MessageDocument, positions: dict[
     if message.parent is None:
         return None
     if message.parent not in positions:
-        raise invalid(where, "must be the id of one of the messages, or null")
+        raise errors.invalid(where, "must be the id of one of the messages, or null")
     parent = document.messages[positions[message.parent]]
     if parent.sequence_number >= message.sequence_number:
-        raise invalid(where, "must be a message with a smaller sequence_number")
+        raise errors.invalid(where, "must be a message with a smaller sequence_number")
     if parent.status == "failed" and message.status != "failed":
-        raise invalid(where, "must not be a failed message, unless this one has failed, too")
+        raise errors.invalid(where, "must not be a failed message, unless this one has failed, too")
     return positions[message.parent]
 
 
 def _instructions(document: ExportDocument, index: int | None, where: str) -> int | None:
     if index is not None and index >= len(document.instructions):
-        raise invalid(where, "must be an index into instructions, or null")
+        raise errors.invalid(where, "must be an index into instructions, or null")
     return index
 
 
@@ -285,16 +284,16 @@ def _head(document: ExportDocument, messages: tuple[ImportedMessage, ...]) -> in
     for index, each in enumerate(messages):
         if each.name == document.head:
             if each.message.status == "failed":
-                raise invalid("head", "must not be a failed message")
+                raise errors.invalid("head", "must not be a failed message")
             return index
-    raise invalid("head", "must be the id of one of the messages, or null")
+    raise errors.invalid("head", "must be the id of one of the messages, or null")
 
 
 def _attachments(document: ExportDocument) -> tuple[ImportedAttachment, ...]:
     last = -1
     for index, each in enumerate(document.attachments):
         if each.number <= last:
-            raise invalid(f"attachments[{index}].number", "must be greater than that of the attachment before")
+            raise errors.invalid(f"attachments[{index}].number", "must be greater than that of the attachment before")
         last = each.number
     return tuple(
         ImportedAttachment(each.number, each.artifact_id, each.document.model_dump(), each.created_at, each.said)
@@ -320,7 +319,7 @@ def _things(document: ExportDocument) -> tuple[MemoryEntity, ...]:
             expires_at=each.expires_at,
         )
         if found.setdefault(thing.key, thing) is not thing:
-            raise invalid(f"things[{index}]", "must not be of the type and the id of an earlier one")
+            raise errors.invalid(f"things[{index}]", "must not be of the type and the id of an earlier one")
     return tuple(found.values())
 
 
@@ -329,6 +328,6 @@ def _requests(document: ExportDocument, values: list[Json]) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for index, (each, value) in enumerate(zip(document.requests, values, strict=True)):
         if each.id in found:
-            raise invalid(f"requests[{index}].id", "must not be that of an earlier request")
+            raise errors.invalid(f"requests[{index}].id", "must not be that of an earlier request")
         found[each.id] = value
     return found

@@ -9,7 +9,6 @@ from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
-from gateway.api.fields import invalid
 from gateway.api.pagination import Query, check_named, limit_of, listed, newest_first, paging_of
 from gateway.api.request.remembered_entities import (
     MemoryThingObject,
@@ -20,7 +19,7 @@ from gateway.api.request.remembered_entities import (
 )
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, either, shown
-from gateway.core.errors import MemoryNotFound, NotFound, Unauthorized
+from gateway.core import errors
 from gateway.core.names import has_nul
 from gateway.core.types.memory import MemoryEntity, ThingQuery
 from gateway.core.types.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
@@ -74,7 +73,7 @@ class MemoryEndpoints:
         check_named(call.query, "user")
         user = _own(call, call.query.get("user"))
         if call.tenant == ANONYMOUS and user is None:  # all callers without a key are one tenant
-            raise invalid("user", "is required without an API key")
+            raise errors.invalid("user", "is required without an API key")
         place = await self._memory.place_of(call.tenant, user) if user is not None else None
         if call.query.get("query") is not None:
             return await self._found(call, place)
@@ -86,10 +85,10 @@ class MemoryEndpoints:
         check_named(call.query, "query")
         query, limit = call.query["query"], limit_of(call.query)
         if len(query) > MAX_QUERY_CHARS:
-            raise invalid("query", f"must have at most {MAX_QUERY_CHARS} characters")
+            raise errors.invalid("query", f"must have at most {MAX_QUERY_CHARS} characters")
         for name in ("after", "type"):
             if name in call.query:
-                raise invalid(name, "is for lists; a search has one page, of things of all types")
+                raise errors.invalid(name, "is for lists; a search has one page, of things of all types")
         found = await self._memory.search(call.tenant, place, search_of(query), limit)
         return listed([as_memory(each) for each in ranked(query, found)], has_more=False)
 
@@ -117,13 +116,13 @@ class MemoryEndpoints:
 
     async def _conversations(self, call: ApiCall) -> ListObject[ThingConversationObject]:
         if call.tenant == ANONYMOUS:  # the ids of conversations are all that keeps those callers apart
-            raise Unauthorized("An API key is required to list the conversations that are about a thing.")
+            raise errors.Unauthorized("An API key is required to list the conversations that are about a thing.")
         kind, thing_id = call.path["type"], call.path["thing_id"]
         if has_nul(kind, thing_id):
             return listed([], has_more=False)
         query = _page_of(call)
         if query.after is not None and not CONVERSATION_ID.match(query.after):
-            raise invalid("after", "must be the id of a conversation")
+            raise errors.invalid("after", "must be the id of a conversation")
         page = await self._memory.conversations(call.tenant, kind, thing_id, query)
         return listed([as_conversation_of(each) for each in page.found], has_more=page.has_more)
 
@@ -132,16 +131,16 @@ def _page_of(call: ApiCall, place: str | None = None) -> ThingQuery:
     check_named(call.query, "after", "type")
     after, kind = call.query.get("after"), call.query.get("type")
     if has_nul(after):
-        raise MemoryNotFound("No such memory.", param="after")
+        raise errors.MemoryNotFound("No such memory.", param="after")
     if has_nul(kind):
-        raise invalid("type", "must be a type of things")
+        raise errors.invalid("type", "must be a type of things")
     return ThingQuery(limit_of(call.query), after, newest_first(call.query, "desc"), place, kind)
 
 
 def _name(call: ApiCall) -> str:
     name = call.path["memory_id"]
     if has_nul(name):
-        raise MemoryNotFound("No such memory.", param="memory_id")
+        raise errors.MemoryNotFound("No such memory.", param="memory_id")
     return name
 
 
@@ -240,7 +239,7 @@ def _part(query: Query) -> TextPart:
 def _whole(query: Query, name: str, least: int) -> int:
     value = query[name]
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and int(value) >= least):
-        raise invalid(name, f"must be a whole number of characters, {least} or more")
+        raise errors.invalid(name, f"must be a whole number of characters, {least} or more")
     return int(value)
 
 
@@ -250,5 +249,5 @@ def _attachment(call: ApiCall) -> str:
 
 def _check_name(name: str, param: str) -> str:
     if has_nul(name):
-        raise NotFound("No such attachment.", param=param, code="attachment_not_found")
+        raise errors.NotFound("No such attachment.", param=param, code="attachment_not_found")
     return name

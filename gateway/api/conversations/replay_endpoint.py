@@ -36,15 +36,13 @@ from gateway.api.server.fast_router import (
 )
 from gateway.api.server.receiving import json_body, until_disconnect
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError, IdempotencyKeyMismatch, ReplayNotFound
 from gateway.core.ids import new_id
-from gateway.core.ports import Clock
+from gateway.core.types import past_turns
 from gateway.core.types.bill import UsageMetadata
 from gateway.core.types.chat import ChatRequest, RequestCaller, stays
 from gateway.core.types.conversation import BranchPoint
-from gateway.core.types.past_turns import ConversationPath, PastTurn, ReplayRun
 from gateway.core.types.records import RequestSpending
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
@@ -130,7 +128,7 @@ class ReplayEndpoint:
     store: ConversationStore
     auth: KeyAuthenticator
     settings: Settings
-    clock: Clock
+    clock: ports.Clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         got = await received(scope, receive, self.auth, self.settings.server.max_body_bytes)
@@ -199,7 +197,7 @@ class ReplayEndpoint:
             return fields
         turns = (fields.from_turn or known.from_turn, fields.to_turn or known.to_turn)
         if known.asked != asked_for(fields) or turns != (known.from_turn, known.to_turn):
-            raise IdempotencyKeyMismatch
+            raise errors.IdempotencyKeyMismatch
         return fields.model_copy(update={"replay_id": known.replay_id})
 
     async def _run(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller") -> None:
@@ -209,7 +207,7 @@ class ReplayEndpoint:
         try:
             done = await self.replayer.run(work)
             end = await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
-        except GatewayError as error:
+        except errors.GatewayError as error:
             if not stream.begun:
                 raise
             await stream.fail(error)
@@ -238,7 +236,7 @@ class ReplayEndpoint:
         if len(past) <= known.to_turn - known.from_turn or (
             forgotten and known.created_at and forgotten >= known.created_at
         ):
-            raise ReplayNotFound("Items were deleted since this replay began: begin it anew.", param="replay_id")
+            raise errors.ReplayNotFound("Items were deleted since this replay began: begin it anew.", param="replay_id")
         turns = await self._to_replay(asking, path, past, known)
         given = {each.tool_call_id: each.content for each in fields.tool_results or ()}
         replay = await self.replays.take(known)
@@ -247,13 +245,13 @@ class ReplayEndpoint:
 
     async def _planned(
         self, asking: "_ReplayCaller", fields: ReplayField
-    ) -> tuple[ReplayRun, list[TurnToReplay], ConversationPath]:
+    ) -> tuple[past_turns.ReplayRun, list[TurnToReplay], past_turns.ConversationPath]:
         """A new replay, its turns, and the branch that they are of."""
         path = in_turns(await self.past.path(asking.caller.tenant, asking.conversation_id))
         past = turns_asked_for(fields, turns_of(path))
         source = str(path.messages[-1].message.message_id)
         numbers = past[0].number, past[-1].number
-        replay = ReplayRun(
+        replay = past_turns.ReplayRun(
             asking.name or new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields)
         )
         turns = await self._to_replay(asking, path, past, replay)
@@ -261,16 +259,20 @@ class ReplayEndpoint:
         return replay, turns, path
 
     async def _to_replay(
-        self, asking: "_ReplayCaller", path: ConversationPath, past: Sequence[PastTurn], replay: ReplayRun
+        self,
+        asking: "_ReplayCaller",
+        path: past_turns.ConversationPath,
+        past: Sequence[past_turns.PastTurn],
+        replay: past_turns.ReplayRun,
     ) -> list[TurnToReplay]:
         bills = await self.past.bills(asking.caller.tenant, path, past)
         return to_replay(path, past, bills, replay.asked)
 
-    def _maker(self, asking: "_ReplayCaller", replay: ReplayRun) -> RequestMaker:
+    def _maker(self, asking: "_ReplayCaller", replay: past_turns.ReplayRun) -> RequestMaker:
         return RequestMaker(replay, asking.caller, self.settings, self.clock, asking.has_left)
 
     def _check(
-        self, asking: "_ReplayCaller", make: RequestMaker, turns: Sequence[TurnToReplay], replay: ReplayRun
+        self, asking: "_ReplayCaller", make: RequestMaker, turns: Sequence[TurnToReplay], replay: past_turns.ReplayRun
     ) -> None:
         """Makes each request once, so that what is wrong with one is told before anything is paid for."""
         for turn in turns:
@@ -305,7 +307,7 @@ class ReplayEndpoint:
             "estimated_cost": _together(found),
         }
 
-    async def _end(self, asking: "_ReplayCaller", replay: ReplayRun, *, done: bool, move_head: bool) -> Json:
+    async def _end(self, asking: "_ReplayCaller", replay: past_turns.ReplayRun, *, done: bool, move_head: bool) -> Json:
         """What the replay came to: the figures are those of its branch, earlier runs included."""
         tenant = asking.caller.tenant
         now = await self.replays.find(tenant, replay.conversation_id, replay.replay_id)
@@ -338,13 +340,13 @@ class _ReplayTeller(Protocol):
 
     begun: bool
 
-    def of(self, replay: ReplayRun) -> None: ...
+    def of(self, replay: past_turns.ReplayRun) -> None: ...
 
     async def emit(self, told: ReplayEvent) -> None: ...
 
     async def end(self, figures: Json) -> None: ...
 
-    async def fail(self, error: GatewayError) -> None: ...
+    async def fail(self, error: errors.GatewayError) -> None: ...
 
 
 class _ReplayNotes:
@@ -354,7 +356,7 @@ class _ReplayNotes:
         self.begun = False
         self.request_ids: list[str] = []
 
-    def of(self, replay: ReplayRun) -> None:
+    def of(self, replay: past_turns.ReplayRun) -> None:
         """It has its name from its caller."""
 
     async def emit(self, told: ReplayEvent) -> None:
@@ -365,7 +367,7 @@ class _ReplayNotes:
     async def end(self, figures: Json) -> None:
         """Its bills say the same."""
 
-    async def fail(self, error: GatewayError) -> None:
+    async def fail(self, error: errors.GatewayError) -> None:
         raise error
 
 
@@ -376,10 +378,10 @@ class _ReplayEvents:
         self._scope = scope
         self._send = send
         self._conversation_id = conversation_id
-        self._replay: ReplayRun | None = None
+        self._replay: past_turns.ReplayRun | None = None
         self.begun = False
 
-    def of(self, replay: ReplayRun) -> None:
+    def of(self, replay: past_turns.ReplayRun) -> None:
         """The replay that they are of."""
         self._replay = replay
 
@@ -395,7 +397,7 @@ class _ReplayEvents:
         await self._event({**self._named(), **figures})
         await self._send({"type": "http.response.body", "body": STREAM_END})
 
-    async def fail(self, error: GatewayError) -> None:
+    async def fail(self, error: errors.GatewayError) -> None:
         """An error ends the stream, without `[DONE]` (guarantee §7)."""
         note_fault(self._scope["gateway"], error)
         await self._send({"type": "http.response.body", "body": event(error.body())})

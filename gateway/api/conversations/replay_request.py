@@ -6,17 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from gateway.api.fields import RequestFields, invalid, read
+from gateway.api.fields import RequestFields, read
 from gateway.api.request.gateway_fields import ContextField, Name, is_name
 from gateway.api.request.validation import ModelName, RequestArrival, parse_chat_request
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import Settings
-from gateway.core.errors import InvalidRequest
 from gateway.core.ids import new_id
-from gateway.core.ports import Clock
+from gateway.core.types import past_turns
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint, ConversationRef
-from gateway.core.types.past_turns import PastTurn, ReplayChanges, ReplayRun
 from gateway.pipeline.replay import ReplayedRequest, TurnToReplay
 
 OF_THE_REPLAY = frozenset(
@@ -77,69 +75,76 @@ def replay_field(body: Json) -> ReplayField:
     fields = read(BODY, body)
     if fields.replay_id is not None:
         for name in body.keys() - WHEN_RESUMED:
-            raise invalid(name, "is that of the replay's beginning; with replay_id it cannot be given")
+            raise errors.invalid(name, "is that of the replay's beginning; with replay_id it cannot be given")
         return fields
     if fields.tool_results is not None:
-        raise invalid("tool_results", "go on with a replay; they need a replay_id")
+        raise errors.invalid("tool_results", "go on with a replay; they need a replay_id")
     for name in fields.parameters or ():
         if name in OF_THE_REPLAY:
-            raise invalid(f"parameters.{name}", "is set by the replay itself")
+            raise errors.invalid(f"parameters.{name}", "is set by the replay itself")
     for name in ("session", "dry_run"):
         if fields.context is not None and getattr(fields.context, name) is not None:
-            raise invalid(f"context.{name}", "cannot be given for a replay")
+            raise errors.invalid(f"context.{name}", "cannot be given for a replay")
     for name in fields.agents or ():
         if not is_name(name):
-            raise invalid("agents", "must be named by 1 to 128 printable characters")
+            raise errors.invalid("agents", "must be named by 1 to 128 printable characters")
     return fields
 
 
-def asked_for(fields: ReplayField) -> ReplayChanges:
+def asked_for(fields: ReplayField) -> past_turns.ReplayChanges:
     agents = {name: agent.model_dump(exclude_none=True) for name, agent in (fields.agents or {}).items()}
     context = fields.context.model_dump(exclude_none=True) if fields.context is not None else {}
-    return ReplayChanges(fields.model, agents, fields.parameters or {}, context)
+    return past_turns.ReplayChanges(fields.model, agents, fields.parameters or {}, context)
 
 
-def turns_asked_for(fields: ReplayField, turns: Sequence[PastTurn]) -> Sequence[PastTurn]:
+def turns_asked_for(fields: ReplayField, turns: Sequence[past_turns.PastTurn]) -> Sequence[past_turns.PastTurn]:
     """The turns from `from_turn` to `to_turn`. Raises InvalidRequest: there are none; names the field."""
     count = len(turns)
     if not count:
-        raise invalid("from_turn", "must be a turn, and this conversation has none")
+        raise errors.invalid("from_turn", "must be a turn, and this conversation has none")
     first, last = fields.from_turn or 1, fields.to_turn or count
     if first > count:
-        raise invalid("from_turn", f"must be at most {count}, the last turn")
+        raise errors.invalid("from_turn", f"must be at most {count}, the last turn")
     if last > count:
-        raise invalid("to_turn", f"must be at most {count}, the last turn")
+        raise errors.invalid("to_turn", f"must be at most {count}, the last turn")
     if last < first:
-        raise invalid("to_turn", f"must be at least from_turn, which is {first}")
+        raise errors.invalid("to_turn", f"must be at least from_turn, which is {first}")
     return turns[first - 1 : last]
 
 
-def check_turns(turns: Sequence[TurnToReplay], change: ReplayChanges) -> None:
+def check_turns(turns: Sequence[TurnToReplay], change: past_turns.ReplayChanges) -> None:
     """Raises InvalidRequest: something is missing that the turns need; an agent is named that is not among them;
     nothing is left that the first turn answers."""
     first = turns[0]
     if first.before is None and first.asks and not first.asks[0].messages:
-        raise invalid("from_turn", f"must be a turn whose question is there: that of turn {first.number} was deleted")
+        raise errors.invalid(
+            "from_turn", f"must be a turn whose question is there: that of turn {first.number} was deleted"
+        )
     asks = [(turn, ask) for turn in turns for ask in turn.asks]
     for turn, ask in asks:
         if ask.model is None:
             text = f"model is required: turn {turn.number} was not answered here."
-            raise InvalidRequest(text, param="model", code="missing_required_parameter")
+            raise errors.InvalidRequest(text, param="model", code="missing_required_parameter")
     with_tools = [turn.number for turn in turns if turn.has_tools]
     if with_tools and "tools" not in change.parameters:
         text = f"parameters.tools is required: turn {with_tools[0]} called tools. An empty list: ask without them."
-        raise InvalidRequest(text, param="parameters.tools", code="missing_required_parameter")
+        raise errors.InvalidRequest(text, param="parameters.tools", code="missing_required_parameter")
     speakers = {ask.agent["id"] for _, ask in asks if ask.agent is not None}
     for name in change.agents:
         if name not in speakers:
-            raise invalid(f"agents.{name}", "names no agent that answers in these turns")
+            raise errors.invalid(f"agents.{name}", "names no agent that answers in these turns")
 
 
 class RequestMaker:
     """Makes the chat requests of a replay, validated as any other (`parse_chat_request`)."""
 
     def __init__(
-        self, replay: ReplayRun, caller: RequestCaller, settings: Settings, clock: Clock, has_left: Callable[[], bool]
+        self,
+        replay: past_turns.ReplayRun,
+        caller: RequestCaller,
+        settings: Settings,
+        clock: ports.Clock,
+        has_left: Callable[[], bool],
     ) -> None:
         self._replay = replay
         self._caller = caller
@@ -162,7 +167,7 @@ class RequestMaker:
         arrival = RequestArrival(new_id("req_"), clock.now(), clock.monotonic(), size, {}, self._has_left)
         try:
             request = parse_chat_request(body, {}, self._caller, self._settings, arrival)
-        except InvalidRequest as error:
+        except errors.InvalidRequest as error:
             error.param = _as_named(error.param, ask, asked.parameters)
             raise
         return replace(request, conversation=ConversationRef(self._replay.conversation_id, branch=branch))

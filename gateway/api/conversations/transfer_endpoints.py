@@ -9,10 +9,10 @@ from gateway.api.conversations.endpoint import ConversationObject
 from gateway.api.conversations.import_check import parse_export
 from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json, send_start
 from gateway.api.shapes import shape, unix
-from gateway.core.errors import ConversationNotFound
-from gateway.core.types.audit_log import NewEvent, actor_of
+from gateway.core import errors
+from gateway.core.types import audit_log
 from gateway.core.types.records import ImportedConversation, ImportResult
-from gateway.storage.audit_events import AuditLog
+from gateway.storage import audit_events
 from gateway.storage.conversations.transfers import ConversationTransfer
 
 ConversationExport = shape(
@@ -26,7 +26,7 @@ ConversationExport = shape(
 class ExportedConversation:
     """Sends everything that a conversation is, in pieces."""
 
-    def __init__(self, transfer: ConversationTransfer, auth: KeyAuthenticator, trail: AuditLog) -> None:
+    def __init__(self, transfer: ConversationTransfer, auth: KeyAuthenticator, trail: audit_events.AuditLog) -> None:
         self._transfer = transfer
         self._trail = trail
         self._auth = auth
@@ -36,8 +36,10 @@ class ExportedConversation:
         conversation_id: str = scope["path_params"]["conversation_id"]
         pieces = await self._transfer.export_conversation(caller.tenant, conversation_id)
         if pieces is None:
-            raise ConversationNotFound("No such conversation.", param="conversation_id")
-        await self._trail.saw(NewEvent(actor_of(caller), "conversation.exported", conversation_id, caller.tenant))
+            raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
+        await self._trail.saw(
+            audit_log.NewEvent(audit_log.actor_of(caller), "conversation.exported", conversation_id, caller.tenant)
+        )
         await send_start(send, 200, {**answer_headers(conversation_id), "content-type": "application/json"})
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -57,7 +59,7 @@ class ImportedConversations:
         made = await asyncio.to_thread(parse_export, got.raw)
         caller = got.caller
         days = caller.key.retention_days if caller.key is not None else None
-        imported = await self._transfer.import_conversation(caller.tenant, made, actor_of(caller), days)
+        imported = await self._transfer.import_conversation(caller.tenant, made, audit_log.actor_of(caller), days)
         await send_json(send, 200, as_imported(imported, made), answer_headers(imported.conversation_id))
 
 

@@ -15,10 +15,10 @@ from gateway.api.shapes import AgentName, Json, ListObject, NamedConversation, U
 from gateway.billing.ledger_verification import repriced
 from gateway.billing.metadata import with_plan
 from gateway.context.assembly.messages import without_block_items
-from gateway.core.errors import ItemNotFound, TurnNotFound
+from gateway.core import errors
+from gateway.core.types import past_turns
 from gateway.core.types.bill import CallCost, UsageMetadata
 from gateway.core.types.chain import is_step
-from gateway.core.types.past_turns import ConversationPath, PastBill, PastRequest, PastTurn, TurnDetails
 from gateway.core.types.records import RequestSpending
 from gateway.core.types.turn import TurnStatus
 from gateway.inspection.as_json import WHY
@@ -93,7 +93,7 @@ class TurnEndpoints:
         if after is not None:
             ids = [_id(turn) for turn in turns]
             if after not in ids:
-                raise ItemNotFound("No such turn in this branch.", param="after")
+                raise errors.ItemNotFound("No such turn in this branch.", param="after")
             turns = turns[ids.index(after) + 1 :]
         bills = await self._past.bills(call.tenant, path, turns[:limit])
         return listed([as_turn(turn, bills) for turn in turns[:limit]], has_more=len(turns) > limit)
@@ -109,7 +109,7 @@ class TurnEndpoints:
         told = as_turn(turn, details.bills)
         return {**told, "conversation": conversation, "messages": messages, "requests": requests}
 
-    async def _path(self, call: ApiCall) -> ConversationPath:
+    async def _path(self, call: ApiCall) -> past_turns.ConversationPath:
         check_named(call.query, "replay_id")
         name, last = call.query.get("replay_id"), None
         if name is not None:
@@ -123,11 +123,11 @@ def _number(text: str, most: int) -> int:
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0
     if not 1 <= number <= most:
         known = f"it has {most}, counted from 1" if most else "it has none"
-        raise TurnNotFound(f"No such turn in this branch: {known}.", param="number")
+        raise errors.TurnNotFound(f"No such turn in this branch: {known}.", param="number")
     return number
 
 
-def as_turn(turn: PastTurn, bills: Mapping[str, PastBill]) -> TurnObject:
+def as_turn(turn: past_turns.PastTurn, bills: Mapping[str, past_turns.PastBill]) -> TurnObject:
     """A turn without its messages. `cost` is that of its requests on this branch."""
     first, last = turn.messages[0].message, turn.messages[-1].message
     known = [bills[request.request_id] for request in turn.answered if request.request_id in bills]
@@ -145,7 +145,9 @@ def as_turn(turn: PastTurn, bills: Mapping[str, PastBill]) -> TurnObject:
     )
 
 
-def as_request(path: ConversationPath, request: PastRequest, details: TurnDetails) -> TurnRequest:
+def as_request(
+    path: past_turns.ConversationPath, request: past_turns.PastRequest, details: past_turns.TurnDetails
+) -> TurnRequest:
     bill = details.bills.get(request.request_id)
     entry = bill.completion.ledger if bill is not None else None
     sent = sent_messages(path, request, entry, details.frames.get(request.request_id), without_block_items)
@@ -200,7 +202,7 @@ def _call(call: CallCost) -> Json:
     return {name: getattr(call, name) for name in names}
 
 
-def _id(turn: PastTurn) -> str:
+def _id(turn: past_turns.PastTurn) -> str:
     """The id of the message that begins it."""
     return str(turn.messages[0].message.message_id)
 

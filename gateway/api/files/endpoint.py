@@ -12,19 +12,12 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gateway.api.auth import KeyAuthenticator, check_known
-from gateway.api.fields import invalid, missing
 from gateway.api.pagination import Query, check_named, listed, newest_first, parameters, refuse_nul
 from gateway.api.server.fast_router import App, ClientDisconnected, Receive, Scope, Send, send_json
 from gateway.api.server.receiving import check_encoding, header
 from gateway.api.shapes import Binary, Unix, one_of, shape, shown
-from gateway.core.errors import (
-    FilesNotKept,
-    InvalidRequest,
-    RangeNotSatisfiable,
-    RequestTooLarge,
-    UpstreamError,
-)
-from gateway.core.types.audit_log import actor_of
+from gateway.core import errors
+from gateway.core.types import audit_log
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FAILED, FILE_PURPOSES, PROCESSED, UPLOADED, FileQuery, FileRecord
 from gateway.documents.files.file_service import CallersFiles, FileService, FilesHere, UploadFields
@@ -51,7 +44,9 @@ class UploadForm:
         kind, options = parse_options_header(header(scope, b"content-type") or "")
         self._boundary = options.get("boundary", "")
         if kind != FORM or not self._boundary:
-            raise InvalidRequest("The request must be a multipart/form-data form.", param="file", code="invalid_form")
+            raise errors.InvalidRequest(
+                "The request must be a multipart/form-data form.", param="file", code="invalid_form"
+            )
         declared = header(scope, b"content-length") or ""
         self._most = max_bytes + AROUND
         if declared.isdigit() and int(declared) > self._most:
@@ -88,17 +83,17 @@ class UploadForm:
             else:
                 value += event
                 if len(value) > MAX_FIELD:
-                    raise invalid(_shown(current), f"must have {MAX_FIELD} bytes at most")
+                    raise errors.invalid(_shown(current), f"must have {MAX_FIELD} bytes at most")
 
     def said(self) -> UploadFields:
         """Raises InvalidRequest: something is missing, or is not what it may be."""
         if self._file is None:
-            raise missing("file")
+            raise errors.missing("file")
         purpose = self._fields.get("purpose")
         if purpose is None:
-            raise missing("purpose")
+            raise errors.missing("purpose")
         if purpose not in FILE_PURPOSES:
-            raise invalid("purpose", f"must be one of {', '.join(FILE_PURPOSES)}")
+            raise errors.invalid("purpose", f"must be one of {', '.join(FILE_PURPOSES)}")
         name = (self._file.filename or "").replace("\x00", "")[:MAX_NAME] or "file"
         kind = self._file.header("Content-Type") or mimetypes.guess_type(name)[0] or "application/octet-stream"
         return UploadFields(name, purpose, kind.replace("\x00", "")[:MAX_TYPE], self._expires_after())
@@ -108,31 +103,31 @@ class UploadForm:
         if anchor is None and seconds is None:
             return None
         if anchor != "created_at":
-            raise invalid(ANCHOR, "must be created_at")
+            raise errors.invalid(ANCHOR, "must be created_at")
         text = seconds or ""
         is_number = text.isascii() and text.isdigit() and len(text) <= 9
         if not is_number or not MIN_SECONDS <= int(text) <= MAX_SECONDS:
-            raise invalid(SECONDS, f"must be a whole number from {MIN_SECONDS} to {MAX_SECONDS}")
+            raise errors.invalid(SECONDS, f"must be a whole number from {MIN_SECONDS} to {MAX_SECONDS}")
         return int(text)
 
     def _begin(self, segment: MultipartSegment) -> None:
         if segment.name != "file":
             return
         if self._file is not None:
-            raise invalid("file", "must be one file")
+            raise errors.invalid("file", "must be one file")
         if segment.filename is None:
-            raise invalid("file", "must be a file, with a filename")
+            raise errors.invalid("file", "must be a file, with a filename")
         self._file = segment
 
     def _keep(self, name: str, value: bytes) -> None:
         if name not in self._known:
-            raise invalid(name[:64] or "field", f"is not known; known are file, {', '.join(FIELDS)}")
+            raise errors.invalid(name[:64] or "field", f"is not known; known are file, {', '.join(FIELDS)}")
         if name in self._fields:
-            raise invalid(name, "must be given once")
+            raise errors.invalid(name, "must be given once")
         try:
             self._fields[name] = value.decode()
         except UnicodeDecodeError:
-            raise invalid(name, "must be UTF-8") from None
+            raise errors.invalid(name, "must be UTF-8") from None
 
     async def _events(self) -> AsyncGenerator[Any, None]:
         size, more = 0, True
@@ -153,10 +148,10 @@ class UploadForm:
             is_name = any(isinstance(each, UnicodeError) for each in (error, *error.args))
             why = "the file's name, and those of fields, must be UTF-8" if is_name else error
             text = f"The multipart form cannot be read: {why}."
-            raise InvalidRequest(text, param="file", code="invalid_form") from None
+            raise errors.InvalidRequest(text, param="file", code="invalid_form") from None
 
-    def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(f"The file exceeds {self._most - AROUND} bytes (files.max_bytes).", param="file")
+    def _too_large(self) -> errors.RequestTooLarge:
+        return errors.RequestTooLarge(f"The file exceeds {self._most - AROUND} bytes (files.max_bytes).", param="file")
 
 
 def _shown(segment: Any) -> str:
@@ -242,11 +237,11 @@ class FileEndpoint:
         if not is_here:
             try:
                 await self.relay(scope, receive, send)
-            except UpstreamError as error:
+            except errors.UpstreamError as error:
                 if scope["method"] != "POST" or error.status not in NO_SUCH_PATH or not self.serves.may(caller):
                     raise
                 self.serves.keeps_none(caller)
-                raise FilesNotKept from error  # OpenAI's SDKs then send the upload again by themselves
+                raise errors.FilesNotKept from error  # OpenAI's SDKs then send the upload again by themselves
             return
         check_known(caller.tenant)
         scope["gateway"]["tenant"] = caller.tenant
@@ -283,7 +278,7 @@ class FileEndpoints:
     async def _one(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
         file_id = scope["path_params"]["file_id"]
         if scope["method"] == "DELETE":
-            await self._files.delete(caller.tenant, file_id, actor_of(caller))
+            await self._files.delete(caller.tenant, file_id, audit_log.actor_of(caller))
             await send_json(send, 200, {"id": file_id, "object": "file", "deleted": True}, {})
             return
         await send_json(send, 200, as_file(await self._files.find(caller.tenant, file_id)), {})
@@ -329,14 +324,14 @@ class FileEndpoints:
         try:
             return range_of(asked, size)
         except NotSatisfiable as error:
-            raise RangeNotSatisfiable(size) from error
+            raise errors.RangeNotSatisfiable(size) from error
 
 
 def _query(query: Query) -> FileQuery:
     check_named(query, "after", "purpose")
     limit = query.get("limit", str(MAX_PAGE))
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 5 and 1 <= int(limit) <= MAX_PAGE):
-        raise invalid("limit", f"must be a whole number from 1 to {MAX_PAGE}")
+        raise errors.invalid("limit", f"must be a whole number from 1 to {MAX_PAGE}")
     for name in ("after", "purpose"):
         refuse_nul(name, query.get(name))
     return FileQuery(int(limit), query.get("after"), newest_first(query, "desc"), query.get("purpose"))

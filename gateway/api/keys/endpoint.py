@@ -9,13 +9,12 @@ from typing import Any
 from starlette.routing import Route
 
 from gateway.api.auth import KeyAuthenticator, RuntimeKeys
-from gateway.api.fields import invalid
 from gateway.api.keys.serializer import KeyObject, KnownKey, NewKeyObject, as_keys, changed_fields, grace_of, new_fields
 from gateway.api.pagination import Query, check_named, limit_of, listed, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.server.receiving import json_body, read_body
 from gateway.api.shapes import ListObject
-from gateway.core.errors import KeyNotChangeable, KeyNotFound, StorageUnavailable
+from gateway.core import errors
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey
 from gateway.storage.stored_keys import KeyQuery, Record
@@ -96,7 +95,7 @@ class KeyEndpoints:
         else:
             page = await self._store.page(query)
             if page is None:
-                raise invalid("after", "must be the id of a key")
+                raise errors.invalid("after", "must be the id of a key")
             found = [(key.policy, key) for key in page.found]
             if page.has_more:
                 return await self._listed(asked, found, has_more=True)
@@ -144,9 +143,9 @@ class KeyEndpoints:
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant
         if caller.key is None:
-            raise KeyNotFound("This request has no key of the gateway's own.")
+            raise errors.KeyNotFound("This request has no key of the gateway's own.")
         if caller.key.key_id is None:
-            raise StorageUnavailable("The storage cannot be reached.")
+            raise errors.StorageUnavailable("The storage cannot be reached.")
         policy: KeyPolicy = caller.key
         is_stored = not (policy.is_signed or policy.key_id in await self._auth.configured())
         stored = await self._store.get(caller.key.key_id) if is_stored else None
@@ -157,7 +156,7 @@ class KeyEndpoints:
         """Raises KeyNotChangeable: the configuration says what this key may do."""
         if key_id in await self._auth.configured():
             text = f"The key {key_id} stands in auth.keys of the configuration, and is changed there alone."
-            raise KeyNotChangeable(text, param="key_id")
+            raise errors.KeyNotChangeable(text, param="key_id")
 
     async def _listed(self, asked: KeyRequest, keys: Sequence[KnownKey], *, has_more: bool) -> ListObject[KeyObject]:
         told = await as_keys(self._store, keys, self._keys.now(), is_brief=asked.is_brief)
@@ -169,22 +168,22 @@ class KeyEndpoints:
     async def _shown(self, key: StoredKey | None) -> KeyObject:
         """Raises KeyNotFound: there is no such key."""
         if key is None:
-            raise KeyNotFound("No such key.", param="key_id")
+            raise errors.KeyNotFound("No such key.", param="key_id")
         return await self._told(key.policy, key)
 
 
-def _revoked(key_id: str) -> KeyNotChangeable:
-    return KeyNotChangeable(f"The key {key_id} was revoked, and stays so.", param="key_id")
+def _revoked(key_id: str) -> errors.KeyNotChangeable:
+    return errors.KeyNotChangeable(f"The key {key_id} was revoked, and stays so.", param="key_id")
 
 
 def _query(query: Query) -> KeyQuery:
     for name in query:
         if name not in LISTED_BY:
-            raise invalid(name, f"is not known; known are {', '.join(LISTED_BY)}")
+            raise errors.invalid(name, f"is not known; known are {', '.join(LISTED_BY)}")
     check_named(query, "after", "tenant", "owner")
     flag = query.get("include_revoked", "false")
     if flag not in KEY_QUERY_FLAGS:
-        raise invalid("include_revoked", "must be true or false")
+        raise errors.invalid("include_revoked", "must be true or false")
     return KeyQuery(query.get("tenant"), query.get("owner"), KEY_QUERY_FLAGS[flag], query.get("after"), limit_of(query))
 
 

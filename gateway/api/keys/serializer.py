@@ -7,18 +7,18 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, TypeAdapter, WithJsonSchema
 from typing_extensions import TypedDict
 
-from gateway.api.fields import invalid, read
+from gateway.api.fields import read
 from gateway.api.shapes import IsoTime, shape, shown
-from gateway.core.config.setting_sections import ContextDefaults, KeyFields, Period, RateLimits, Role, SpendBudget
-from gateway.core.errors import REQUIRED, InvalidRequest
+from gateway.core import errors
+from gateway.core.config import setting_sections
 from gateway.core.types.keys import KeyPolicy, StoredKey, period_of
 from gateway.storage.reports.key_use import KeyUse
 from gateway.storage.stored_keys import MAX_GRACE, KeyStore
 
-FIELDS = TypeAdapter(KeyFields)
+FIELDS = TypeAdapter(setting_sections.KeyFields)
 OBJECT = "gateway.key"
-PERIODS: tuple[Period, ...] = get_args(Period)
-TOTAL: Period = "total"
+PERIODS: tuple[setting_sections.Period, ...] = get_args(setting_sections.Period)
+TOTAL: setting_sections.Period = "total"
 UNUSED_KEY = KeyUse({})
 OF_THE_STORAGE = ("hint", "created_at", "created_by", "updated_at", "rotated_at", "revoked_at")
 KnownKey = tuple[KeyPolicy, StoredKey | None]
@@ -49,12 +49,12 @@ class KeyObject(TypedDict):
     owner: str | None
     tenant: str
     project: str | None
-    roles: list[Role]
+    roles: list[setting_sections.Role]
     models: list[str]
     expires_at: IsoTime | None
-    budgets: list[SpendBudget]
-    limits: RateLimits
-    context: ContextDefaults
+    budgets: list[setting_sections.SpendBudget]
+    limits: setting_sections.RateLimits
+    context: setting_sections.ContextDefaults
     retention_days: float | None
     file_bytes: int | None
     hint: str | None
@@ -110,7 +110,7 @@ def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datet
     )
 
 
-def new_fields(body: dict[str, Any], tenant: str) -> KeyFields:
+def new_fields(body: dict[str, Any], tenant: str) -> setting_sections.KeyFields:
     """What a new key is to be; null says nothing.
     `tenant`: whose it is where the body does not say.
     Raises InvalidRequest: names the field that breaks a rule, or that no key has."""
@@ -118,13 +118,13 @@ def new_fields(body: dict[str, Any], tenant: str) -> KeyFields:
     return read(FIELDS, {"tenant": tenant, **given})
 
 
-def changed_fields(before: KeyFields, body: dict[str, Any]) -> KeyFields:
+def changed_fields(before: setting_sections.KeyFields, body: dict[str, Any]) -> setting_sections.KeyFields:
     """What a key is with these fields in place of what it had; null takes a field back to its default.
     Raises InvalidRequest: as of `new_fields`."""
     if "tenant" in body and body["tenant"] is None:
-        raise InvalidRequest("tenant is required.", param="tenant", code=REQUIRED)
+        raise errors.InvalidRequest("tenant is required.", param="tenant", code=errors.REQUIRED)
     kept = {name: getattr(before, name) for name in before.model_fields_set - body.keys()}
-    unknown = {name: value for name, value in body.items() if name not in KeyFields.model_fields}
+    unknown = {name: value for name, value in body.items() if name not in setting_sections.KeyFields.model_fields}
     given = {name: value for name, value in body.items() if value is not None}
     return read(FIELDS, {**kept, **unknown, **given})
 
@@ -134,10 +134,10 @@ def grace_of(body: dict[str, Any]) -> timedelta:
     Raises InvalidRequest: it is no number of seconds up to a week, or stands beside something else."""
     for name in body:
         if name != "grace_seconds":
-            raise invalid(name, "is not known; known are grace_seconds")
+            raise errors.invalid(name, "is not known; known are grace_seconds")
     seconds, most = body.get("grace_seconds", 0), MAX_GRACE.total_seconds()
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= most:
-        raise invalid("grace_seconds", f"must be a number of seconds from 0 to {most:.0f}")
+        raise errors.invalid("grace_seconds", f"must be a number of seconds from 0 to {most:.0f}")
     return timedelta(seconds=seconds)
 
 

@@ -12,9 +12,9 @@ from gateway.api.mcp.past.conversation_search import PastSearch
 from gateway.api.middleware.origin_check import is_foreign, is_local
 from gateway.api.server.fast_router import Receive, Scope, Send
 from gateway.api.server.receiving import header
+from gateway.core import errors
 from gateway.core.config.exposure import is_loopback
 from gateway.core.config.settings import Settings
-from gateway.core.errors import Forbidden, GatewayError
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.large_documents import LargeDocuments
@@ -28,7 +28,7 @@ MAX_BYTES = 2**20
 PACKAGES = ("mcp", "mcp_types")
 
 
-class McpNotInstalled(GatewayError):
+class McpNotInstalled(errors.GatewayError):
     """The extra `mcp`, which serves `/mcp`, is not installed."""
 
     status = 501
@@ -66,7 +66,7 @@ class McpEndpoint:
         origins = self._settings.server.cors_origins
         origin = header(scope, b"origin")
         if is_foreign(scope) and "*" not in origins and origin not in origins:
-            raise Forbidden("A page of another site may not ask: server.cors_origins does not name its origin.")
+            raise errors.Forbidden("A page of another site may not ask: server.cors_origins does not name its origin.")
         got = await received(scope, receive, self._auth, min(MAX_BYTES, self._settings.server.max_body_bytes))
         server = await self._made()
         own = {**scope, ASKER: McpCaller(got.caller.tenant, self._is_near(scope), got.caller.user)}

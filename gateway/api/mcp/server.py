@@ -27,7 +27,7 @@ from gateway.api.mcp.arguments import TOOLS, ToolFacts
 from gateway.api.mcp.asker import ASKER, McpCaller
 from gateway.api.mcp.tools import McpTools
 from gateway.api.server.fast_router import Receive, Scope, Send
-from gateway.core.errors import GatewayError
+from gateway.core import errors
 from gateway.core.instrumentation.logs import get_logger
 
 log = get_logger("gateway.mcp")
@@ -90,7 +90,7 @@ class McpServer:
             raise MCPError(INVALID_PARAMS, f"No such tool. There are {', '.join(facts.name for facts in TOOLS)}.")
         try:
             result = await self._tools.call(asker, params.name, params.arguments or {})
-        except GatewayError as error:
+        except errors.GatewayError as error:
             return _failed(error.message)
         except Exception as error:  # noqa: BLE001 - a client is told nothing of our insides
             log.fault("mcp_tool_failed", error, tool=params.name)

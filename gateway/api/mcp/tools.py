@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from gateway.api.fields import invalid, missing, read
+from gateway.api.fields import read
 from gateway.api.mcp.arguments import READ, REMEMBER, SEARCH, TOOLS, ReadArguments, RememberArguments, SearchArguments
 from gateway.api.mcp.asker import McpCaller
 from gateway.api.mcp.past.conversation_search import (
@@ -18,7 +18,7 @@ from gateway.api.mcp.past.conversation_search import (
 from gateway.api.request.remembered_entities import as_memory
 from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
 from gateway.context.assembly.block import BLOCK_TAG, ITEM_TAG, NO_MARKS, as_data, known_things, one_line
-from gateway.core.errors import NotFound, Unauthorized
+from gateway.core import errors
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import content_digest
 from gateway.core.names import has_nul
@@ -185,28 +185,28 @@ class McpTools:
 
     async def _search(self, asker: McpCaller, given: SearchArguments) -> McpResult:
         if not asker.is_one:
-            raise Unauthorized("An API key is required to search: send 'Authorization: Bearer KEY'.")
+            raise errors.Unauthorized("An API key is required to search: send 'Authorization: Bearer KEY'.")
         if not given.query.strip():
-            raise invalid("query", "must have a word")
+            raise errors.invalid("query", "must have a word")
         found = await self._past.search(asker.tenant, given.query, given.limit)
         return McpResult(found_as_text(found), found_as_object(found))
 
     async def _read(self, asker: McpCaller, given: ReadArguments) -> McpResult:
         name, place = given.artifact_id, given.conversation_id
         if place is None and not asker.is_one:
-            raise invalid("conversation_id", "is required without an API key")
+            raise errors.invalid("conversation_id", "is required without an API key")
         if given.question is not None and given.offset:
-            raise invalid("offset", "is for readings without a question")
+            raise errors.invalid("offset", "is for readings without a question")
         if has_nul(name) or (place is not None and not CONVERSATION_ID.match(place)):
             where = f" in {place}" if place is not None else ""  # in the words of one that is only unknown
-            raise NotFound(f"No artifact {name}{where}.", param="artifact_id")
+            raise errors.NotFound(f"No artifact {name}{where}.", param="artifact_id")
         found = await self._past.artifact(asker.tenant, name, place, given.question, given.offset)
         return McpResult(extract_as_text(found), extract_as_object(found))
 
     async def _remember(self, asker: McpCaller, given: RememberArguments) -> McpResult:
         place, user = given.conversation_id, given.user and (asker.user or given.user)
         if place is None and user is None:
-            raise missing("conversation_id or user")
+            raise errors.missing("conversation_id or user")
         if place is not None:
             check_conversation_id(place)
         made = await self._things.note(asker.tenant, place, _notes(given), user, self._days)
@@ -218,10 +218,12 @@ def _notes(given: RememberArguments) -> tuple[ThingNote, ...]:
     Raises InvalidRequest: neither a text nor things, or both, or a text that is no line."""
     if given.text is None:
         if not given.things:
-            raise missing("text or things")
+            raise errors.missing("text or things")
         return tuple(each.as_note() for each in given.things)
     if given.things is not None:
-        raise invalid("text", "must not be there beside things")
+        raise errors.invalid("text", "must not be there beside things")
     if not is_line(given.text, MAX_NAME_CHARS):
-        raise invalid("text", f"must be one line of 1 to {MAX_NAME_CHARS} characters, without control characters")
+        raise errors.invalid(
+            "text", f"must be one line of 1 to {MAX_NAME_CHARS} characters, without control characters"
+        )
     return (noted(NOTED, f"{NOTED}_{content_digest(given.text)[:NOTE_ID_CHARS]}", given.text, DISCUSSED),)

@@ -13,10 +13,9 @@ from gateway.api.request.validation import RequestArrival
 from gateway.api.server.fast_router import Receive, Scope, Send, came_by_messages, send_json
 from gateway.api.server.receiving import json_body, until_disconnect
 from gateway.api.shapes import Json, shape
+from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
-from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic.request_parser import read_request
-from gateway.core.ports import Clock
 from gateway.pipeline.pipeline import Pipeline
 
 CountedTokens = shape("CountedTokens", "Tokens of a prompt.", {"input_tokens": int, "context_management?": Json | None})
@@ -26,7 +25,7 @@ class CountTokens:
     """Counts what a request's prompt takes, with the counter that budgets are kept by. No model is asked, nothing is
     stored, and nothing that is stored is counted."""
 
-    def __init__(self, pipeline: Pipeline, auth: KeyAuthenticator, settings: Settings, clock: Clock) -> None:
+    def __init__(self, pipeline: Pipeline, auth: KeyAuthenticator, settings: Settings, clock: ports.Clock) -> None:
         self._pipeline = pipeline
         self._auth = auth
         self._settings = settings
@@ -44,7 +43,7 @@ class CountTokens:
             request = await got.run(chat_request, reading, headers, got.caller, self._settings, arrival)
             facts["model"] = request.model
             tokens = await until_disconnect(receive, self._pipeline.count(request))
-        except InvalidRequest as error:
+        except errors.InvalidRequest as error:
             renamed(error, reading.own_name)
             raise
         found: dict[str, Any] = {"input_tokens": tokens}

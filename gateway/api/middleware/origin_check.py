@@ -6,8 +6,8 @@ from collections.abc import Set as AbstractSet
 from urllib.parse import urlsplit
 
 from gateway.api.server.fast_router import App, Receive, Scope, Send
+from gateway.core import errors
 from gateway.core.config.exposure import is_loopback
-from gateway.core.errors import Forbidden
 from gateway.core.types.chat import Headers
 
 FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
@@ -61,13 +61,13 @@ def check_near(headers: Headers, origins: AbstractSet[str], method: str) -> None
     origin, host = named.get(b"origin"), named.get(b"host", "")
     if origin is not None and origin not in origins and not is_loopback(host_of(origin)):
         text = f"A page of {origin[:100]} may not ask: server.cors_origins does not name it."
-        raise Forbidden(text, param="origin")
+        raise errors.Forbidden(text, param="origin")
     is_configured = any(each.partition("://")[2] == host for each in origins)
     by_proxy = method not in ORIGIN_SAFE_METHODS and not FORWARDED.isdisjoint(named)
     if not (is_configured or by_proxy or _is_private(host_of(f"//{host}"))):
         ways = "set auth.keys, or name its origin in server.cors_origins"
         text = f"The host {host[:100]} is not this machine's: ask by a loopback address, {ways}."
-        raise Forbidden(text, param="host")
+        raise errors.Forbidden(text, param="host")
 
 
 def _is_private(host: str) -> bool:

@@ -37,8 +37,8 @@ from gateway.api.responses.compact import CompactedResponse, CompactRequest
 from gateway.api.responses.endpoint import Response, ResponseEvent, ResponseRequest
 from gateway.api.shapes import Binary, Deleted, Error, Json, ListObject, said, shape
 from gateway.api.statistics import Statistics
-from gateway.core.config.setting_sections import KeyFields
-from gateway.inspection.request_search import AMOUNTS, FILTERS, SORTS, TURN_STATUSES
+from gateway.core.config import setting_sections
+from gateway.inspection import request_search
 
 JSON, STREAM = "application/json", "text/event-stream"
 FORM, LINES, RAW = "multipart/form-data", "application/x-ndjson", "application/octet-stream"
@@ -49,7 +49,7 @@ FLAG: Json = {"type": "boolean"}
 UNIX: Json = {"type": "integer", "description": "Unix seconds."}
 PAIRS: Json = {"type": "object", "additionalProperties": TEXT}
 TEXTS: Json = {"type": "array", "items": TEXT}
-ORDER = [f"{sign}{name}" for name in SORTS for sign in ("", "-")]
+ORDER = [f"{sign}{name}" for name in request_search.SORTS for sign in ("", "-")]
 PARAMETERS: dict[str, tuple[Json, str]] = {
     "limit": ({**WHOLE, "minimum": 1, "maximum": 100, "default": 20}, ""),
     "limit:files": ({**WHOLE, "minimum": 1, "maximum": 10_000, "default": 10_000}, ""),
@@ -74,9 +74,9 @@ PARAMETERS: dict[str, tuple[Json, str]] = {
     "details": ({"enum": ["1", "true"]}, "`1`: also the statistics of memory and caches, for whoever holds a key."),
     **dict.fromkeys(("created_after", "created_before", "updated_after", "updated_before"), (UNIX, "")),
     **{f"{name}:unix": (UNIX, "") for name in ("since", "until")},
-    **dict.fromkeys(AMOUNTS, ({"type": "number"}, "")),
+    **dict.fromkeys(request_search.AMOUNTS, ({"type": "number"}, "")),
     **dict.fromkeys(("http_status", "min_ms", "max_ms"), (WHOLE, "")),
-    "status": ({"enum": ["ok", *TURN_STATUSES]}, ""),
+    "status": ({"enum": ["ok", *request_search.TURN_STATUSES]}, ""),
     "since": (TEXT, "Arrived from then on: `24h`, `7d`, `yesterday`, a date."),
     "until": (TEXT, "Arrived before then."),
     "endpoint": (TEXT, "Which API, `chat` for chat completions."),
@@ -144,7 +144,10 @@ DELTAS = Events(ClassicEvent, "Deltas, the whole answer, then `[DONE]`.")
 OF_MODELS: Json = {"headers": TOLD}
 ANTHROPICS: Json = {"error": MessagesError}
 KNOWN = "Keys made at runtime, the latest in front, and behind them those of the configuration."
-FORGOTTEN, REQUESTED = Deleted[Literal["memory.thing.deleted"]], f"{' '.join(FILTERS)} tenant:requests sort older newer"
+FORGOTTEN, REQUESTED = (
+    Deleted[Literal["memory.thing.deleted"]],
+    f"{' '.join(request_search.FILTERS)} tenant:requests sort older newer",
+)
 OPERATIONS: list[tuple[Any, ...]] = [
     ("GET /", "What this is, and where to look", About, "", None, NO_KEY),
     ("GET /openapi.json", "This description", Json, "", None, NO_KEY),
@@ -230,10 +233,10 @@ OPERATIONS: list[tuple[Any, ...]] = [
     (f"GET {TRAIL}/export", "The same as lines of JSON, all of them", {LINES: TrailEventObject}, EVENTS),
     (f"GET {KEYS}", "List keys, the latest in front (admin)", said(ListObject[KeyObject], KNOWN),
      "limit after tenant owner include_revoked"),
-    (f"POST {KEYS}", "Make a key, which is shown once (admin)", NewKeyObject, "", KeyFields),
+    (f"POST {KEYS}", "Make a key, which is shown once (admin)", NewKeyObject, "", setting_sections.KeyFields),
     (f"GET {KEYS}/self", "The key that asks", KeyObject),
     (f"GET {KEY}", "A key (admin)", KeyObject),
-    (f"POST {KEY}", "Change a key; null takes a field back (admin)", KeyObject, "", KeyFields),
+    (f"POST {KEY}", "Change a key; null takes a field back (admin)", KeyObject, "", setting_sections.KeyFields),
     (f"DELETE {KEY}", "Revoke a key for good (admin)", KeyObject),
     (f"POST {KEY}/rotate", "Give a key another secret part (admin)", NewKeyObject, "", Rotation),
 ]  # fmt: skip

@@ -26,10 +26,10 @@ from gateway.api.organization.parameters import (
 )
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import Unix, many, shape
-from gateway.core.ports import Clock
-from gateway.core.types.audit_log import NewEvent, actor_of
+from gateway.core import ports
+from gateway.core.types import audit_log
 from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
-from gateway.storage.audit_events import AuditLog
+from gateway.storage import audit_events
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
 
@@ -110,8 +110,8 @@ class OrganizationEndpoint:
 
     reports: CostReports
     auth: KeyAuthenticator
-    clock: Clock
-    trail: AuditLog
+    clock: ports.Clock
+    trail: audit_events.AuditLog
     what: "ReportKind"
     path: str
 
@@ -121,7 +121,7 @@ class OrganizationEndpoint:
         tenant = seen_tenant(caller)
         body, headers = await self._page(request, tenant)
         if tenant is None:
-            await self.trail.saw(NewEvent(actor_of(caller), "organization.seen", self.path))
+            await self.trail.saw(audit_log.NewEvent(audit_log.actor_of(caller), "organization.seen", self.path))
         await send_json(send, 200, body, headers)
 
     async def _page(self, request: ReportRequest, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -240,7 +240,7 @@ ALL_COSTS = ReportKind(COSTS, (), _costs)
 
 
 def organization_routes(
-    transactions: DatabaseTransactions, auth: KeyAuthenticator, clock: Clock, trail: AuditLog
+    transactions: DatabaseTransactions, auth: KeyAuthenticator, clock: ports.Clock, trail: audit_events.AuditLog
 ) -> list[Route]:
     reports = CostReports(transactions)
     usage = (("usage/completions", USAGE_OF_COMPLETIONS), ("usage/embeddings", USAGE_OF_EMBEDDINGS))

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Literal, TypeVar
 from urllib.parse import parse_qs
 
-from gateway.api.fields import invalid, missing
 from gateway.api.pagination import refuse_nul
+from gateway.core import errors
 
 # Buckets of time and pages of them (guarantee §13.4): they begin with whole days, hours or minutes, UTC; the first is
 # cut at `start_time` and the last at `end_time`.
@@ -86,7 +86,7 @@ class TimeBuckets:
         begin = int.from_bytes(told) if len(told) == 8 else 0
         is_ours = self.page.startswith(PREFIX) and begin == self._floor(begin) and self.start < begin
         if not is_ours or (self.end is not None and begin >= self.end):
-            raise invalid("page", "must be the next_page of the same query")
+            raise errors.invalid("page", "must be the next_page of the same query")
         return begin
 
 
@@ -164,15 +164,15 @@ def asked(text: str, kind: ReportParameters, now: datetime) -> ReportRequest:
     for name, values in parse_qs(text, keep_blank_values=True).items():
         plain = name.removesuffix("[]")
         if plain not in kind.known or (name != plain and plain not in LISTS):
-            raise invalid(name, f"is not known; known are {', '.join(kind.known)}")
+            raise errors.invalid(name, f"is not known; known are {', '.join(kind.known)}")
         given.setdefault(plain, []).extend(values)
     width = kind.widths[_one(given, "bucket_width", lambda value: _among(value, tuple(kind.widths))) or "1d"]
     start = _one(given, "start_time", _unix)
     if start is None:
-        raise missing("start_time")
+        raise errors.missing("start_time")
     end = _one(given, "end_time", _unix)
     if end is not None and end <= start:
-        raise invalid("end_time", "must be later than start_time")
+        raise errors.invalid("end_time", "must be later than start_time")
     limit = _one(given, "limit", lambda value: _within(value, width.most)) or width.default
     buckets = TimeBuckets(width, start, end, int(now.timestamp()), limit, _one(given, "page", str))
     buckets.check_page()
@@ -195,23 +195,23 @@ def _one(given: Mapping[str, Sequence[str]], name: str, read: Callable[[str], T]
     try:
         return read(values[0])
     except ValueError as error:
-        raise invalid(name, f"must {error}") from None
+        raise errors.invalid(name, f"must {error}") from None
 
 
 def _many(given: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
     values = tuple(dict.fromkeys(given.get(name, ())))
     if "" in values:
-        raise invalid(name, "must not name an empty text")
+        raise errors.invalid(name, "must not name an empty text")
     refuse_nul(name, *values)
     if len(values) > MAX_NAMED:
-        raise invalid(name, f"may name {MAX_NAMED} at most")
+        raise errors.invalid(name, f"may name {MAX_NAMED} at most")
     return values
 
 
 def _among_all(given: Mapping[str, Sequence[str]], name: str, known: tuple[str, ...]) -> tuple[str, ...]:
     found = _many(given, name)
     if any(each not in known for each in found):
-        raise invalid(name, f"must name some of {', '.join(known)}")
+        raise errors.invalid(name, f"must name some of {', '.join(known)}")
     return found
 
 

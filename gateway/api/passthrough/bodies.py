@@ -18,8 +18,7 @@ from multipart import (
     parse_options_header,
 )
 
-from gateway.core import jsons
-from gateway.core.errors import InvalidRequest
+from gateway.core import errors, jsons
 from gateway.core.types.chat import Headers
 
 MODEL = "model"
@@ -46,7 +45,7 @@ class JsonBody:
         refuse_odd_spelling(self.fields)
         name = self.fields.get(MODEL)
         if name is not None and not isinstance(name, str):
-            raise InvalidRequest("model must be a string.", param=MODEL, code="invalid_value")
+            raise errors.InvalidRequest("model must be a string.", param=MODEL, code="invalid_value")
         return name
 
     def written(self, parameters: dict[str, Any], model: str) -> Written:
@@ -84,11 +83,11 @@ class FormBody:
         refuse_odd_spelling(part.name for part in self.parts)
         found = [part for part in self.parts if part.name == MODEL]
         if len(found) > 1 or any(part.filename is not None or len(part.content) > MAX_MODEL_BYTES for part in found):
-            raise InvalidRequest("model must be one field of the form.", param=MODEL, code="invalid_value")
+            raise errors.InvalidRequest("model must be one field of the form.", param=MODEL, code="invalid_value")
         try:
             return found[0].content.decode() if found else None
         except UnicodeDecodeError:
-            raise InvalidRequest("model must be UTF-8.", param=MODEL, code="invalid_value") from None
+            raise errors.InvalidRequest("model must be UTF-8.", param=MODEL, code="invalid_value") from None
 
     def written(self, parameters: dict[str, Any], model: str) -> Written:
         """The form for an upstream that knows the model by that name, with a boundary of our own. Of the parameters,
@@ -129,7 +128,7 @@ def refuse_odd_spelling(names: Any) -> None:
     """Raises InvalidRequest: one of the names is `model` in another spelling, which some upstreams take for it."""
     odd = next((name for name in names if name != MODEL and name.strip().lower() == MODEL), None)
     if odd is not None:
-        raise InvalidRequest(f"{odd!r} must be written 'model'.", param=MODEL, code="invalid_value")
+        raise errors.InvalidRequest(f"{odd!r} must be written 'model'.", param=MODEL, code="invalid_value")
 
 
 def _form(raw: bytes, boundary: str) -> FormBody | None:

@@ -11,7 +11,6 @@ from io import BytesIO
 from urllib.parse import parse_qsl, unquote
 
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.fields import missing
 from gateway.api.passthrough.bodies import Body, JsonBody, understood
 from gateway.api.passthrough.relay_rules import (
     OWN,
@@ -39,18 +38,8 @@ from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, chec
 from gateway.billing.quota.gate import AdmittedRequest
 from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
 from gateway.conversations.rebuild import end_user_of
+from gateway.core import errors
 from gateway.core.config.settings import Settings
-from gateway.core.errors import (
-    GatewayError,
-    InvalidRequest,
-    MethodNotAllowed,
-    ModelNotFound,
-    NotRelayed,
-    RequestTimeout,
-    RequestTooLarge,
-    UnsupportedMediaType,
-    UpstreamError,
-)
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 from gateway.core.types.keys import HeldAdmission
@@ -72,7 +61,7 @@ class RelayedUpload:
     Raises RequestTooLarge: by its declared length, before it is read."""
 
     def __init__(self, scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> None:
-        self.fault: GatewayError | ClientDisconnected | None = None
+        self.fault: errors.GatewayError | ClientDisconnected | None = None
         self.seen: BodySample | None = None
         """What is kept of it, where somebody wants to know."""
         self.length = header(scope, b"content-length")
@@ -95,7 +84,7 @@ class RelayedUpload:
         try:
             async for piece in self._pieces():
                 yield piece
-        except (GatewayError, ClientDisconnected) as fault:
+        except (errors.GatewayError, ClientDisconnected) as fault:
             self.fault = fault
             raise
         finally:
@@ -127,7 +116,7 @@ class RelayedUpload:
                 async with asyncio.timeout(self._seconds - waited):
                     message = await self._receive()
             except TimeoutError:
-                raise RequestTimeout(f"The request did not arrive within {self._seconds:g} seconds.") from None
+                raise errors.RequestTimeout(f"The request did not arrive within {self._seconds:g} seconds.") from None
             waited += time.monotonic() - since
             if message["type"] == "http.disconnect":
                 raise ClientDisconnected
@@ -142,8 +131,8 @@ class RelayedUpload:
                     self.seen.add(piece)
                 yield piece
 
-    def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(f"The request body exceeds {self._max_bytes} bytes.")
+    def _too_large(self) -> errors.RequestTooLarge:
+        return errors.RequestTooLarge(f"The request body exceeds {self._max_bytes} bytes.")
 
 
 BEFORE_A_MODEL = ("engines", "deployments")
@@ -214,10 +203,10 @@ class RelayDestinations:
         """The default upstream. Raises NotRelayed: not for this caller, or not for this path."""
         try:
             deployment = self._router.default("", caller)
-        except ModelNotFound:
-            raise NotRelayed("This path is not relayed: the default upstream has no key.") from None
+        except errors.ModelNotFound:
+            raise errors.NotRelayed("This path is not relayed: the default upstream has no key.") from None
         if deployment.operator_key and not named:
-            raise NotRelayed(NOT_NAMED)
+            raise errors.NotRelayed(NOT_NAMED)
         return deployment
 
     async def of(self, call: RelayTarget, upload: RelayedUpload, place: BodySlot, *, limited: bool) -> RelayDestination:
@@ -264,17 +253,17 @@ class RelayDestinations:
         if not strict:
             try:
                 return body.model if body else None
-            except InvalidRequest:  # for the upstream to refuse
+            except errors.InvalidRequest:  # for the upstream to refuse
                 return None
         if body is None:
             text = "The request body must be a JSON object in UTF-8, or a multipart form."
-            raise UnsupportedMediaType(text, param="content-type")
+            raise errors.UnsupportedMediaType(text, param="content-type")
         return body.model
 
     def _without_model(self, call: RelayTarget, raw: bytes | None) -> RelayDestination:
         path = call.target.partition("?")[0]
         if self._is_strict(call) and is_operators(call.scope["method"], path):
-            raise missing("model")  # the upstream would choose one
+            raise errors.missing("model")  # the upstream would choose one
         return RelayDestination(self.default(call.caller, named=call.named), raw)
 
     async def _unlisted(self, call: RelayTarget, model: str, body: Body | None, raw: bytes) -> RelayDestination:
@@ -291,13 +280,15 @@ class RelayDestinations:
         call.caller.check_model(model)
         call.scope["gateway"]["model"] = model
         if not PROTOCOLS[deployment.protocol].is_openais:
-            raise NotRelayed(f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone.")
+            raise errors.NotRelayed(
+                f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone."
+            )
         if deployment.operator_key and not call.named:
-            raise NotRelayed(NOT_NAMED)
+            raise errors.NotRelayed(NOT_NAMED)
         if any(name != deployment.provider_model for name in call.models_in_address):
-            raise NotRelayed("A model is named in the body alone.")
+            raise errors.NotRelayed("A model is named in the body alone.")
         if body is None:
-            raise NotRelayed("A model is named in the body.")
+            raise errors.NotRelayed("A model is named in the body.")
         written, kind = await offload_if(
             size > LARGE_BODY, body.written, deployment.parameters, deployment.provider_model
         )
@@ -313,7 +304,7 @@ class RelayDestinations:
             if (found.api_base, found.api_key, found.provider_model) != there or not PROTOCOLS[
                 found.protocol
             ].is_openais:
-                raise NotRelayed("This path is not relayed: its model is not served at the default upstream.")
+                raise errors.NotRelayed("This path is not relayed: its model is not served at the default upstream.")
 
 
 # Which relayed calls are metered, and what is read of them while they pass (guarantee §13.8).
@@ -409,7 +400,7 @@ class CallMeter:
             yield
         except BaseException as error:  # whatever it is, the model was asked
             sent = self._upload.is_complete or metered.answer is not None
-            if sent and (not isinstance(error, GatewayError) or error.may_be_charged):
+            if sent and (not isinstance(error, errors.GatewayError) or error.may_be_charged):
                 self.broke(error)
             raise
         finally:
@@ -449,7 +440,7 @@ class CallMeter:
         metered, self._metered = self._metered, None
         if metered is not None:
             metered.error_code = _code(error) if error is not None else None
-            metered.fault = error if isinstance(error, GatewayError) else None
+            metered.fault = error if isinstance(error, errors.GatewayError) else None
             metered.ended_at = self._bills.clock.monotonic()
             self.has_bill = True
             self._bills.add(metered)
@@ -464,7 +455,7 @@ def _unpack(seen: UnpackingSample, piece: bytes) -> Awaitable[None] | None:
 
 def _code(error: BaseException) -> str:
     """How a call ended that has no whole answer, as the ledger has it."""
-    if isinstance(error, GatewayError):
+    if isinstance(error, errors.GatewayError):
         return error.code or OURS
     return LEFT if isinstance(error, asyncio.CancelledError | ClientDisconnected | GeneratorExit) else OURS
 
@@ -551,7 +542,7 @@ class RelayEndpoint:
                 place.release()
                 answer.headers = headers_down(answer.headers, operator=operator)
                 await self._pass_down(scope, send, answer, meter, admitted)
-        except UpstreamError as error:
+        except errors.UpstreamError as error:
             if upload.fault is not None:
                 raise upload.fault from None
             error.headers = {**error.headers, MANAGED[0].decode(): MANAGED[1].decode()}
@@ -578,7 +569,7 @@ class RelayEndpoint:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 if take is not None and (reading := take(piece)) is not None:
                     await reading
-        except UpstreamError as error:
+        except errors.UpstreamError as error:
             # The answer has begun. Without its end the server breaks the connection, so it cannot pass for a whole one.
             note_fault(scope["gateway"], error)
             if meter is not None:
@@ -595,9 +586,9 @@ def _target(scope: Scope, path: str) -> str:
     request asks for a WebSocket."""
     query = query_up(scope["query_string"].decode("latin-1"))
     if scope["method"] in ("CONNECT", "TRACE"):
-        raise MethodNotAllowed("This method is not allowed here.")
+        raise errors.MethodNotAllowed("This method is not allowed here.")
     if (header(scope, b"upgrade") or "").lower() == "websocket":
-        raise NotRelayed("WebSocket connections are not relayed.")
+        raise errors.NotRelayed("WebSocket connections are not relayed.")
     if not is_plain_path(path) or not QUERY.fullmatch(query):
-        raise NotRelayed("This path is not relayed as it is written.")
+        raise errors.NotRelayed("This path is not relayed as it is written.")
     return path.removeprefix(PREFIX) + (f"?{query}" if query else "")

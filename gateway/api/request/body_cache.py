@@ -13,11 +13,10 @@ from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from gateway.api.request.validation import RequestArrival, chat_body, parse_chat_request, plain_messages
-from gateway.core import jsons
+from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import Settings
 from gateway.core.formats.responses.request_parser import ResponsesReading, read_as_chat
-from gateway.core.ports import Clock
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, RequestCaller
 from gateway.storage.lookup.path_cache import KEPT_SECONDS
@@ -89,7 +88,7 @@ class BodyCache:
     `max_bytes`: of all together, with what was parsed of them; `ttl`: seconds that a body is kept which nobody goes on
     with."""
 
-    def __init__(self, max_bytes: int, clock: Clock, ttl: float = KEPT_SECONDS) -> None:
+    def __init__(self, max_bytes: int, clock: ports.Clock, ttl: float = KEPT_SECONDS) -> None:
         self._max_bytes = max_bytes
         self._kept: BoundedCache[int, _CachedBody] = BoundedCache(
             max_weight=max_bytes, now=clock.monotonic, ttl=ttl, on_evict=self._forget_samples

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from gateway.api.fields import RequestFields, SessionName, invalid, read
+from gateway.api.fields import RequestFields, SessionName, read
+from gateway.core import errors
 from gateway.core.types.agents import CHAT, RequestAgent
 from gateway.core.types.bill import EconomyMode
 from gateway.core.types.recall import AUTO, Recall
@@ -97,11 +98,11 @@ def agent_of(value: Any) -> RequestAgent | None:
     if isinstance(value, str):
         return RequestAgent(read(NAME, value, "agent"))
     if not isinstance(value, dict):
-        raise invalid("agent", "must be a name or an object")
+        raise errors.invalid("agent", "must be a name or an object")
     fields = read(AGENT, value, "agent")
     if fields.window is not None and fields.type == CHAT:
-        raise invalid("agent.window", f"is for agents of another type than {CHAT}")
+        raise errors.invalid("agent.window", f"is for agents of another type than {CHAT}")
     if fields.prefill is False and fields.type == CHAT:
-        raise invalid("agent.prefill", f"can be false for agents of another type than {CHAT}")
+        raise errors.invalid("agent.prefill", f"can be false for agents of another type than {CHAT}")
     texts = (fields.instruction, fields.instruction_file_text)
     return RequestAgent(fields.id, fields.type, *texts, fields.window, bool(fields.prefill))

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from gateway.api.fields import RequestFields, invalid, read
+from gateway.api.fields import RequestFields, read
 from gateway.api.shapes import Unix, shown
+from gateway.core import errors
 from gateway.core.types.memory import (
     DISCUSSED,
     MAX_ACTION_CHARS,
@@ -97,9 +98,9 @@ def memory_of(
     notes = tuple(each.as_note() for each in fields.remember or ())
     scope = fields.scope or "conversation"
     if notes and not keeps:
-        raise invalid("memory.remember", "needs a request that is stored: nothing is kept of this one")
+        raise errors.invalid("memory.remember", "needs a request that is stored: nothing is kept of this one")
     if notes and not is_on:
-        raise invalid("memory.things", "must not be false where something is to be remembered")
+        raise errors.invalid("memory.things", "must not be false where something is to be remembered")
     _check_user(scope, user, "memory.scope")
     return EntityMemoryOptions(notes, scope, days) if is_on else None
 
@@ -138,4 +139,4 @@ def as_memory(thing: MemoryEntity) -> MemoryThingObject:
 
 def _check_user(scope: Scope, user: str | None, where: str) -> None:
     if scope == "user" and user is None:
-        raise invalid(where, "is for requests that name their user (user or safety_identifier)")
+        raise errors.invalid(where, "is for requests that name their user (user or safety_identifier)")

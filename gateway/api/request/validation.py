@@ -11,15 +11,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
-from gateway.api.fields import RequestFields, SessionName, a_pin, invalid, keeps_metadata_rules, missing, read
+from gateway.api.fields import RequestFields, SessionName, a_pin, keeps_metadata_rules, read
 from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.api.request.remembered_entities import memory_of
 from gateway.api.server.receiving import an_object, json_body
 from gateway.conversations.rebuild import end_user_of
-from gateway.core import jsons
-from gateway.core.config.setting_sections import NO_DEFAULTS
+from gateway.core import errors, jsons
+from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ConversationNotFound, InvalidRequest
 from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller, stays
@@ -58,9 +57,9 @@ def check_messages(messages: Any, known: int = 0) -> None:
     """`known`: how many of them have been checked before.
     Raises InvalidRequest: not a list of messages; names `messages[i]…`."""
     if messages is None:
-        raise missing("messages")
+        raise errors.missing("messages")
     if not isinstance(messages, list) or not messages:
-        raise invalid("messages", "must be a list of at least one message")
+        raise errors.invalid("messages", "must be a list of at least one message")
     for index, message in enumerate(messages[known:], known):
         check_message(message, f"messages[{index}]")
 
@@ -94,12 +93,12 @@ def check_tools(body: dict[str, Any]) -> None:
         if tools is None:
             continue
         if not isinstance(tools, list):
-            raise invalid(name, "must be a list")
+            raise errors.invalid(name, "must be a list")
         for index, tool in enumerate(tools):
             if not isinstance(tool, dict):
-                raise invalid(f"{name}[{index}]", "must be an object")
+                raise errors.invalid(f"{name}[{index}]", "must be an object")
             if not isinstance(tool.get("function", {}), dict):
-                raise invalid(f"{name}[{index}].function", "must be an object")
+                raise errors.invalid(f"{name}[{index}].function", "must be an object")
 
 
 def plain_messages(messages: Any) -> PlainMessages | None:
@@ -142,61 +141,61 @@ def _is_call(call: Any) -> bool:
 
 def _check_message(message: Any, where: str) -> None:
     if not isinstance(message, dict):
-        raise invalid(where, "must be an object")
+        raise errors.invalid(where, "must be an object")
     role = message.get("role")
     if role not in ROLES:
-        raise invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
+        raise errors.invalid(f"{where}.role", f"must be one of {', '.join(ROLES)}")
     content = message.get("content")
     if content is None:
         if role != "assistant":
-            raise invalid(f"{where}.content", "is required")
+            raise errors.invalid(f"{where}.content", "is required")
     elif isinstance(content, list):
         _check_parts(content, f"{where}.content")
     elif not isinstance(content, str):
-        raise invalid(f"{where}.content", "must be a string or a list of parts")
+        raise errors.invalid(f"{where}.content", "must be a string or a list of parts")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        raise invalid(f"{where}.tool_call_id", "must be a string")
+        raise errors.invalid(f"{where}.tool_call_id", "must be a string")
     calls = message.get("tool_calls")
     if calls is not None:
         if role != "assistant" or not isinstance(calls, list):
-            raise invalid(f"{where}.tool_calls", "must be a list, on an assistant message")
+            raise errors.invalid(f"{where}.tool_calls", "must be a list, on an assistant message")
         for index, call in enumerate(calls):
             _check_call(call, f"{where}.tool_calls[{index}]")
 
 
 def _check_blocks(blocks: Any, where: str) -> None:
     if not isinstance(blocks, list | None):
-        raise invalid(where, "must be a list")
+        raise errors.invalid(where, "must be a list")
     for index, block in enumerate(blocks or ()):
         if not isinstance(block, dict):
-            raise invalid(f"{where}[{index}]", "must be an object")
+            raise errors.invalid(f"{where}[{index}]", "must be an object")
         if not isinstance(block.get("type"), str):
-            raise invalid(f"{where}[{index}].type", "must be a string")
+            raise errors.invalid(f"{where}[{index}].type", "must be a string")
 
 
 def _check_parts(parts: list[Any], where: str) -> None:
     for index, part in enumerate(parts):
         name = f"{where}[{index}]"
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise invalid(name, "must be an object with a type")
+            raise errors.invalid(name, "must be an object with a type")
         if part["type"] == "text" and not isinstance(part.get("text"), str):
-            raise invalid(f"{name}.text", "must be a string")
+            raise errors.invalid(f"{name}.text", "must be a string")
         if part["type"] == "file" and not isinstance(part.get("file"), dict):
-            raise invalid(f"{name}.file", "must be an object")
+            raise errors.invalid(f"{name}.file", "must be an object")
 
 
 def _check_call(call: Any, where: str) -> None:
     if not isinstance(call, dict) or not isinstance(call.get("id"), str):
-        raise invalid(f"{where}.id", "must be a string")
+        raise errors.invalid(f"{where}.id", "must be a string")
     function = call.get("function")
     if not isinstance(call.get("custom"), dict | None):
-        raise invalid(f"{where}.custom", "must be an object")
+        raise errors.invalid(f"{where}.custom", "must be an object")
     if function is None:
         return  # custom tools carry `custom` instead
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise invalid(f"{where}.function.name", "must be a string")
+        raise errors.invalid(f"{where}.function.name", "must be a string")
     if not isinstance(function.get("arguments", ""), str):
-        raise invalid(f"{where}.function.arguments", "must be a string")
+        raise errors.invalid(f"{where}.function.arguments", "must be a string")
 
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
@@ -207,7 +206,7 @@ NO_CONVERSATION = "conv_"
 def check_conversation_id(name: str, param: str = "conversation_id") -> str:
     """The id. Raises ConversationNotFound: no conversation can have it."""
     if not CONVERSATION_ID.match(name):
-        raise ConversationNotFound("No such conversation.", param=param)
+        raise errors.ConversationNotFound("No such conversation.", param=param)
     return name
 
 
@@ -344,7 +343,7 @@ def check_spelling(body: dict[str, Any], settings: Settings) -> None:
     Raises InvalidRequest: a field is such a name."""
     for name in body if settings.model_list else ():
         if len(name) == len("model") and name != "model" and name.lower() == "model":
-            raise invalid(name, "must be written 'model'")
+            raise errors.invalid(name, "must be written 'model'")
 
 
 def _options(
@@ -352,7 +351,7 @@ def _options(
 ) -> ContextOptions:
     """The body outranks headers, they outrank the key, and that outranks the configuration."""
     defaults, limit = settings.context, None
-    if caller.key is not None and caller.key.context != NO_DEFAULTS:
+    if caller.key is not None and caller.key.context != setting_sections.NO_DEFAULTS:
         of_key = caller.key.context
         said = of_key.model_dump(exclude={"max_input_tokens"}, exclude_none=True)
         defaults, limit = defaults.model_copy(update=said), of_key.max_input_tokens
@@ -373,7 +372,7 @@ def _options(
     for role, name in models.items():
         if not (settings.serves_unlisted or settings.lists(name)):
             param = f"context.models.{role}"
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"{param}: {settings.unknown(name, caller.may_ask)}", param=param, code="invalid_value"
             )
     mode = context.mode or _header(MODE, headers, OPTION_HEADERS[0]) or defaults.mode
@@ -413,7 +412,7 @@ def _patience(headers: Mapping[str, str]) -> float | None:
 def _check_number(messages: Sequence[Any], most: int) -> None:
     """Raises InvalidRequest: these are too many for one request."""
     if len(messages) > most:
-        raise invalid("messages", f"must be at most {most} (server.max_messages); these are {len(messages)}")
+        raise errors.invalid("messages", f"must be at most {most} (server.max_messages); these are {len(messages)}")
 
 
 def _conversation(
@@ -424,9 +423,9 @@ def _conversation(
     if isinstance(value, dict):
         field, value = "conversation.id", value.get("id")
         if value is None:
-            raise invalid(field, "is required")
+            raise errors.invalid(field, "is required")
     if value is not None and not isinstance(value, str):
-        raise invalid(field, "must be a string")
+        raise errors.invalid(field, "must be a string")
     if value is None:
         value = headers.get("x-conversation-id") or None
     if value is None and metadata and CONVERSATION_ID.match(metadata.get("conversation_id", "")):
@@ -441,8 +440,10 @@ def _attachments(value: list[RequestAttachment] | None) -> tuple[RequestAttachme
     for index, attachment in enumerate(value or ()):
         given = [name for name in ATTACHED_AS if getattr(attachment, name) is not None]
         if len(given) != 1:
-            raise invalid(f"attachments[{index}]", f"needs one of {', '.join(ATTACHED_AS)}, and no other of them")
+            raise errors.invalid(
+                f"attachments[{index}]", f"needs one of {', '.join(ATTACHED_AS)}, and no other of them"
+            )
         said = getattr(attachment, given[0])
         if not said or said.isspace():
-            raise invalid(f"attachments[{index}].{given[0]}", "must not be empty")
+            raise errors.invalid(f"attachments[{index}].{given[0]}", "must not be empty")
     return tuple(value or ())

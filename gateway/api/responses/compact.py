@@ -13,8 +13,8 @@ from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.api.server.fast_router import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
 from gateway.api.shapes import Json, said, shape
 from gateway.conversations.rebuild import has_evidence, recognition_keys, sent_chain, users_of
+from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ConversationNotFound, InvalidRequest, ItemNotFound, invalid, missing
 from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, extract_of, opened
 from gateway.core.formats.responses.request_parser import (
     COVERED,
@@ -26,7 +26,6 @@ from gateway.core.formats.responses.request_parser import (
 from gateway.core.formats.responses.response_completion import begun, echo, ended, referred, usage_of
 from gateway.core.formats.responses.response_events import whole_events
 from gateway.core.ids import COMPLETION, RESPONSE, answer_id, new_id
-from gateway.core.ports import Clock
 from gateway.core.types.chain import ChainKeys
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef, HistoryLookup, StoredConversation
@@ -85,7 +84,7 @@ async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Js
         item = referred(message, item_id) if message is not None else None
         if item is None:
             text = f"Item with id '{item_id}' not found. Items are not kept where `store` is false."
-            raise ItemNotFound(text, param=f"input[{index}].id")
+            raise errors.ItemNotFound(text, param=f"input[{index}].id")
         found[index] = item
     return {**body, "input": found}
 
@@ -111,7 +110,9 @@ class ResolvedItems(NamedTuple):
 class CompactionEndpoint:
     """The endpoint, and what the endpoint of responses needs of it."""
 
-    def __init__(self, store: ConversationStore, auth: KeyAuthenticator, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, store: ConversationStore, auth: KeyAuthenticator, settings: Settings, clock: ports.Clock
+    ) -> None:
         self._store = store
         self._auth = auth
         self._settings = settings
@@ -122,7 +123,7 @@ class CompactionEndpoint:
         got = await received(scope, receive, self._auth, self._settings.server.max_body_bytes)
         body = await got.object()
         if not isinstance(body.get("model"), str):
-            raise missing("model")
+            raise errors.missing("model")
         given = body.get("input")
         item = await self.item(body, got.caller, len(got.raw))
         users = [each for each in given if _is_users(each)] if isinstance(given, list) else []
@@ -193,12 +194,12 @@ class CompactionEndpoint:
         where = f"input[{last}].encrypted_content"
         compacted = opened(given[last].get("encrypted_content"), tenant, await self._store.secret())
         if compacted is None:
-            raise invalid(where, "must be what this gateway made for this key, unchanged")
+            raise errors.invalid(where, "must be what this gateway made for this key, unchanged")
         at = compacted.at
         if at is not None and not await self._store.said_anywhere(tenant, [at]):
             at = None
             if compacted.extract is None and compacted.question is None:
-                raise invalid(where, "stands for a conversation that was deleted")
+                raise errors.invalid(where, "stands for a conversation that was deleted")
         before = [each if _is_systems(each) else COVERED for each in given[:last]]
         here = (
             COVERED
@@ -217,15 +218,15 @@ class CompactionEndpoint:
         if found is not None:
             return found.resume_point.message_id
         if previous is None:
-            raise ConversationNotFound("No such conversation.", param="conversation")
+            raise errors.ConversationNotFound("No such conversation.", param="conversation")
         text = f"Previous response with id '{previous}' not found."
-        raise InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
+        raise errors.InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
 
     def _request(self, reading: ResponsesReading, caller: RequestCaller, size: int) -> ChatRequest:
         arrival = RequestArrival(new_id("req_"), self._clock.now(), self._clock.monotonic(), size)
         try:
             return parse_chat_request(reading.chat, {}, caller, self._settings, arrival)
-        except InvalidRequest as error:
+        except errors.InvalidRequest as error:
             renamed(error, reading.own_name)
             raise
 
@@ -270,7 +271,7 @@ def triggered(body: Mapping[str, Any]) -> Json | None:
     if not places:
         return None
     if places != [len(given) - 1]:
-        raise invalid(f"input[{places[0]}].type", f"must not be {TRIGGER}: only the last item may be one")
+        raise errors.invalid(f"input[{places[0]}].type", f"must not be {TRIGGER}: only the last item may be one")
     return {**body, "input": list(given[:-1])}
 
 

@@ -10,7 +10,6 @@ from starlette.routing import Route
 from gateway.api.api_call import ApiCall, MethodEndpoint, received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.completion_handler import CompletionHandler, Instead, NamedEventWriter, StreamWriter
-from gateway.api.fields import invalid
 from gateway.api.pagination import included, paging_of, parameters, part_of
 from gateway.api.request.body_cache import BodyCache, ReadAsChat
 from gateway.api.request.chat_shapes import BILL, OURS
@@ -30,9 +29,8 @@ from gateway.api.server.fast_router import (
 from gateway.api.server.keepalive import comment
 from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Deleted, Json, ListObject, shape
-from gateway.core import jsons
+from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
-from gateway.core.errors import CompletionNotFound, GatewayError, InvalidRequest
 from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
 from gateway.core.formats.responses.response_completion import (
@@ -150,7 +148,7 @@ class StoredResponses:
 
     async def _cancel(self, call: ApiCall) -> Json:
         await self._stored(call.tenant, call.path["response_id"])
-        raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
+        raise errors.InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
 
     async def _input_items(self, call: ApiCall) -> ListObject[Json]:
         name, paging = call.path["response_id"], paging_of(call.query, "desc")
@@ -166,29 +164,29 @@ def _completion(stored: StoredCompletion) -> Json:
     return {name: value for name, value in found.items() if name not in OF_A_STORED_CHAT}
 
 
-def _error(stored: StoredCompletion) -> GatewayError | None:
+def _error(stored: StoredCompletion) -> errors.GatewayError | None:
     """By which a response broke off, as its client was told; None where none did, or the client left."""
     told = (stored.asked or {}).get(BROKE)
     if not isinstance(told, dict):
         return None
-    return GatewayError(str(told.get("message") or ""), param=told.get("param"), code=told.get("code"))
+    return errors.GatewayError(str(told.get("message") or ""), param=told.get("param"), code=told.get("code"))
 
 
-def _broken_off(response: Json, error: GatewayError | None) -> Json:
+def _broken_off(response: Json, error: errors.GatewayError | None) -> Json:
     """A response whose stream ended before its answer did."""
     output = [*response["output"][:-1], *map(as_incomplete, response["output"][-1:])]
     broken = {**response, "output": output, "completed_at": None}
     return {**broken, "status": "incomplete"} if error is None else {**broken, **failed(error)}
 
 
-def _unknown(name: str) -> CompletionNotFound:
+def _unknown(name: str) -> errors.CompletionNotFound:
     shown = name if name.startswith("resp_") else answer_id(name, RESPONSE)
-    return CompletionNotFound(f"Response with id '{shown}' not found.", param="response_id")
+    return errors.CompletionNotFound(f"Response with id '{shown}' not found.", param="response_id")
 
 
 def _flag(value: str | None) -> bool:
     if value not in (None, "true", "false", "1", "0"):
-        raise invalid("stream", "must be true or false")
+        raise errors.invalid("stream", "must be true or false")
     return value in ("true", "1")
 
 
@@ -196,7 +194,7 @@ def _number(value: str | None) -> int:
     if value is None:
         return -1
     if not (value.isascii() and value.isdigit() and len(value) <= 10):
-        raise invalid("starting_after", "must be a whole number")
+        raise errors.invalid("starting_after", "must be a whole number")
     return int(value)
 
 

@@ -10,15 +10,13 @@ from typing import Any, Protocol
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.clock import SystemClock
-from gateway.core.errors import GatewayError, InternalError, MethodNotAllowed, NotFound, ShuttingDown, UpstreamError
 from gateway.core.formats.anthropic.message_events import error_body
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import OTHER, PAGE_LABEL, GatewayMetrics, endpoint_of
 from gateway.core.instrumentation.refusals import NO_TENANT, RefusedRequest, RefusedRequests, field_of
-from gateway.core.ports import Clock
 from gateway.core.types.chat import RequestCaller
 
 Scope = MutableMapping[str, Any]
@@ -83,7 +81,7 @@ class ShutdownState:
     def admit(self, path: str) -> None:
         """Raises ShuttingDown: the server takes no new requests, other than for `/health/`."""
         if self.begun and not path.startswith("/health/"):
-            raise ShuttingDown
+            raise errors.ShuttingDown
 
 
 class FastRouter:
@@ -124,7 +122,7 @@ class EdgeMiddleware:
         draining: ShutdownState,
         metrics: GatewayMetrics,
         refused: RefusedRequests | None = None,
-        clock: Clock | None = None,
+        clock: ports.Clock | None = None,
     ) -> None:
         """`refused`: where requests are noted that are refused before a model is asked."""
         self._app = app
@@ -160,11 +158,11 @@ class EdgeMiddleware:
             self._draining.admit(scope["path"])
             await self._app(scope, receive, marked)
         except asyncio.CancelledError:
-            log_facts["error_code"] = ShuttingDown.code
+            log_facts["error_code"] = errors.ShuttingDown.code
             if not self._draining.begun:
                 raise
             if not begun:  # an answer that has begun stays without its end, and the connection is broken
-                late = ShuttingDown()
+                late = errors.ShuttingDown()
                 await send_json(marked, late.status, _worded(late, scope), late.headers)
         except ClientDisconnected:
             log_facts["error_code"] = "client_disconnected"
@@ -182,9 +180,9 @@ class EdgeMiddleware:
             line = {"method": scope["method"], "path": scope["path"], "status": status, "duration_ms": duration}
             log.info("request", **line, **log_facts)
 
-    def _note_refused(self, scope: Scope, fault: GatewayError) -> None:
+    def _note_refused(self, scope: Scope, fault: errors.GatewayError) -> None:
         """Notes what asks for a model and is refused before one is asked: that leaves no bill."""
-        was_asked = fault.has_bill or isinstance(fault, UpstreamError)
+        was_asked = fault.has_bill or isinstance(fault, errors.UpstreamError)
         if scope["method"] != "POST" or not 400 <= fault.status < 500 or was_asked:
             return
         facts, endpoint = scope["gateway"], endpoint_of(scope["path"])
@@ -207,7 +205,7 @@ def came_by_messages(scope: Scope) -> bool:
     return bool(path == MESSAGES_PATH or path.startswith(MESSAGES_PATH + "/"))
 
 
-def _worded(fault: GatewayError, scope: Scope) -> dict[str, Any]:
+def _worded(fault: errors.GatewayError, scope: Scope) -> dict[str, Any]:
     """An error in the words of the API that the request came by."""
     return error_body(fault, scope["gateway"]["request_id"]) if came_by_messages(scope) else fault.body()
 
@@ -219,32 +217,32 @@ def note_caller(log_facts: dict[str, Any], caller: RequestCaller) -> None:
         log_facts["key_id"] = caller.key_id
 
 
-def note_fault(log_facts: dict[str, Any], fault: GatewayError) -> None:
+def note_fault(log_facts: dict[str, Any], fault: errors.GatewayError) -> None:
     """Puts an error on its request's line of the log."""
     log_facts["error_code"] = fault.code
     if fault.is_logged:
         log_facts["reason"] = fault.message
-    if isinstance(fault, UpstreamError) and fault.host:
+    if isinstance(fault, errors.UpstreamError) and fault.host:
         log_facts["upstream"] = fault.host
 
 
-def as_gateway_error(error: Exception, request_id: str, path: str = "") -> GatewayError:
+def as_gateway_error(error: Exception, request_id: str, path: str = "") -> errors.GatewayError:
     """Returns what a client is told of an error. One that nobody foresaw is in the log, with its traceback."""
-    if isinstance(error, GatewayError):
+    if isinstance(error, errors.GatewayError):
         return error
     if isinstance(error, HTTPException):
         if error.status_code == 405:
-            return MethodNotAllowed("This method is not allowed here.")
+            return errors.MethodNotAllowed("This method is not allowed here.")
         return nothing_at(path)
     log.fault("request_failed", error, request_id=request_id)
-    return InternalError("The gateway failed to answer this request.")
+    return errors.InternalError("The gateway failed to answer this request.")
 
 
-def nothing_at(path: str) -> NotFound:
+def nothing_at(path: str) -> errors.NotFound:
     """Returns the 404 of a path that is not served, with what its caller was probably looking for."""
     first, _, _ = path.strip("/").partition("/")
     meant = next((text for names, text in NEARBY.items() if first.lower() in names), "")
-    return NotFound(f"There is nothing at this path{meant}.")
+    return errors.NotFound(f"There is nothing at this path{meant}.")
 
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:

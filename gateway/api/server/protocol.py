@@ -12,9 +12,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.api.server.fast_router import CHAT_PATH, CLIENT
-from gateway.core import jsons
+from gateway.core import errors, jsons
 from gateway.core.config.settings import ServerSettings
-from gateway.core.errors import GatewayError, HeadersTooLarge, InvalidHttp, RequestTimeout, RequestTooLarge
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 
@@ -101,8 +100,8 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._in_head = True
             cause = error.__context__
-            known = cause if isinstance(cause, GatewayError) else None
-            self.refuse(known or InvalidHttp("This is not a valid HTTP/1.1 request."))
+            known = cause if isinstance(cause, errors.GatewayError) else None
+            self.refuse(known or errors.InvalidHttp("This is not a valid HTTP/1.1 request."))
         cycle = self.cycle
         if self._in_head or cycle is None or cycle.more_body or cycle.response_complete:
             self._await_rest(len(data))
@@ -116,12 +115,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if len(self.headers) > MAX_HEADERS:
-            raise HeadersTooLarge(f"A request may have {MAX_HEADERS} header fields.")
+            raise errors.HeadersTooLarge(f"A request may have {MAX_HEADERS} header fields.")
         if (self._much or self._received) and self._head_bytes() > MAX_HEAD_BYTES:
-            raise HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
+            raise errors.HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (hosts and b"," in hosts[0]):  # whatever stands in front may have looked at another
-            raise InvalidHttp("A request has one Host header, of one host.")
+            raise errors.InvalidHttp("A request has one Host header, of one host.")
         self._offers_another = self.parser.should_upgrade() and self._has_length()
         if self._offers_another:
             return
@@ -163,7 +162,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().pause_writing()
         self.watch_writes()
 
-    def refuse(self, error: GatewayError) -> None:
+    def refuse(self, error: errors.GatewayError) -> None:
         """Answers a request that does not reach the application, if that is still possible, and ends the connection."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -224,9 +223,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._raw.is_closing() or self._raw.get_protocol() is not self:
             return
         if self._in_head and self._received > MAX_HEAD_BYTES:
-            self.refuse(HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes."))
+            self.refuse(errors.HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes."))
         elif self._received > self.max_message_bytes and not self._may_be_larger(size):
-            self.refuse(RequestTooLarge("The request is too large."))
+            self.refuse(errors.RequestTooLarge("The request is too large."))
         elif self._deadline is None:
             self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
 
@@ -240,7 +239,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.flow.read_paused or self._uploads():  # the gateway waits, or much comes
             self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
         elif self.unfinished:
-            self.refuse(RequestTimeout(f"The request did not arrive within {self.receive_timeout:g} seconds."))
+            self.refuse(errors.RequestTimeout(f"The request did not arrive within {self.receive_timeout:g} seconds."))
         elif self.cycle is None or self.cycle.response_complete:
             self._raw.close()
 

@@ -13,8 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from gateway.api.server.fast_router import ClientDisconnected, Receive, Scope
-from gateway.core import jsons
-from gateway.core.errors import InvalidRequest, Overloaded, RequestTooLarge, UnsupportedMediaType
+from gateway.core import errors, jsons
 from gateway.core.fair_queue import SharedRoom
 
 LARGE_BYTES = 8 * 2**20
@@ -47,7 +46,7 @@ class LargeBodies(SharedRoom):
         try:
             await self.acquire(tenant, size, self._patience)
         except TimeoutError:
-            raise Overloaded from None
+            raise errors.Overloaded from None
 
     def release(self, size: int = 1) -> None:
         """Gives the room back, and the memory to the system: it is that of many small objects, which Python's allocator
@@ -120,7 +119,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: BodyS
     declared = header(scope, b"content-length")
     expected = int(declared) if declared and declared.isdigit() else max_bytes
     if expected > max_bytes:
-        raise RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
+        raise errors.RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
     whole: BytesIO | None = None
     piece: bytes
     size = 0
@@ -131,7 +130,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: BodyS
         piece = message.get("body", b"")
         size += len(piece)
         if size > max_bytes:
-            raise RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
+            raise errors.RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
         if whole is None:
             if not message.get("more_body"):
                 return piece
@@ -155,13 +154,13 @@ def json_body(raw: bytes) -> dict[str, Any]:
 def an_object(body: Any) -> dict[str, Any]:
     """Raises InvalidRequest: the body is no JSON object."""
     if not isinstance(body, dict):
-        raise InvalidRequest("The request body must be a JSON object.", code="invalid_json")
+        raise errors.InvalidRequest("The request body must be a JSON object.", code="invalid_json")
     return body
 
 
-def no_json(error: Exception) -> InvalidRequest:
+def no_json(error: Exception) -> errors.InvalidRequest:
     """The error for a body that cannot be parsed."""
-    return InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json")
+    return errors.InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json")
 
 
 def check_encoding(scope: Scope) -> None:
@@ -173,7 +172,7 @@ def check_encoding(scope: Scope) -> None:
         encoding = value.strip().lower() if name == b"content-encoding" else b""
         if encoding not in (b"", b"identity"):
             text = "The Content-Encoding of the request is not decoded here; send the body as it is (identity)."
-            error = UnsupportedMediaType(text, param="content-encoding")
+            error = errors.UnsupportedMediaType(text, param="content-encoding")
             error.headers = {"accept-encoding": "identity"}
             raise error
 

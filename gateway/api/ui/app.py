@@ -6,8 +6,8 @@ import asyncio
 from gateway.api.middleware.origin_check import is_local
 from gateway.api.server.fast_router import App, Receive, Scope, Send
 from gateway.api.ui.dependencies import PageParts
+from gateway.core import errors
 from gateway.core.config.exposure import has_page
-from gateway.core.errors import NotFound
 
 
 class UiApp:
@@ -20,7 +20,7 @@ class UiApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._is_here(scope):
-            raise NotFound("There is nothing at this path.")
+            raise errors.NotFound("There is nothing at this path.")
         if self._site is None:
             self._site = await asyncio.to_thread(_load, self._parts)  # streams run meanwhile
         await self._site(scope, receive, send)

@@ -7,13 +7,13 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from urllib.parse import quote, urlencode
 
-from gateway.api.fields import invalid
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, csv_file
 from gateway.api.ui.rendering import money, usd
 from gateway.billing.cost import as_csv
+from gateway.core import errors
+from gateway.core.types import report_lists
 from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
-from gateway.core.types.report_lists import CHAT_ENDPOINT
 from gateway.storage.reports.costs import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
@@ -208,9 +208,9 @@ class CostPages:
     def _chosen(self, page: PageRequest) -> CostFilter:
         by, period = page.query.get("by") or DEFAULT_BY, page.query.get("period") or DEFAULT_PERIOD
         if by not in _groups(page):
-            raise invalid("by", f"must be one of {', '.join(_groups(page))}")
+            raise errors.invalid("by", f"must be one of {', '.join(_groups(page))}")
         if period not in PERIODS:
-            raise invalid("period", f"must be one of {', '.join(PERIODS)}")
+            raise errors.invalid("period", f"must be one of {', '.join(PERIODS)}")
         midnight = self._parts.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
         days = PERIODS[period]
         return CostFilter(by, period, midnight - timedelta(days=days - 1) if days else None, page.tenant)
@@ -254,7 +254,7 @@ def _line(row: CostRow, names: Mapping[str, str], by: str, dearest: int) -> Cost
     name = row.names[0]
     shown = names.get(name or "", name)
     if by == "endpoint" and name is None:
-        shown = CHAT_ENDPOINT
+        shown = report_lists.CHAT_ENDPOINT
     share = max(0, row.sums.cost_picousd) / dearest if dearest else 0.0
     return CostLine(shown, row.sums, share, _link(by, name))
 

@@ -11,11 +11,11 @@ from gateway.api.messages.endpoint import MessagesEndpoint
 from gateway.api.operations import ReadyEndpoint
 from gateway.api.responses.endpoint import ResponsesEndpoint
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
+from gateway.core import ports
 from gateway.core.config.settings import Settings
-from gateway.core.ports import CacheBackend, Clock
 from gateway.documents.files.file_service import FileService, FilesHere
 from gateway.pipeline.pipeline import Pipeline
-from gateway.storage.audit_events import AuditLog
+from gateway.storage import audit_events
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
@@ -30,7 +30,7 @@ class PageParts:
     """Parts of the gateway that pages show or ask."""
 
     settings: Settings
-    clock: Clock
+    clock: ports.Clock
     auth: KeyAuthenticator
     transactions: DatabaseTransactions
     store: ConversationStore
@@ -43,10 +43,10 @@ class PageParts:
     messages: MessagesEndpoint
     pipeline: Pipeline
     router: ConfiguredRouter
-    cache: CacheBackend
+    cache: ports.CacheBackend
     started: datetime
     """When the process began."""
-    trail: AuditLog
+    trail: audit_events.AuditLog
     identity: HttpIdentityDocuments
     keys: KeyEndpoints
     files: FileService

@@ -13,7 +13,7 @@ from typing import Any
 from gateway import __version__
 from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
-from gateway.core.errors import StorageUnavailable
+from gateway.core import errors
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts, UpstreamTrouble
 from gateway.storage.reports.storage_health import StorageHealth, read_health
 from gateway.upstream.routing.health import HealthWatch as DeploymentHealth
@@ -78,7 +78,7 @@ class HealthPage:
         await parts.cache.get(PROBE)
         try:
             storage = await read_health(parts.transactions, parts.clock.now())
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             storage = None
         counts = parts.observed.snapshot()
         told = None if page.tenant is None else {entry.model_name for entry in parts.settings.model_list}
@@ -142,8 +142,8 @@ def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | N
     for model in sorted(models):
         answered = counts.bills[model, "complete"]
         failed = sum(number for (of, status), number in counts.bills.items() if of == model and status != "complete")
-        errors = sum(number for (of, _), number in counts.upstream_errors.items() if of == model)
-        found.append(UpstreamState(model, answered, failed, errors, troubles.get(model), latest.get(model)))
+        failures = sum(number for (of, _), number in counts.upstream_errors.items() if of == model)
+        found.append(UpstreamState(model, answered, failed, failures, troubles.get(model), latest.get(model)))
     return found
 
 

@@ -30,11 +30,10 @@ from gateway.api.server.receiving import header
 from gateway.api.tokens import Expected, Issuer, policy_of_claims
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, home, redirect
+from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.setting_sections import LOOKS, OidcSettings
-from gateway.core.errors import Forbidden, GatewayError, IdentityProviderUnavailable, InvalidRequest, Unauthorized
-from gateway.core.ports import Clock
-from gateway.core.types.audit_log import UNKNOWN_ACTOR, AuditActor, NewEvent
+from gateway.core.config import setting_sections
+from gateway.core.types import audit_log
 from gateway.core.types.keys import KeyPolicy
 from gateway.storage.store import ConversationStore
 from gateway.storage.ui_sessions import UiSessions
@@ -72,7 +71,11 @@ class SignIn:
     """Begins and ends logins."""
 
     def __init__(
-        self, settings: OidcSettings, documents: HttpIdentityDocuments, store: ConversationStore, clock: Clock
+        self,
+        settings: setting_sections.OidcSettings,
+        documents: HttpIdentityDocuments,
+        store: ConversationStore,
+        clock: ports.Clock,
     ) -> None:
         self._settings = settings
         self._issuer = Issuer(settings, documents, clock)
@@ -118,15 +121,15 @@ class SignIn:
         secret = await self._store.secret()
         expected = _derived(secret, "state", browser or "", payload)
         if not browser or not hmac.compare_digest(digest.encode("utf-8", "replace"), expected.encode()):
-            raise Forbidden(NOT_BEGUN)
+            raise errors.Forbidden(NOT_BEGUN)
         begun = _decoded(payload)
         age = self._clock.now().timestamp() - begun["t"]
         if not -self._settings.leeway <= age <= LASTS_SECONDS:
-            raise Forbidden(NOT_BEGUN)
+            raise errors.Forbidden(NOT_BEGUN)
         metadata = await self._issuer.metadata()
         self._check_issuer(metadata, query)
         if "error" in query or not query.get("code"):
-            raise Forbidden(f"The identity provider refused this login{_why(query.get('error'))}.")
+            raise errors.Forbidden(f"The identity provider refused this login{_why(query.get('error'))}.")
         answer = await self._exchange(metadata, query["code"], _derived(secret, "verifier", browser, payload))
         nonce = _derived(secret, "nonce", browser, payload)
         claims = await self._issuer.claims(answer["id_token"], Expected((self._settings.client_id,), nonce))
@@ -145,7 +148,7 @@ class SignIn:
             }
         )
         if len(carried) > MAX_CARRIED_CHARS:
-            raise Forbidden("The identity provider says too much of you: fewer models, or a shorter name.")
+            raise errors.Forbidden("The identity provider says too much of you: fewer models, or a shorter name.")
         return Ended(holder, carried, begun["to"])
 
     def holder(self, key_id: str, carried: str) -> KeyPolicy | None:
@@ -162,16 +165,16 @@ class SignIn:
         Raises Forbidden: the answer is somebody else's."""
         told, must_tell = query.get("iss"), metadata.get("authorization_response_iss_parameter_supported") is True
         if (told is None and must_tell) or told not in (None, self._settings.issuer):
-            raise Forbidden("This answer comes from another identity provider than the login went to.")
+            raise errors.Forbidden("This answer comes from another identity provider than the login went to.")
 
     async def _told(self, metadata: Mapping[str, Any], token: Any, subject: str) -> dict[str, Any]:
         """What the userinfo endpoint says of that subject. Raises Forbidden: it says it of somebody else."""
         url = self._issuer.address(metadata.get("userinfo_endpoint"), "userinfo_endpoint")
         if not isinstance(token, str):
-            raise IdentityProviderUnavailable("The identity provider answers without an access token.")
+            raise errors.IdentityProviderUnavailable("The identity provider answers without an access token.")
         found = await self._documents.get(url, token)
         if found.get("sub") != subject:  # OpenID Connect Core 5.3.2
-            raise Forbidden("The identity provider tells of somebody else than who logged in.")
+            raise errors.Forbidden("The identity provider tells of somebody else than who logged in.")
         return found
 
     async def _exchange(self, metadata: Mapping[str, Any], code: str, verifier: str) -> dict[str, Any]:
@@ -195,9 +198,9 @@ class SignIn:
         async with self._exchanges:
             status, answer = await self._documents.post(url, form, basic)
         if status >= REFUSED:
-            raise Forbidden(f"The identity provider refused this login{_why(answer.get('error'))}.")
+            raise errors.Forbidden(f"The identity provider refused this login{_why(answer.get('error'))}.")
         if status != OK or not isinstance(answer.get("id_token"), str):
-            raise IdentityProviderUnavailable("The identity provider answers without an id token.")
+            raise errors.IdentityProviderUnavailable("The identity provider answers without an id token.")
         return answer
 
 
@@ -237,7 +240,7 @@ IN_A_URL = ("key", "api_key", "token", "password")
 WITHOUT_KEYS = b"without keys"
 
 
-class TooManyTries(GatewayError):
+class TooManyTries(errors.GatewayError):
     """Too many login attempts with unknown keys."""
 
     status = 429
@@ -285,7 +288,9 @@ class UiLogins:
     async def show(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/login`"""
         if any(name in page.query for name in IN_A_URL):
-            raise InvalidRequest("A key does not belong in an address, which is kept and logged. Change this key.")
+            raise errors.InvalidRequest(
+                "A key does not belong in an address, which is kept and logged. Change this key."
+            )
         if not self._has_keys:
             return redirect(home())
         cookies: tuple[str, ...] = ()
@@ -306,17 +311,17 @@ class UiLogins:
         to = _next(page.form.get("next"))
         try:
             holder = await self._parts.auth.holder(page.form.get("key", "").strip())
-        except Unauthorized:
+        except errors.Unauthorized:
             self._guesses.failed(address, now)
-            await self._refused(AuditActor(UNKNOWN_ACTOR), address, "unknown key")
+            await self._refused(audit_log.AuditActor(audit_log.UNKNOWN_ACTOR), address, "unknown key")
             return await self._form(page, to, failed=True)
-        actor = AuditActor(holder.key_id, holder.name)
+        actor = audit_log.AuditActor(holder.key_id, holder.name)
         if holder.is_signed:
             await self._refused(actor, address, "a token is no key")
             return await self._form(page, to, failed=True)
-        if not holder.roles & LOOKS:
+        if not holder.roles & setting_sections.LOOKS:
             await self._refused(actor, address, "no role")
-            raise Forbidden("This key may use models but not view pages: it has no role 'viewer' or 'admin'.")
+            raise errors.Forbidden("This key may use models but not view pages: it has no role 'viewer' or 'admin'.")
         return redirect(to, (await self._begin(page, holder), _forget(page.scope, LOGIN, LOGIN_PATH)))
 
     async def _form(self, page: PageRequest, to: str, *, failed: bool = False) -> PageAnswer:
@@ -326,7 +331,7 @@ class UiLogins:
     async def _begin(self, page: PageRequest, holder: KeyPolicy, carried: str = "") -> str:
         """Begins a session, always a new one; returns its cookie."""
         hours = self._parts.settings.server.ui_session_hours
-        actor, address = AuditActor(holder.key_id, holder.name), _address(page)
+        actor, address = audit_log.AuditActor(holder.key_id, holder.name), _address(page)
         token = await self._sessions.begin(str(holder.key_id), hours, actor, carried=carried, address=address)
         return set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
 
@@ -353,21 +358,21 @@ class UiLogins:
         address = _address(page)
         try:
             ended = await self._sign_in.end(cookie(page.scope, SIGN_IN), page.query)
-        except (Forbidden, Unauthorized) as fault:
+        except (errors.Forbidden, errors.Unauthorized) as fault:
             if self._failed_sign_ins.notes(address, self._parts.clock.monotonic()):
-                await self._refused(AuditActor(UNKNOWN_ACTOR), address, "identity provider")
-            raise Forbidden(fault.message) from None
+                await self._refused(audit_log.AuditActor(audit_log.UNKNOWN_ACTOR), address, "identity provider")
+            raise errors.Forbidden(fault.message) from None
         holder = ended.holder
-        if not holder.roles & LOOKS:
-            await self._refused(AuditActor(holder.key_id, holder.name), address, "no role")
-            raise Forbidden("You may use models but not view pages: you have no role 'viewer' or 'admin' here.")
+        if not holder.roles & setting_sections.LOOKS:
+            await self._refused(audit_log.AuditActor(holder.key_id, holder.name), address, "no role")
+            raise errors.Forbidden("You may use models but not view pages: you have no role 'viewer' or 'admin' here.")
         kept = await self._begin(page, holder, CARRIED + ended.carried)
         forgotten = set_cookie(page.scope, SIGN_IN, "", LOGIN_PATH, 0, same_site="Lax")
         return redirect(_next(ended.next), (kept, forgotten, _forget(page.scope, LOGIN, LOGIN_PATH)))
 
-    async def _refused(self, actor: AuditActor, address: str, reason: str) -> None:
+    async def _refused(self, actor: audit_log.AuditActor, address: str, reason: str) -> None:
         details = {"address": address, "reason": reason}
-        await self._parts.trail.saw(NewEvent(actor, "ui.login", details=details, ok=False))
+        await self._parts.trail.saw(audit_log.NewEvent(actor, "ui.login", details=details, ok=False))
 
     async def log_out(self, page: PageRequest) -> PageAnswer:
         """`POST /ui/logout`; with `everywhere` in the form, all sessions of the key end."""
@@ -457,7 +462,7 @@ def _next(given: str | None) -> str:
 
 
 def _viewer(holder: KeyPolicy) -> PageViewer | None:
-    if not holder.roles & LOOKS:
+    if not holder.roles & setting_sections.LOOKS:
         return None
     return PageViewer(
         seen_tenant(holder), holder.roles, holder.key_id, holder.name, holder.tenant, holder.project, holder

@@ -28,16 +28,16 @@ from gateway.api.server.fast_router import Receive, Scope
 from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.rendering import rendered
-from gateway.core.config.setting_sections import ADMIN, VIEWER
-from gateway.core.errors import Forbidden, InvalidRequest, UnsupportedMediaType
-from gateway.core.types.audit_log import LOCAL, AuditActor
+from gateway.core import errors
+from gateway.core.config import setting_sections
+from gateway.core.types import audit_log
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy
 
 HTML = {"content-type": "text/html; charset=utf-8"}
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 MAX_FIELDS = 1000
-ALL_ROLES = frozenset((VIEWER, ADMIN))
+ALL_ROLES = frozenset((setting_sections.VIEWER, setting_sections.ADMIN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class PageViewer:
     @property
     def is_admin(self) -> bool:
         """Whether pages for administrators are shown; where there are no keys, to everybody on this machine."""
-        return ADMIN in self.roles
+        return setting_sections.ADMIN in self.roles
 
     @property
     def sees_all(self) -> bool:
@@ -64,9 +64,9 @@ class PageViewer:
         return self.tenant is None
 
     @property
-    def actor(self) -> AuditActor:
+    def actor(self) -> audit_log.AuditActor:
         """Who looks, as the trail tells it."""
-        return AuditActor(self.key_id or LOCAL, self.name)
+        return audit_log.AuditActor(self.key_id or audit_log.LOCAL, self.name)
 
     def caller(self) -> RequestCaller:
         """As whom the viewer's own requests to models are made and billed."""
@@ -165,17 +165,17 @@ class PageRequest:
             fields = [(part.name, part.content) for part in self._posted() if part.filename is None]
             return {name: content.decode("utf-8", "replace") for name, content in reversed(fields)}
         if kind != FORM and self.body:
-            raise UnsupportedMediaType("A form is expected here.", param="content-type")
+            raise errors.UnsupportedMediaType("A form is expected here.", param="content-type")
         try:
             found = parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
         except ValueError:
-            raise InvalidRequest(f"The form has more than {MAX_FIELDS} fields.", code="invalid_form") from None
+            raise errors.InvalidRequest(f"The form has more than {MAX_FIELDS} fields.", code="invalid_form") from None
         return {name: values[0] for name, values in found.items()}
 
     def check_token(self, given: str) -> None:
         """Raises Forbidden: what was posted does not come from a form of this session."""
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self.csrf.encode()):
-            raise Forbidden("This form is out of date or from another login. Reload the page.")
+            raise errors.Forbidden("This form is out of date or from another login. Reload the page.")
 
     @property
     def files(self) -> tuple[FormPart, ...]:
@@ -187,7 +187,7 @@ class PageRequest:
         if self.multipart is None:
             read = understood(self.body, self.scope["headers"])
             if not isinstance(read, FormBody):
-                raise UnsupportedMediaType("A form is expected here.", param="content-type")
+                raise errors.UnsupportedMediaType("A form is expected here.", param="content-type")
             self.multipart = read.parts
         return self.multipart
 

@@ -11,30 +11,18 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gateway.api.fields import invalid
 from gateway.api.ui.cost_pages import ColumnChart, ColumnValue, column_chart, filled
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.health_page import trouble_text, unready_text
 from gateway.api.ui.page import PageAnswer, PageRequest, csv_file, redirect
 from gateway.api.ui.rendering import money, number, usd
-from gateway.core.config.setting_sections import NO_ALLOWANCE, Period, SpendBudget
+from gateway.core import errors, printing
+from gateway.core.config import setting_sections
 from gateway.core.instrumentation.refusals import KEPT_EACH
-from gateway.core.printing import csv_line
+from gateway.core.types import report_lists
 from gateway.core.types.bill import CostQuery, CostRow, CostSums
 from gateway.core.types.keys import KeyPolicy, period_of
-from gateway.core.types.report_lists import FoundRequest, RequestQuery
-from gateway.inspection.request_search import (
-    CSV_FIELDS,
-    FILTERS,
-    SORTS,
-    TURN_STATUSES,
-    FilterRefused,
-    NamedThing,
-    RequestSearch,
-    http_status,
-    request_query,
-    request_record,
-)
+from gateway.inspection import request_search
 from gateway.storage.reports.costs import CostReports
 
 ON_A_PAGE = 50
@@ -67,15 +55,15 @@ class RequestListPage:
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
-        self._search = RequestSearch(parts.transactions)
+        self._search = request_search.RequestSearch(parts.transactions)
 
     async def show(self, page: PageRequest) -> PageAnswer:
         """The list. Raises InvalidRequest: a filter cannot be used."""
         query = self._query(page)
         found = await self._search.find(query)
         keys = {line.key_id for line in (each.line for each in found.found) if line.key_id is not None}
-        wanted = {name: page.query.get(name, "") for name in FILTERS}
-        kept = {name: value for name, value in page.query.items() if name in FILTERS}
+        wanted = {name: page.query.get(name, "") for name in request_search.FILTERS}
+        kept = {name: value for name, value in page.query.items() if name in request_search.FILTERS}
         if query.sort == "time" and query.ascending:
             kept["sort"] = page.query["sort"]
         return await page.render(
@@ -84,13 +72,15 @@ class RequestListPage:
             sums=_sums(found.found),
             wanted=wanted,
             is_search=any(wanted.values()),
-            has_more_filters=any(wanted[name] for name in FILTERS[3:] if name not in ("model", "user", "text")),
+            has_more_filters=any(
+                wanted[name] for name in request_search.FILTERS[3:] if name not in ("model", "user", "text")
+            ),
             is_sealed=bool(wanted["text"]) and await self._search.is_sealed(),
             is_live=query.at is None and query.sort == "time" and not query.ascending,
-            sorts=[_sort(page, query, name) for name in SORTS],
-            statuses=TURN_STATUSES,
+            sorts=[_sort(page, query, name) for name in request_search.SORTS],
+            statuses=request_search.TURN_STATUSES,
             periods=[(title, page.link(**_first(since=value)), wanted["since"] == value) for value, title in PERIODS],
-            http_status=http_status,
+            http_status=request_search.http_status,
             names=await self._parts.auth.names(keys),
             ended=found.ended,
             older=found.older and page.link(older=str(found.older), newer=None),
@@ -135,25 +125,27 @@ class RequestListPage:
             started=self._parts.started,
         )
 
-    async def _lines(self, query: RequestQuery) -> AsyncIterator[bytes]:
-        yield csv_line(CSV_FIELDS).encode()
+    async def _lines(self, query: report_lists.RequestQuery) -> AsyncIterator[bytes]:
+        yield printing.csv_line(request_search.CSV_FIELDS).encode()
         async for part in self._search.everything(query):
             if part:
                 yield await asyncio.to_thread(_csv, part)
 
-    def _query(self, page: PageRequest) -> RequestQuery:
+    def _query(self, page: PageRequest) -> report_lists.RequestQuery:
         try:
-            return request_query(page.query, page.tenant, self._parts.clock.now(), ON_A_PAGE)
-        except FilterRefused as error:
-            raise invalid(error.field, error.text) from None
+            return request_search.request_query(page.query, page.tenant, self._parts.clock.now(), ON_A_PAGE)
+        except request_search.FilterRefused as error:
+            raise errors.invalid(error.field, error.text) from None
 
 
-def _csv(part: Sequence[FoundRequest]) -> bytes:
-    records = ({**request_record(each), "created_at": each.line.created_at.isoformat()} for each in part)
-    return "".join(csv_line(record[name] for name in CSV_FIELDS) for record in records).encode("utf-8", "replace")
+def _csv(part: Sequence[report_lists.FoundRequest]) -> bytes:
+    records = ({**request_search.request_record(each), "created_at": each.line.created_at.isoformat()} for each in part)
+    return "".join(printing.csv_line(record[name] for name in request_search.CSV_FIELDS) for record in records).encode(
+        "utf-8", "replace"
+    )
 
 
-def _sums(found: Sequence[FoundRequest]) -> ShownSums:
+def _sums(found: Sequence[report_lists.FoundRequest]) -> ShownSums:
     lines = [each.line for each in found]
     priced = [line.known_cost for line in lines if line.known_cost is not None]
     savings = [line.net_saving for line in lines if line.net_saving is not None]
@@ -166,7 +158,7 @@ def _first(**changes: str | None) -> dict[str, str | None]:
     return {**changes, "older": None, "newer": None}
 
 
-def _sort(page: PageRequest, query: RequestQuery, name: str) -> tuple[str, str, str]:
+def _sort(page: PageRequest, query: report_lists.RequestQuery, name: str) -> tuple[str, str, str]:
     """An order: its name, how it stands now (`aria-sort`), and the address that sorts by it, or turns it round."""
     is_now = query.sort == name
     turned = f"-{name}" if is_now and not query.ascending else name
@@ -174,7 +166,7 @@ def _sort(page: PageRequest, query: RequestQuery, name: str) -> tuple[str, str, 
     return name, state, page.link(**_first(sort=None if turned == "time" else turned))
 
 
-def _leads_to(thing: NamedThing) -> str:
+def _leads_to(thing: request_search.NamedThing) -> str:
     return LEADS_TO[thing.kind] + quote(thing.name, safe="")
 
 
@@ -222,7 +214,7 @@ class OverviewPage:
         now = self._parts.clock.now()
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         models, keys = [await self._rows((by,), midnight, page.tenant) for by in ("model", "key")]
-        speeds = await RequestSearch(self._parts.transactions).speeds(page.tenant, midnight)
+        speeds = await request_search.RequestSearch(self._parts.transactions).speeds(page.tenant, midnight)
         names = await self._parts.auth.names([row.names[0] for row in keys[:TOP] if row.names[0] is not None])
         since = midnight - timedelta(days=DAYS - 1)
         report = await self._reports.report(CostQuery(("day",), since, None, page.tenant))
@@ -268,7 +260,7 @@ class OverviewPage:
             kinds += [()] if limits.all.budgets else []
         found = []
         for by in kinds:
-            spent: dict[Period, dict[tuple[str | None, ...], Decimal]] = {}
+            spent: dict[setting_sections.Period, dict[tuple[str | None, ...], Decimal]] = {}
             dearest = (await self._spent(by, "month", now, page.tenant))[:MAX_HOLDERS]
             keys = [row.names[0] for row in dearest if row.names[0] is not None] if by == ("key",) else []
             holders = await self._parts.auth.holders_of(keys) if keys else {}
@@ -282,7 +274,9 @@ class OverviewPage:
                         found.append(_near(by, row.names, budget, paid))
         return found
 
-    async def _spent(self, by: tuple[str, ...], period: Period, now: datetime, tenant: str | None) -> Sequence[CostRow]:
+    async def _spent(
+        self, by: tuple[str, ...], period: setting_sections.Period, now: datetime, tenant: str | None
+    ) -> Sequence[CostRow]:
         return await self._rows(by, datetime.combine(period_of(period, now)[0], time(), UTC), tenant)
 
     async def _rows(self, by: tuple[str, ...], since: datetime, tenant: str | None) -> Sequence[CostRow]:
@@ -290,7 +284,7 @@ class OverviewPage:
 
     def _budgets_of(
         self, by: tuple[str, ...], name: str | None, holders: Mapping[str, KeyPolicy]
-    ) -> Sequence[SpendBudget]:
+    ) -> Sequence[setting_sections.SpendBudget]:
         limits = self._parts.settings.limits
         if not by:
             return limits.all.budgets
@@ -301,7 +295,7 @@ class OverviewPage:
             return () if policy is None else policy.budgets or limits.keys.budgets
         if by[-1] == "user":
             return limits.users.get(name, limits.each_user).budgets
-        return (limits.models if by == ("model",) else limits.projects).get(name, NO_ALLOWANCE).budgets
+        return (limits.models if by == ("model",) else limits.projects).get(name, setting_sections.NO_ALLOWANCE).budgets
 
     async def _alerts(self, page: PageRequest, today: CostSums) -> list[OverviewAlert]:
         """What does not work, or soon will not."""
@@ -343,7 +337,9 @@ def _dearest(rows: Sequence[CostRow], by: str) -> list[TopLine]:
     ]
 
 
-def _near(by: tuple[str, ...], names: tuple[str | None, ...], budget: SpendBudget, paid: Decimal) -> OverviewAlert:
+def _near(
+    by: tuple[str, ...], names: tuple[str | None, ...], budget: setting_sections.SpendBudget, paid: Decimal
+) -> OverviewAlert:
     name = names[-1] if names else None
     text = f"{money(paid)} of {money(Decimal(budget.usd))} ({budget.period})"
     link = f"{LIST}?{urlencode({by[-1]: name})}" if by and by != ("project",) else f"{PATH}/costs"

@@ -17,16 +17,15 @@ from gateway.api.server.fast_router import CLIENT
 from gateway.api.server.receiving import until_disconnect
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, redirect
-from gateway.core.config.setting_sections import USER
+from gateway.core import errors
+from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
-from gateway.core.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.core.ids import completion_of
+from gateway.core.types import audit_log, past_turns
 from gateway.core.types.agents import CHAT
 from gateway.core.types.artifacts import ArtifactPlan
-from gateway.core.types.audit_log import NewEvent
 from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf, stays
 from gateway.core.types.conversation import BranchPoint
-from gateway.core.types.past_turns import PastBill, ReplayChanges, ReplayRun
 from gateway.core.types.records import RequestSpending
 from gateway.core.types.tool_steps import asked, calls_of
 from gateway.inspection.document_parts import Span, document_part, found_again, whole_document
@@ -241,7 +240,7 @@ class WhatIfs:
         try:
             request = self._request(stored, found, artifact, model)
             told = not_paused(await self._parts.pipeline.dry_run(request))
-        except GatewayError as error:
+        except errors.GatewayError as error:
             return WhatIfAnswer([], fault=error.message)
         changes = await asyncio.to_thread(compared, found.sent.messages or [], told["messages"])
         used = told["response_metadata"].get("context_utilization") or {}
@@ -267,10 +266,10 @@ class WhatIfs:
         context = {"mode": "simple", "goal": found.used.get("goal") or "synthesis"}
         if model is None and isinstance(budget := found.used.get("budget_tokens"), int) and budget > 0:
             context |= {"max_input_tokens": budget}  # another model has its own
-        change = ReplayChanges(model, parameters=_tools(stored, found.used), context=context)
-        bills = {entry.request_id: PastBill(stored.completion, RequestSpending())}
+        change = past_turns.ReplayChanges(model, parameters=_tools(stored, found.used), context=context)
+        bills = {entry.request_id: past_turns.PastBill(stored.completion, RequestSpending())}
         ask, behind = single_request(path, past, bills, change)
-        replay = ReplayRun("replay_what_if", path.conversation_id, behind or "", 1, 1, change)
+        replay = past_turns.ReplayRun("replay_what_if", path.conversation_id, behind or "", 1, 1, change)
         caller = RequestCaller(entry.tenant, key_id=entry.key_id, project=entry.project)
         make = RequestMaker(replay, caller, self._parts.settings, self._parts.clock, stays)
         branch = BranchPoint(replay.replay_id, behind, found.number or 1, until=ask.until)
@@ -383,7 +382,7 @@ class OneRequest:
             return PageAnswer(whole, 200, {**PLAIN, "content-disposition": SAVED})
         text = _text(found, kind, number)
         if text is None:
-            raise NotFound("There is no such text of this request.", param="of")
+            raise errors.NotFound("There is no such text of this request.", param="of")
         body = text.encode("utf-8", "surrogatepass")
         return PageAnswer(body, 200, {**PLAIN, "content-disposition": SAVED})
 
@@ -395,13 +394,13 @@ class OneRequest:
         number = _number(page, "number", 0)
         artifact = _large_artifact(found, number)
         if artifact is None:
-            raise NotFound("There is no such document of this request.", param="number")
+            raise errors.NotFound("There is no such document of this request.", param="number")
         wanted = page.query.get("find", "").strip()[:MAX_WANTED_CHARS]
         part = await document_part(
             self._large, found.entry.tenant, artifact.excerpt_of, _number(page, "part", 1), wanted
         )
         if part is None:
-            raise NotFound("The document is not stored any more.", param="number")
+            raise errors.NotFound("The document is not stored any more.", param="number")
         return await page.render(
             "document.html",
             entry=found.entry,
@@ -421,7 +420,7 @@ class OneRequest:
         artifact_id = page.form.get("artifact", "")
         artifact = next((each for each in found.artifacts if each.artifact_id == artifact_id), None)
         if artifact is None or not can_ask(stored):
-            raise NotFound("There is no such artifact of this request.", param="artifact")
+            raise errors.NotFound("There is no such artifact of this request.", param="artifact")
         return await self._render_what_if(page, found, await self._what_ifs.told(stored, found, artifact), artifact)
 
     async def replay(self, page: PageRequest) -> PageAnswer:
@@ -431,7 +430,7 @@ class OneRequest:
         stored, found = await self._found(page)
         model = page.form.get("model", "")
         if model not in served(self._parts.settings) or not can_ask(stored):
-            raise NotFound("There is no such model.", param="model")
+            raise errors.NotFound("There is no such model.", param="model")
         return await self._render_what_if(
             page,
             found,
@@ -453,15 +452,15 @@ class OneRequest:
         stored, found = await self._found(page)
         model, attempt = page.form.get("model", ""), page.form.get("attempt", "")
         if model not in served(self._parts.settings) or not can_ask(stored):
-            raise NotFound("There is no such model.", param="model")
+            raise errors.NotFound("There is no such model.", param="model")
         if not page.form.get("confirm") or not ATTEMPT.fullmatch(attempt):
-            raise InvalidRequest("Confirm the paid replay.", param="confirm")
+            raise errors.InvalidRequest("Confirm the paid replay.", param="confirm")
         offer = await self._offer(page, found, model)
         if offer.fields is None or page.viewer is None:
-            raise Forbidden(offer.why_not)
+            raise errors.Forbidden(offer.why_not)
         entry, viewer, replays = found.entry, page.viewer, self._parts.replays
         details = {"model": model}
-        event = NewEvent(viewer.actor, "request.replayed", entry.request_id, entry.tenant, details)
+        event = audit_log.NewEvent(viewer.actor, "request.replayed", entry.request_id, entry.tenant, details)
         await self._parts.trail.saw(event)
         client = page.scope.get(CLIENT)
         has_left = stays if client is None else client.has_left
@@ -475,7 +474,7 @@ class OneRequest:
     async def _offer(self, page: PageRequest, found: ExplainedRequest, model: str) -> "PaidReplay":
         """Whether the turn may be asked again by whoever looks, and for how much."""
         viewer, entry = page.viewer, found.entry
-        if viewer is None or (USER not in viewer.roles and viewer.key_id is not None):
+        if viewer is None or (setting_sections.USER not in viewer.roles and viewer.key_id is not None):
             return PaidReplay("This key is read-only: it has no role 'user'.")
         caller = viewer.caller()
         if caller.tenant != entry.tenant or entry.conversation_id is None:
@@ -487,7 +486,7 @@ class OneRequest:
         try:
             fields = replay_field(change)
             price = await self._parts.replays.price(caller, entry.conversation_id, fields)
-        except GatewayError as error:
+        except errors.GatewayError as error:
             return PaidReplay(error.message)
         return PaidReplay("", fields, price["min"], price["max"], secrets.token_urlsafe(16))
 
@@ -534,7 +533,7 @@ class OneRequest:
     async def _found(self, page: PageRequest, name: str | None = None) -> tuple[StoredRequest, ExplainedRequest]:
         name = page.params["request_id"] if name is None else name
         if not REQUEST_ID.match(name):
-            raise NotFound("No such request.", param="request_id")
+            raise errors.NotFound("No such request.", param="request_id")
         stored = await self._explained.request(page.tenant, completion_of(name))
         min_chars, router = self._parts.settings.context.document_min_chars, self._parts.router
         prices = lambda: router.facts(stored.entry.model).prices  # noqa: E731 - asked for where no bill tells them

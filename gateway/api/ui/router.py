@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway.api.fields import invalid
 from gateway.api.middleware.origin_check import is_foreign
 from gateway.api.request.validation import check_conversation_id
 from gateway.api.server.fast_router import ClientDisconnected, Receive, Scope, Send, as_gateway_error, note_fault
@@ -27,28 +26,12 @@ from gateway.api.ui.rendering import files
 from gateway.api.ui.request_list_page import OverviewPage, RequestListPage
 from gateway.api.ui.request_page import OneRequest
 from gateway.api.ui.try_it import TryIt
+from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.errors import (
-    Forbidden,
-    GatewayError,
-    InvalidRequest,
-    MethodNotAllowed,
-    NotFound,
-)
-from gateway.core.ports import Clock
-from gateway.core.types.audit_log import NewEvent
-from gateway.core.types.report_lists import (
-    NO_SUMS,
-    ConversationChoice,
-    ConversationLine,
-    Direction,
-    KeptSums,
-    ListPart,
-    ListPosition,
-)
+from gateway.core.types import audit_log, report_lists
 from gateway.inspection.explained_conversation import FIRST_SAID
 from gateway.inspection.reader import ExplanationReader, TurnChoice
-from gateway.storage.audit_events import AuditLog
+from gateway.storage import audit_events
 from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.reports.request_list import list_conversations
 
@@ -57,7 +40,7 @@ LONGEST = 300
 """Characters of what is looked for."""
 FIELDS = ("text", "id", "session", "user", "model")
 """What may be looked for, by the names of `ConversationChoice`."""
-DIRECTIONS: tuple[Direction, ...] = ("older", "newer")
+DIRECTIONS: tuple[report_lists.Direction, ...] = ("older", "newer")
 
 
 class ConversationPages:
@@ -83,31 +66,35 @@ class ConversationPages:
         )
 
 
-def _part(page: PageRequest) -> ListPart[ConversationChoice]:
+def _part(page: PageRequest) -> report_lists.ListPart[report_lists.ConversationChoice]:
     wanted: dict[str, Any] = {}
     for name in FIELDS:
         given = page.query.get(name, "").strip()
         if len(given) > LONGEST:
-            raise invalid(name, f"must have at most {LONGEST} characters")
+            raise errors.invalid(name, f"must have at most {LONGEST} characters")
         wanted[name] = given or None
-    choice = ConversationChoice(tenant=page.tenant, **wanted)
+    choice = report_lists.ConversationChoice(tenant=page.tenant, **wanted)
     for direction in DIRECTIONS:
         if place := page.query.get(direction):
-            return ListPart(choice, at=_place(direction, place), direction=direction, limit=ON_A_PAGE)
-    return ListPart(choice, limit=ON_A_PAGE)
+            return report_lists.ListPart(choice, at=_place(direction, place), direction=direction, limit=ON_A_PAGE)
+    return report_lists.ListPart(choice, limit=ON_A_PAGE)
 
 
-def _place(name: str, given: str) -> ListPosition:
+def _place(name: str, given: str) -> report_lists.ListPosition:
     try:
-        return ListPosition.parse(given)
+        return report_lists.ListPosition.parse(given)
     except ValueError:
-        raise InvalidRequest(f"{name} must be a place in the list.", param=name, code="invalid_value") from None
+        raise errors.InvalidRequest(f"{name} must be a place in the list.", param=name, code="invalid_value") from None
 
 
-def _sums(found: Sequence[ConversationLine]) -> KeptSums:
+def _sums(found: Sequence[report_lists.ConversationLine]) -> report_lists.KeptSums:
     """Of the conversations that a page shows."""
     figures: Any = [astuple(each.sums) for each in found]
-    return KeptSums(*(sum(values) for values in zip(*figures, strict=True))) if figures else NO_SUMS
+    return (
+        report_lists.KeptSums(*(sum(values) for values in zip(*figures, strict=True)))
+        if figures
+        else report_lists.NO_SUMS
+    )
 
 
 # `/ui/conversations/{id}`: one conversation turn by turn, its windows, its costs, its branches.
@@ -135,17 +122,17 @@ class OneConversation:
         check_conversation_id(name)
         for given, param in ((branch, "branch"), (before, "before"), (after, "after")):
             if given is not None and not MESSAGE_ID.match(given):
-                raise NotFound(f"No such {'branch' if param == 'branch' else 'turn'}.", param=param)
+                raise errors.NotFound(f"No such {'branch' if param == 'branch' else 'turn'}.", param=param)
         if number is not None and not NUMBER.match(number):
-            raise NotFound("No such turn.", param="turn")
+            raise errors.NotFound("No such turn.", param="turn")
         choice = TurnChoice(
             before, after, int(number) if number is not None else None, UI_TURNS_PER_PAGE, with_words=True
         )
         found = await self._explained.conversation(page.tenant, name, branch=branch, choice=choice)
         if branch is not None and not found.turns:
-            raise NotFound("No such branch.", param="branch")
+            raise errors.NotFound("No such branch.", param="branch")
         if number is not None and not found.page:
-            raise NotFound("No such turn.", param="turn")
+            raise errors.NotFound("No such turn.", param="turn")
         here, viewer = found.page, page.viewer
         last = found.first + len(here) - 1
         own = viewer.own_tenant if viewer is not None else None
@@ -177,7 +164,7 @@ MAX_OPEN = 10_000
 class SeenPages:
     """Records what pages show, before they are sent: an event for each object."""
 
-    def __init__(self, trail: AuditLog, clock: Clock) -> None:
+    def __init__(self, trail: audit_events.AuditLog, clock: ports.Clock) -> None:
         self._trail = trail
         self._open: BoundedCache[tuple[str | None, str], bool] = BoundedCache(
             MAX_OPEN, now=clock.monotonic, ttl=STILL_OPEN
@@ -199,7 +186,9 @@ class SeenPages:
             details["parameters"] = others
         named = page.seen_ids if page.seen_ids is not None else (next(iter(page.params.values()), None),)
         for object_id in named:
-            await self._trail.saw(NewEvent(page.viewer.actor, route.seen, object_id, page.viewer.tenant, details))
+            await self._trail.saw(
+                audit_log.NewEvent(page.viewer.actor, route.seen, object_id, page.viewer.tenant, details)
+            )
         self._open.put(view, True)
 
 
@@ -306,7 +295,7 @@ class UiRouter:
         if page.path.startswith(STATIC) and scope["method"] in LOOKING:
             return _file(page.path.removeprefix(STATIC))
         if is_foreign(scope):
-            raise Forbidden("The request came from another site's page.")
+            raise errors.Forbidden("The request came from another site's page.")
         viewer = await self._logins.viewer(scope)
         page.viewer, page.csrf = viewer, await self._logins.token(scope)
         route, page.params = self._find(page)
@@ -315,7 +304,7 @@ class UiRouter:
         if viewer is not None:
             page.links = tuple(link for link, admin in self._links if viewer.is_admin or not admin)
             if route.is_admin and not viewer.is_admin:
-                raise Forbidden("This page is for keys of role 'admin'.")
+                raise errors.Forbidden("This page is for keys of role 'admin'.")
         if viewer is not None and viewer.own_tenant is not None:
             scope["gateway"]["tenant"] = viewer.own_tenant
         if route.method not in LOOKING and not route.is_streamed:
@@ -334,8 +323,8 @@ class UiRouter:
             if route.method == method:
                 return route, params
         if found:
-            raise MethodNotAllowed("This method is not allowed here.")
-        raise NotFound("There is nothing at this path.")
+            raise errors.MethodNotAllowed("This method is not allowed here.")
+        raise errors.NotFound("There is nothing at this path.")
 
 
 async def _to_login(page: PageRequest) -> PageAnswer:
@@ -355,12 +344,12 @@ async def _to_login(page: PageRequest) -> PageAnswer:
 def _file(name: str) -> PageAnswer:
     found = files().get(name)
     if found is None:
-        raise NotFound("There is nothing at this path.")
+        raise errors.NotFound("There is nothing at this path.")
     kind, content = found
     return PageAnswer(content, 200, {"content-type": kind, "cache-control": FOR_GOOD})
 
 
-async def _error(page: PageRequest, fault: GatewayError) -> PageAnswer:
+async def _error(page: PageRequest, fault: errors.GatewayError) -> PageAnswer:
     shown = await page.render("error.html", fault.status, status_code=fault.status, message=fault.message)
     return PageAnswer(shown.body, fault.status, {**shown.headers, **fault.headers})
 

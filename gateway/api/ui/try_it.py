@@ -11,7 +11,6 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from gateway.api.classic.classic_chat import AnswerParts
-from gateway.api.fields import invalid, missing
 from gateway.api.passthrough.bodies import FormPart
 from gateway.api.server.fast_router import (
     CLIENT,
@@ -29,9 +28,8 @@ from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.api.ui.rendering import number, said, usd
-from gateway.core import jsons
-from gateway.core.config.setting_sections import USER
-from gateway.core.errors import Forbidden, GatewayError
+from gateway.core import errors, jsons
+from gateway.core.config import setting_sections
 from gateway.core.formats.anthropic.message_events import MessageChunks
 from gateway.core.formats.anthropic.serializer import completion_of as message_as_chat
 from gateway.core.formats.responses.response_completion import ResponseChunks
@@ -98,7 +96,7 @@ class EnteredForm:
         """The API that is asked: `chat`, `responses` or `messages`. Raises InvalidRequest: it is none of these."""
         api = self.fields.get("api") or "chat"
         if api not in APIS:
-            raise invalid("api", f"must be one of {', '.join(APIS)}")
+            raise errors.invalid("api", f"must be one of {', '.join(APIS)}")
         return api
 
     @property
@@ -118,7 +116,7 @@ def entered(page: PageRequest) -> EnteredForm:
     for name, text in fields.items():
         most = MAX_LONG_CHARS if name in TRY_IT_LONG_FIELDS[1:] else MAX_FIELD_CHARS
         if name != "message" and len(text) > most:
-            raise invalid(name, f"must have at most {most} characters")
+            raise errors.invalid(name, f"must have at most {most} characters")
     # A browser sends an empty file where none was chosen.
     return EnteredForm(fields, tuple(file for file in page.files if file.filename or file.content))
 
@@ -130,7 +128,7 @@ def as_request(form: EnteredForm, *, stream: bool) -> bytes:
     message = form.message.replace("\r\n", "\n")
     for name, value in (("message", message), ("model", fields.get("model", ""))):
         if not value.strip():
-            raise missing(name)
+            raise errors.missing(name)
     body: Json = dict(_json(fields, "parameters", dict) or {})
     texts, content = _content(api, message, form.files)
     body |= {"model": fields["model"].strip(), "stream": stream, **_said(api, fields, content)}
@@ -172,9 +170,9 @@ def _json(fields: Mapping[str, str], name: str, kind: type) -> Any:
     try:
         found = jsons.loads(text.encode())
     except (ValueError, jsons.JSONDecodeError) as error:
-        raise invalid(name, f"must be JSON: {error}") from None
+        raise errors.invalid(name, f"must be JSON: {error}") from None
     if not isinstance(found, kind):
-        raise invalid(name, f"must be a JSON {'object' if kind is dict else 'list'}")
+        raise errors.invalid(name, f"must be a JSON {'object' if kind is dict else 'list'}")
     return found
 
 
@@ -185,7 +183,7 @@ def _number(fields: Mapping[str, str], name: str) -> int | float | None:
     try:
         return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else _finite(text)
     except ValueError:
-        raise invalid(name, "must be a number") from None
+        raise errors.invalid(name, "must be a number") from None
 
 
 def _finite(text: str) -> float:
@@ -201,7 +199,7 @@ def _context(fields: Mapping[str, str]) -> Json:
         context["models"] = models
     if limit := fields.get("max_input_tokens", "").strip():
         if not (limit.isascii() and limit.isdigit() and len(limit) <= DIGITS):
-            raise invalid("context.max_input_tokens", "must be a whole number")
+            raise errors.invalid("context.max_input_tokens", "must be a whole number")
         context["max_input_tokens"] = int(limit)
     return context
 
@@ -375,7 +373,7 @@ class TrialRequest:
     async def _end(self) -> None:
         if self._running is not None and not self._running.done():
             self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ClientDisconnected, GatewayError):
+            with contextlib.suppress(asyncio.CancelledError, ClientDisconnected, errors.GatewayError):
                 await self._running
 
 
@@ -499,7 +497,7 @@ class TryIt:
                 await asked.begin(body)
                 return PageAnswer(asked.events(), 200, EVENT_STREAM)
             read = await asked.whole(body)
-        except GatewayError as error:
+        except errors.GatewayError as error:
             note_fault(page.scope["gateway"], error)
             if is_stream:
                 return PageAnswer(jsons.dumps(error.body()), error.status, {**JSON, **error.headers})
@@ -515,8 +513,8 @@ class TryIt:
         """Raises Forbidden: whoever is logged in may look, and spend nothing."""
         viewer = page.viewer
         if viewer is not None and viewer.own_tenant is not None:
-            if USER not in viewer.roles:
-                raise Forbidden("This key is read-only: it has no role 'user'.")
+            if setting_sections.USER not in viewer.roles:
+                raise errors.Forbidden("This key is read-only: it has no role 'user'.")
             return viewer.caller()
         given = f"Bearer {key}" if key else header(page.scope, b"authorization")
         headers = [(b"authorization", given.encode("latin-1", "replace"))] if given else []
@@ -539,7 +537,7 @@ class TryIt:
             is_advanced=any(kept.get(name) for name in (*NUMBERS, "parameters", "tools")),
             choices=CHOICES,
             internal=TRY_IT_INTERNAL_MODELS,
-            may_ask=not has_keys or (viewer is not None and USER in viewer.roles),
+            may_ask=not has_keys or (viewer is not None and setting_sections.USER in viewer.roles),
             takes_key=not has_keys,
             needs_key=not has_keys and not settings.has_operator_key(),
             **given,

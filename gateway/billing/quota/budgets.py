@@ -8,9 +8,8 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from datetime import date
 
-from gateway.core.errors import LimitsUnavailable, StorageUnavailable
+from gateway.core import errors, ports
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import BudgetStore, Clock
 from gateway.core.types.keys import LEASE_SECONDS, SpendingAccount
 
 log = get_logger("gateway.billing.quota")
@@ -74,7 +73,7 @@ class AccountSpending:
 
 
 class BudgetAccounts:
-    def __init__(self, store: BudgetStore, clock: Clock) -> None:
+    def __init__(self, store: ports.BudgetStore, clock: ports.Clock) -> None:
         self._store = store
         self._clock = clock
         self._known: dict[tuple[bytes, date], AccountSpending] = {}
@@ -201,7 +200,7 @@ class BudgetAccounts:
 async def _tried(work: Coroutine[None, None, None]) -> None:
     try:
         await work
-    except (StorageUnavailable, LimitsUnavailable, NotLeft):
+    except (errors.StorageUnavailable, errors.LimitsUnavailable, NotLeft):
         pass  # a lease ends by itself
 
 

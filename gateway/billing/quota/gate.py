@@ -10,20 +10,12 @@ from decimal import Decimal
 from typing import Literal, NamedTuple, TypeVar
 
 from gateway.billing.quota.budgets import AccountSpending, BudgetAccounts, NotLeft
+from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.config.setting_sections import (
-    NO_LIMITS,
-    HolderAllowance,
-    LimitSettings,
-    Period,
-    RateLimits,
-    SpendBudget,
-)
-from gateway.core.errors import BudgetExceeded, GatewayError, LimitsUnavailable, RateLimitExceeded, StorageUnavailable
+from gateway.core.config import setting_sections
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.ports import BudgetStore, Clock, LocalRateStore, RateStore
 from gateway.core.scheduler import Scheduler
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.keys import KeyPolicy, LimitHolder, RateWindow, SpendingAccount, period_of, picousd
@@ -50,8 +42,8 @@ class HolderLimits:
     """A holder, and what it may spend and ask."""
 
     holder: LimitHolder
-    budgets: tuple[SpendBudget, ...] = ()
-    limits: RateLimits = NO_LIMITS
+    budgets: tuple[setting_sections.SpendBudget, ...] = ()
+    limits: setting_sections.RateLimits = setting_sections.NO_LIMITS
 
 
 class AdmissionRequest(NamedTuple):
@@ -66,21 +58,21 @@ class AdmissionRequest(NamedTuple):
     at: datetime
 
 
-def budget_exceeded(account: SpendingAccount, budget: int, now: datetime, *, spent: bool) -> BudgetExceeded:
+def budget_exceeded(account: SpendingAccount, budget: int, now: datetime, *, spent: bool) -> errors.BudgetExceeded:
     """The 429 of a budget: used up (`spent`), or held by requests that run."""
     of, until = _named(account, budget), _until(account)
     if not spent:
-        error = BudgetExceeded(f"{of} has no room for this request while others are running; it holds {until}.")
+        error = errors.BudgetExceeded(f"{of} has no room for this request while others are running; it holds {until}.")
         error.headers = {"retry-after": str(HELD_SECONDS)}
         return error
-    return _until_then(BudgetExceeded(f"{of} is used up {until}."), account, now)
+    return _until_then(errors.BudgetExceeded(f"{of} is used up {until}."), account, now)
 
 
-def too_dear(account: SpendingAccount, budget: int, left: int, cost: int, now: datetime) -> BudgetExceeded:
+def too_dear(account: SpendingAccount, budget: int, left: int, cost: int, now: datetime) -> errors.BudgetExceeded:
     """The 429 of a request that alone may cost more than is left."""
     of, most, rest = _named(account, budget), _usd(cost), _usd(left)
     said = f"{of} has {rest} USD left, and this request alone may cost {most} USD; it holds {_until(account)}."
-    return _until_then(BudgetExceeded(said), account, now)
+    return _until_then(errors.BudgetExceeded(said), account, now)
 
 
 def _named(account: SpendingAccount, budget: int) -> str:
@@ -94,7 +86,7 @@ def _until(account: SpendingAccount) -> str:
     return f"until {account.resets_at:%Y-%m-%dT%H:%M:%SZ}" if account.resets_at is not None else "and does not reset"
 
 
-def _until_then(error: BudgetExceeded, account: SpendingAccount, now: datetime) -> BudgetExceeded:
+def _until_then(error: errors.BudgetExceeded, account: SpendingAccount, now: datetime) -> errors.BudgetExceeded:
     seconds = NEVER_SECONDS if account.resets_at is None else (account.resets_at - now).total_seconds()
     error.headers = {"retry-after": str(max(1, math.ceil(seconds))), **NO_RETRY}
     return error
@@ -104,31 +96,37 @@ def _usd(picodollars: int) -> str:
     return f"{Decimal(picodollars).scaleb(-12).normalize():f}"
 
 
-def rate_exceeded(allowed: HolderLimits, what: What, limit: int, asked: int, window: RateWindow) -> RateLimitExceeded:
+def rate_exceeded(
+    allowed: HolderLimits, what: What, limit: int, asked: int, window: RateWindow
+) -> errors.RateLimitExceeded:
     """The 429 of a limit within a minute."""
     short = "RPM" if what == "requests" else "TPM"
     said = f"Rate limit reached for {allowed.holder.title} on {what} per minute ({short}): Limit {limit}"
     if asked > limit:
-        error = RateLimitExceeded(f"{said}, Requested {asked}. A request of that size is never within the limit.")
+        error = errors.RateLimitExceeded(
+            f"{said}, Requested {asked}. A request of that size is never within the limit."
+        )
         error.headers = {"retry-after": str(int(MINUTE)), **NO_RETRY}
     else:
         seconds = room_in(window, limit, asked)
-        error = RateLimitExceeded(f"{said}, Used {used(window)}, Requested {asked}. Try again in {seconds} seconds.")
+        error = errors.RateLimitExceeded(
+            f"{said}, Used {used(window)}, Requested {asked}. Try again in {seconds} seconds."
+        )
         error.headers = {"retry-after": str(seconds)}
     error.type = what
     return error
 
 
-def too_many_at_once(allowed: HolderLimits, limit: int) -> RateLimitExceeded:
+def too_many_at_once(allowed: HolderLimits, limit: int) -> errors.RateLimitExceeded:
     """The 429 of a limit of requests at once."""
-    error = RateLimitExceeded(f"Too many requests of {allowed.holder.title} are running at once: Limit {limit}.")
+    error = errors.RateLimitExceeded(f"Too many requests of {allowed.holder.title} are running at once: Limit {limit}.")
     error.headers = {"retry-after": str(SLOT_RETRY_SECONDS)}
     return error
 
 
-def unavailable() -> LimitsUnavailable:
+def unavailable() -> errors.LimitsUnavailable:
     """The 503 where nobody can tell what is left."""
-    error = LimitsUnavailable("Budgets and limits cannot be checked now; try again.")
+    error = errors.LimitsUnavailable("Budgets and limits cannot be checked now; try again.")
     error.headers = {"retry-after": str(HELD_SECONDS)}
     return error
 
@@ -167,7 +165,9 @@ def _duration(seconds: float) -> str:
 # Which budgets and limits apply to a request, and for which days (guarantee §12.3). Decided purely.
 
 
-def applying(settings: LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None) -> list[HolderLimits]:
+def applying(
+    settings: setting_sections.LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None
+) -> list[HolderLimits]:
     """All holders that the request counts for and that may not spend or ask all they like, in the order in which they
     are asked: what is everybody's last, so that who has used up their own takes nothing of it."""
     return [each for each in _holders(settings, ask, key) if each.budgets or each.limits.is_set]
@@ -178,7 +178,9 @@ def has_own(key: KeyPolicy | None) -> bool:
     return key is not None and (bool(key.budgets) or key.limits.is_set)
 
 
-def _holders(settings: LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None) -> Iterator[HolderLimits]:
+def _holders(
+    settings: setting_sections.LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None
+) -> Iterator[HolderLimits]:
     if ask.key_id is not None:
         own = LimitHolder("key", ask.key_id)
         budgets, limits = (key.budgets, key.limits) if key is not None else ((), settings.keys.limits)
@@ -193,11 +195,11 @@ def _holders(settings: LimitSettings, ask: AdmissionRequest, key: KeyPolicy | No
     yield _allowed(LimitHolder("all"), settings.all)
 
 
-def _allowed(holder: LimitHolder, allowance: HolderAllowance) -> HolderLimits:
+def _allowed(holder: LimitHolder, allowance: setting_sections.HolderAllowance) -> HolderLimits:
     return HolderLimits(holder, allowance.budgets, allowance.limits)
 
 
-def account_of(holder: LimitHolder, period: Period, at: datetime, *, hard: bool) -> SpendingAccount:
+def account_of(holder: LimitHolder, period: setting_sections.Period, at: datetime, *, hard: bool) -> SpendingAccount:
     """What the holder spends in the period that a moment lies in."""
     start, resets_at = period_of(period, at)
     return SpendingAccount(holder, period, start, resets_at, holder.digest(period, "hard" if hard else "soft"))
@@ -240,7 +242,7 @@ class Plan:
 class Plans:
     """Those of the latest requests."""
 
-    def __init__(self, settings: LimitSettings) -> None:
+    def __init__(self, settings: setting_sections.LimitSettings) -> None:
         self._settings = settings
         self._kept: BoundedCache[tuple[str | None, ...], Plan] = BoundedCache(MAX_KEPT_PLANS)
 
@@ -289,7 +291,7 @@ SWEEP_EVERY = 60
 """Of `EVERY_SECONDS`."""
 LOG_SECONDS = 60.0
 """Between two lines of the log that say that limits cannot be checked."""
-DOWN = (LimitsUnavailable, StorageUnavailable)
+DOWN = (errors.LimitsUnavailable, errors.StorageUnavailable)
 WARNING = "x-gateway-budget-warning"
 """The header of an answer beyond a soft budget."""
 
@@ -300,10 +302,10 @@ class Quota:
 
     def __init__(
         self,
-        settings: LimitSettings,
-        budgets: BudgetStore,
-        open_rates: Callable[[], RateStore],
-        clock: Clock,
+        settings: setting_sections.LimitSettings,
+        budgets: ports.BudgetStore,
+        open_rates: Callable[[], ports.RateStore],
+        clock: ports.Clock,
         metrics: GatewayMetrics,
         hooks: TelemetryHooks,
     ) -> None:
@@ -315,8 +317,8 @@ class Quota:
         self._store = budgets
         self.budgets = BudgetAccounts(budgets, clock)
         self._open_rates = open_rates
-        self._rates: RateStore | None = None
-        self.local: LocalRateStore | None = None
+        self._rates: ports.RateStore | None = None
+        self.local: ports.LocalRateStore | None = None
         """Where rates are counted, if that is this process's memory."""
         self._metrics = metrics
         self._hooks = hooks
@@ -327,7 +329,7 @@ class Quota:
         self._logged = -LOG_SECONDS
 
     @property
-    def rates(self) -> RateStore:
+    def rates(self) -> ports.RateStore:
         if self._rates is None:
             self._rates = self._open_rates()
         return self._rates
@@ -417,17 +419,17 @@ class Quota:
                 self._tell(spending, hard=False)
                 admitted.warn_of(spending)
 
-    def spent(self, spending: AccountSpending) -> BudgetExceeded:
+    def spent(self, spending: AccountSpending) -> errors.BudgetExceeded:
         """The error of a budget that is used up."""
         self._tell(spending, hard=True)
         return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=True)
 
-    def held(self, spending: AccountSpending) -> BudgetExceeded:
+    def held(self, spending: AccountSpending) -> errors.BudgetExceeded:
         """The error of a budget of which running requests hold the rest."""
         self._metrics.limited(spending.account.holder.kind, "budget")
         return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=False)
 
-    def too_dear(self, spending: AccountSpending, cost: int) -> BudgetExceeded:
+    def too_dear(self, spending: AccountSpending, cost: int) -> errors.BudgetExceeded:
         """The error of a request that may cost more than is left, whoever else runs."""
         self._metrics.limited(spending.account.holder.kind, "budget")
         return too_dear(spending.account, spending.budget, spending.left, cost, self._clock.now())
@@ -591,7 +593,7 @@ class AdmittedRequest:
 
     def failed(self, error: BaseException) -> None:
         """The request is over; its client is told with the error what is left."""
-        if isinstance(error, GatewayError):
+        if isinstance(error, errors.GatewayError):
             error.headers = {**error.headers, **self.headers}
         self.leave()
 

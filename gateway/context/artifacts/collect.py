@@ -41,7 +41,7 @@ from gateway.core.types.tool_steps import (
     without_calls,
 )
 from gateway.core.types.window import LAST_EARLIER
-from gateway.documents.file_reader import FilePlace
+from gateway.documents import file_reader
 
 DOCUMENT_CHARS = 1000
 """A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""
@@ -436,7 +436,7 @@ def _found_in(
 
 
 def with_documents(
-    results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]
+    results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[file_reader.FilePlace, str]
 ) -> list[Artifact]:
     """The tool results with what the documents in them say, each in its place and below a mark with its name.
     `files`: texts of `file` parts, for those that are not forwarded as they are."""
@@ -488,7 +488,7 @@ def documents_in_messages(
     messages: Sequence[ConversationMessage],
     current: int,
     min_chars: int,
-    files: Mapping[FilePlace, str],
+    files: Mapping[file_reader.FilePlace, str],
     spoken: tuple[int, int] | None = None,
 ) -> list[Artifact]:
     """Documents in user messages: `file` parts, and what is plainly a document inside a text (guarantee §4 I4).
@@ -530,7 +530,7 @@ def documents_in_messages(
 
 def artifacts_of_earlier(
     messages: Sequence[ConversationMessage],
-    files: Mapping[FilePlace, str],
+    files: Mapping[file_reader.FilePlace, str],
     min_chars: int,
     known: Iterable[Artifact],
 ) -> tuple[Artifact, ...]:
@@ -613,7 +613,7 @@ class StepsAsText:
     results: tuple[ConversationMessage, ...] = ()
     """The messages that the artifacts were, one of each."""
 
-    def with_documents(self, files: Mapping[FilePlace, str]) -> "StepsAsText":
+    def with_documents(self, files: Mapping[file_reader.FilePlace, str]) -> "StepsAsText":
         """The same with what the documents in the results say. `files`: texts of `file` parts in `results`."""
         if not files:
             return self

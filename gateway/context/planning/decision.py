@@ -14,11 +14,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, Self
 
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import content_digest
-from gateway.core.ports import CacheBackend, Clock
 from gateway.core.tasks import Cooldown
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ArtifactUsageRecord, nameless
@@ -627,7 +625,7 @@ class PlannerCooldown:
     """What planners lately answered to each tenant, kept in the cache, so that replicas know it of each other. A cache
     that is down costs nothing but the rest."""
 
-    def __init__(self, cache: CacheBackend, clock: Clock) -> None:
+    def __init__(self, cache: ports.CacheBackend, clock: ports.Clock) -> None:
         self._cache = cache
         self._clock = clock
         self._resting: dict[str, float] = {}
@@ -683,7 +681,7 @@ class ToolLoops:
     cache that is down costs nothing but this knowledge.
     `secret`: reads the storage's; may raise StorageUnavailable."""
 
-    def __init__(self, cache: CacheBackend, secret: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(self, cache: ports.CacheBackend, secret: Callable[[], Awaitable[bytes]]) -> None:
         self._cache, self._secret = cache, secret
 
     async def seen_in(self, tenant: str, history: ConversationHistory, *, stored: bool) -> ConversationHistory:
@@ -716,7 +714,7 @@ class ToolLoops:
     async def _key(self, tenant: str, call: Body) -> str | None:
         try:
             secret = await self._secret()
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             return None
         function = call.get("function") or {}
         arguments = function.get("arguments")

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.printing import in_short
+from gateway.core import jsons, printing
 from gateway.core.types.artifacts import PLANNED_STRATEGIES, Artifact, ContextGoal
 
 SCHEMA_NAME = "artifact_plan"
@@ -221,4 +220,4 @@ def _names(before: str, names: Iterator[str] | list[str] | dict[str, object]) ->
     found = [" ".join(str(name).split())[:MAX_PROMPT_NAME_CHARS] for name in names]
     if not found:
         return ""
-    return f"{before} {in_short(found, MAX_PROMPT_NAMES)}"
+    return f"{before} {printing.in_short(found, MAX_PROMPT_NAMES)}"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
 
+from gateway.core import ports
 from gateway.core.ids import content_digest, new_id
-from gateway.core.ports import ClaimingCache, Clock
 from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.agents import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
@@ -105,7 +105,7 @@ class SummaryCache:
     would pay for the same failure again. If the first left or is over its own budget, the next one pays.
     """
 
-    def __init__(self, cache: ClaimingCache, clock: Clock, ttl_seconds: float, longest_wait: float) -> None:
+    def __init__(self, cache: ports.ClaimingCache, clock: ports.Clock, ttl_seconds: float, longest_wait: float) -> None:
         self._cache, self._clock, self._ttl, self._longest_wait = cache, clock, ttl_seconds, longest_wait
         self._running: dict[str, asyncio.Future[str]] = {}
         self._tasks = BackgroundTasks()

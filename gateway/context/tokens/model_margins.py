@@ -11,11 +11,10 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
+from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.errors import StorageUnavailable
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import CalibrationStore, Clock
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.content import as_parts
 from gateway.core.types.upstreams import CALL_TOKENS, MAX_MARGIN, MESSAGE_TOKENS, MIN_MARGIN, ModelCalibration
@@ -92,7 +91,7 @@ class PromptReport:
 class ModelMargins:
     """The margin of each model. Requests read and change memory only; `keep` alone uses the storage."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ports.Clock) -> None:
         self._clock = clock
         self._known: BoundedCache[str, ModelCalibration] = BoundedCache(
             MAX_REMEMBERED_MODELS, on_evict=lambda key, _: self._changed.discard(key)
@@ -158,12 +157,12 @@ class ModelMargins:
         self._known.put(key, learned)
         self._changed.add(key)
 
-    async def try_to_keep(self, store: CalibrationStore) -> bool:
+    async def try_to_keep(self, store: ports.CalibrationStore) -> bool:
         """Does `keep` and logs its failure; returns whether it worked."""
         try:
             await self.keep(store)
             return True
-        except StorageUnavailable as error:
+        except errors.StorageUnavailable as error:
             log.info("calibrations_not_kept", reason=error.message)
         except Exception as fault:  # noqa: BLE001 - a row that cannot be read must not end it while the server runs
             log.fault("calibrations_not_kept", fault)
@@ -176,7 +175,7 @@ class ModelMargins:
         """Whether more than a trifle was learned since the last writing."""
         return any(self._differs(key) for key in self._changed)
 
-    async def keep(self, store: CalibrationStore) -> None:
+    async def keep(self, store: ports.CalibrationStore) -> None:
         """Reads what other processes have learned, and writes what was learned here.
         Raises StorageUnavailable: nothing is lost by that; try again later."""
         stored = await store.load()
@@ -215,7 +214,7 @@ def key_of(name: str, served_at: str, tokenizer: str | None, counted_by: str) ->
     return f"{readable} {digest} {counted_by}"
 
 
-async def keep_calibrated(margins: ModelMargins, store: CalibrationStore, seconds: float = KEEP_SECONDS) -> None:
+async def keep_calibrated(margins: ModelMargins, store: ports.CalibrationStore, seconds: float = KEEP_SECONDS) -> None:
     """Keeps memory and storage in step until it is cancelled. What goes wrong costs exactness, never a request."""
     waited = READ_EVERY
     while True:

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.errors import ContextLengthExceeded, overflow_text
 from gateway.core.frozen_records import record
-from gateway.core.ports import TokenCounter
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES, FormNotes, MessageParts
@@ -69,8 +67,8 @@ class PromptBudget:
         window, reserved = self.context_window, self.reserved_output
         if self.max_input is not None and (window is None or self.max_input[0] < window - reserved):
             limit, whose = self.max_input
-            return f"{overflow_text(limit, tokens)} {whose} sets this limit."
-        return overflow_text(self.tokens if window is None else window, tokens, reserved if window else 0)
+            return f"{errors.overflow_text(limit, tokens)} {whose} sets this limit."
+        return errors.overflow_text(self.tokens if window is None else window, tokens, reserved if window else 0)
 
 
 @record
@@ -142,7 +140,7 @@ def budget_for(
         if window - reserved <= 0:
             why = f"you requested more than {reserved} tokens ({field}), which leaves no room for your messages"
             text = f"This model's maximum context length is {window} tokens. However, {why}."
-            raise ContextLengthExceeded(text, param=field)
+            raise errors.ContextLengthExceeded(text, param=field)
         limits.append(window - reserved)
     tokens = min(limits) if limits else None
     return PromptBudget(tokens, window, reserved if window else 0, field is not None, max_input=max_input)
@@ -220,7 +218,7 @@ class PromptCounter:
 
     def __init__(
         self,
-        counter: TokenCounter,
+        counter: ports.TokenCounter,
         forward: dict[str, Any],
         material: WindowInputs,
         notes: FormNotes | None = None,
@@ -517,7 +515,7 @@ class PromptCounter:
         return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})
 
 
-def prompt_tokens(counter: TokenCounter, messages: Sequence[dict[str, Any]], forward: dict[str, Any]) -> int:
+def prompt_tokens(counter: ports.TokenCounter, messages: Sequence[dict[str, Any]], forward: dict[str, Any]) -> int:
     """What a prompt of these messages takes, counted as by a `PromptCounter`."""
     total = REPLY_TOKENS + counter.tools(forward)
     saved = counter.saved(sum(map(_calls, messages)))

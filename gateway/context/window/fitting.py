@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from gateway.context.window import tuning
 from gateway.context.window.candidates import TurnSpan, of_each_content, run_of_turns, said_before, tool_steps
 from gateway.context.window.counting import PromptBudget, PromptCounter, SelectionLimits
-from gateway.core.errors import ContextLengthExceeded
+from gateway.core import errors
 from gateway.core.types.artifacts import MAX_QUERIES, Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.relevance import Relevance
@@ -267,7 +267,9 @@ class ForwardedMinimum:
                 limits = self._fitting.limits
                 text = (limits.budget or PromptBudget(limits.tokens, None)).overflow(tokens)
                 why = self._sizes(selection) if self._material.pinned else NO_SHORTER
-                raise ContextLengthExceeded(f"{text} {why}; their budget is {self._budget} tokens.", param="messages")
+                raise errors.ContextLengthExceeded(
+                    f"{text} {why}; their budget is {self._budget} tokens.", param="messages"
+                )
 
     def _raise_goal(self) -> None:
         """Leaves room above a low-water mark that what cannot leave takes nearly all of."""

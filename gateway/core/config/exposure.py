@@ -4,8 +4,8 @@ and where its page is (guarantee §8, §13.2)."""
 import ipaddress
 from urllib.parse import urlsplit
 
+from gateway.core import printing
 from gateway.core.config.settings import Settings
-from gateway.core.printing import in_short
 
 MIN_KEY_CHARS = 8
 """Characters that a key of ours has at least."""
@@ -19,7 +19,7 @@ def operators_keys(settings: Settings) -> str:
     names = [entry.model_name for entry in settings.model_list if entry.litellm_params.has_credentials]
     found = ["upstream.api_key (OPENAI_API_KEY)"] if settings.upstream.api_key else []
     if names:
-        found.append(f"model_list ({in_short(names, 3)})")
+        found.append(f"model_list ({printing.in_short(names, 3)})")
     return " and ".join(found)
 
 

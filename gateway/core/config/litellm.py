@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ENVIRONMENT_REFERENCE, ConfigurationError, resolve, section
 from gateway.core.config.litellm_draft import (
     LitellmDraft,
@@ -23,7 +24,6 @@ from gateway.core.config.litellm_draft import (
 )
 from gateway.core.config.litellm_table import LITELLM_SECTIONS, ON_HERE, ROUTER_PARAMETERS, SILENT, fate_of, rule_of
 from gateway.core.config.model_list import STAR
-from gateway.core.config.setting_sections import ADMIN, USER, ApiKey
 from gateway.core.config.settings import SECTIONS
 
 FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
@@ -271,7 +271,12 @@ def _add_master(moved: ImportedConfig, path: str, key: str) -> None:
     if not isinstance(keys, list):
         raise ConfigurationError(f"{moved.origin}: auth.keys: must be a list")
     # Made here, not validated: LiteLLM's documents teach `sk-1234`, which is shorter than a key of ours may be.
-    auth["keys"] = [*keys, ApiKey.model_construct(key=SecretStr(key), tenant="master", roles=(USER, ADMIN))]
+    auth["keys"] = [
+        *keys,
+        setting_sections.ApiKey.model_construct(
+            key=SecretStr(key), tenant="master", roles=(setting_sections.USER, setting_sections.ADMIN)
+        ),
+    ]
     moved.tell(path)
 
 

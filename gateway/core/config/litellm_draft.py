@@ -9,8 +9,8 @@ from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ENVIRONMENT_REFERENCE, ConfigurationError
-from gateway.core.config.setting_sections import MAX_LIMIT, Period, RoutingSettings
 
 NO_NUMBER = "is no number that could be taken over"
 
@@ -105,7 +105,7 @@ def number(value: Any) -> Any:
         found = Decimal(str(value))
     except InvalidOperation:
         raise UnreadableValue(NO_NUMBER) from None
-    if isinstance(value, bool) or not found.is_finite() or not 0 <= found < MAX_LIMIT:
+    if isinstance(value, bool) or not found.is_finite() or not 0 <= found < setting_sections.MAX_LIMIT:
         raise UnreadableValue(NO_NUMBER)
     return int(found) if found == found.to_integral_value() else float(found)
 
@@ -135,7 +135,7 @@ def unused(draft: LitellmDraft, path: str, names: Iterable[str]) -> None:
         draft.differs(path, f"{found} of it: nothing here stands for that")
 
 
-EXACT_PERIODS: dict[str, Period] = {
+EXACT_PERIODS: dict[str, setting_sections.Period] = {
     **dict.fromkeys(("1d", "24h", "daily"), "day"),
     **dict.fromkeys(("7d", "1w", "weekly"), "week"),
     **dict.fromkeys(("30d", "1mo", "monthly"), "month"),
@@ -143,7 +143,7 @@ EXACT_PERIODS: dict[str, Period] = {
 """LiteLLM begins 7d on Mondays and 30d on the first of a month, as our weeks and months are."""
 DURATION_PATTERN = re.compile(r"(\d+)(mo|[smhdw])")
 UNIT_DAYS = {"s": 1 / 86400, "m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "mo": 30.0}
-LONGEST_PERIODS: tuple[tuple[float, Period], ...] = ((1, "day"), (7, "week"), (31, "month"))
+LONGEST_PERIODS: tuple[tuple[float, setting_sections.Period], ...] = ((1, "day"), (7, "week"), (31, "month"))
 MONTH = 30
 KEY_LIMITS = {"rpm_limit": "rpm", "tpm_limit": "tpm", "max_parallel_requests": "concurrent"}
 BUDGET_FIELDS = ("max_budget", "budget_duration")
@@ -174,7 +174,7 @@ def budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str,
     if fits is None or not int(fits[1]):
         raise UnreadableValue("its duration is none: 30d, 1mo and the like are")
     days = int(fits[1]) * UNIT_DAYS[fits[2]]
-    period: Period = next((name for most, name in LONGEST_PERIODS if days <= most), "month")
+    period: setting_sections.Period = next((name for most, name in LONGEST_PERIODS if days <= most), "month")
     if days > LONGEST_PERIODS[-1][0]:
         if is_reference(amount):
             raise UnreadableValue("stands in the environment, and its duration is none of ours")
@@ -364,7 +364,7 @@ def read_retry_policy(draft: LitellmDraft, path: str, value: Any) -> None:
     counts = {name: each for name, each in counts.items() if name in RETRIED_STATUSES}
     if not counts:
         return
-    statuses = set(RoutingSettings().retry_statuses)
+    statuses = set(setting_sections.RoutingSettings().retry_statuses)
     for name, count in counts.items():
         statuses = statuses.union(RETRIED_STATUSES[name]) if count else statuses.difference(RETRIED_STATUSES[name])
     most = min(max(counts.values()), MAX_RETRIES)
@@ -378,7 +378,7 @@ def read_backoff(draft: LitellmDraft, path: str, value: Any) -> None:
     """Set `routing.backoff`, and `routing.backoff_max` where it is longer."""
     if found := number(value):
         draft.routing["backoff"] = found
-        most = RoutingSettings().backoff_max
+        most = setting_sections.RoutingSettings().backoff_max
         if not isinstance(found, str) and found > most:
             draft.routing["backoff_max"] = found
             draft.differs(path, f"a `Retry-After` of as long is waited for, too, in place of {most:g} seconds")
@@ -402,7 +402,7 @@ def read_cooldown(draft: LitellmDraft, path: str, value: Any) -> None:
     """Set `routing.cooldown`, and `routing.cooldown_max` where it is longer; 0: nothing rests."""
     if found := number(value):
         draft.routing["cooldown"] = found
-        if not isinstance(found, str) and found > RoutingSettings().cooldown_max:
+        if not isinstance(found, str) and found > setting_sections.RoutingSettings().cooldown_max:
             draft.routing["cooldown_max"] = found
     else:
         draft.routing["allowed_fails"] = NEVER_RESTING_FAILS

@@ -18,6 +18,7 @@ from typing import Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from gateway.core.config import setting_sections
 from gateway.core.config.config_file import (
     ENVIRONMENT_REFERENCE,
     ConfigurationError,
@@ -29,7 +30,6 @@ from gateway.core.config.config_file import (
 from gateway.core.config.exposure import is_own, weak_keys
 from gateway.core.config.litellm import DATABASE, ImportedConfig, move_in
 from gateway.core.config.litellm_draft import Group, SettingFate
-from gateway.core.config.setting_sections import ApiKey, words
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.core.names import CREDENTIAL, has_nul
 from gateway.core.plugins import load_plugin
@@ -193,7 +193,7 @@ def look_up(value: Any, origin: str, where: str = "") -> Any:
         return {name: look_up(each, origin, f"{where}.{name}".lstrip(".")) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [look_up(each, origin, f"{where}[{number}]") for number, each in enumerate(value)]
-    if isinstance(value, ApiKey):  # LiteLLM's master key, which is no text any more
+    if isinstance(value, setting_sections.ApiKey):  # LiteLLM's master key, which is no text any more
         key = look_up(value.key.get_secret_value(), origin, f"{where}.key")
         return value.model_copy(update={"key": SecretStr(key)})
     if not isinstance(value, str) or (found := SECRET_REFERENCE.match(value)) is None or found[1] in ADDRESSES:
@@ -389,7 +389,7 @@ def _annotation(part: str, key: str) -> Any:
 def _parsed(text: str, annotation: Any) -> Any:
     """A value of the environment: texts and words as they stand, lists also with commas between, all else as YAML."""
     members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    if words(annotation) or str in members or SecretStr in members:
+    if setting_sections.words(annotation) or str in members or SecretStr in members:
         return None if type(None) in members and text in ("null", "~") else text
     if get_origin(annotation) is tuple and not text.lstrip().startswith(("[", "-", "{")):
         return [each.strip() for each in text.split(",") if each.strip()]

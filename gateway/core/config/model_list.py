@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from gateway.core.config.setting_sections import Price, Seconds, UpstreamTimeouts
+from gateway.core.config import setting_sections
 from gateway.core.names import is_credential
 
 
@@ -56,10 +56,10 @@ class LitellmParams(BaseModel):
     api_key: SecretStr | None = Field(None, description="The operator's key; without one, the client's own is sent.")
     organization: Annotated[str | None, BeforeValidator(_first_of)] = Field(None, description="Sent along.")
     extra_headers: Annotated[dict[str, str], BeforeValidator(_as_texts)] = Field({}, description="Sent along.")
-    timeout: UpstreamTimeouts | Seconds | None = Field(
+    timeout: setting_sections.UpstreamTimeouts | setting_sections.Seconds | None = Field(
         None, description="Seconds of `first_byte`; or `{connect, first_byte, idle}`."
     )
-    stream_timeout: Seconds | None = Field(None, description="Seconds of `idle`.")
+    stream_timeout: setting_sections.Seconds | None = Field(None, description="Seconds of `idle`.")
     custom_llm_provider: str | None = Field(None, description="The provider, if `model` does not begin with it.")
     api_version: Annotated[str | None, BeforeValidator(_as_text)] = Field(
         None, description="The version of Azure's API."
@@ -76,18 +76,18 @@ class LitellmParams(BaseModel):
 
     _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
 
-    def timeouts(self, general: UpstreamTimeouts) -> UpstreamTimeouts:
+    def timeouts(self, general: setting_sections.UpstreamTimeouts) -> setting_sections.UpstreamTimeouts:
         """How long this model may take: what is not said here is as for all. A number is LiteLLM's, which means the
         time until the answer begins, and its `stream_timeout` the time between two chunks."""
         own: dict[str, float] = {}
         if self.stream_timeout is not None:
             own["idle"] = self.stream_timeout
-        if isinstance(self.timeout, UpstreamTimeouts):
+        if isinstance(self.timeout, setting_sections.UpstreamTimeouts):
             own |= {name: getattr(self.timeout, name) for name in self.timeout.model_fields_set}
         elif self.timeout is not None:
             own["first_byte"] = self.timeout
-        return UpstreamTimeouts(
-            **{name: own.get(name, getattr(general, name)) for name in UpstreamTimeouts.model_fields}
+        return setting_sections.UpstreamTimeouts(
+            **{name: own.get(name, getattr(general, name)) for name in setting_sections.UpstreamTimeouts.model_fields}
         )
 
     @property
@@ -113,11 +113,11 @@ class ModelInfo(BaseModel):
     context_window: int | None = Field(
         None, gt=0, description="Tokens of prompt and answer together, if that limit differs from `max_input_tokens`."
     )
-    input_cost_per_token: Price | None = Field(
+    input_cost_per_token: setting_sections.Price | None = Field(
         None,
         description="USD. Setting any price here, including other `…_cost…` fields, replaces all prices from the map.",
     )
-    output_cost_per_token: Price | None = Field(None, description="USD.")
+    output_cost_per_token: setting_sections.Price | None = Field(None, description="USD.")
     base_model: str | None = Field(None, description="The model in LiteLLM's map whose facts apply.")
     tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = Field(
         None, description="The tiktoken encoding to count with."

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamTimeout
+from gateway.core import errors
 from gateway.core.types.items import ANTHROPIC_EVENTS, ITEM_ORDER
 
 Chunks = list[dict[str, Any]]
@@ -65,7 +65,7 @@ class StreamRecord:
                     if isinstance(value, list):
                         known.setdefault(key, []).extend(value)
         if self._chars > self._most:
-            raise UpstreamInvalidResponse(f"The upstream's answer exceeds {self._most} characters.")
+            raise errors.UpstreamInvalidResponse(f"The upstream's answer exceeds {self._most} characters.")
 
     @property
     def begun_are_finished(self) -> bool:
@@ -121,7 +121,7 @@ async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord
     try:
         async with asyncio.timeout(USAGE_SECONDS if record.usage is None else END_SECONDS):
             return await anext(batches, None)
-    except (TimeoutError, UpstreamInterrupted, UpstreamTimeout):
+    except (TimeoutError, errors.UpstreamInterrupted, errors.UpstreamTimeout):
         return None
 
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple
 
-from gateway.core import jsons
+from gateway.core import errors, jsons
 from gateway.core.clock import SystemClock
-from gateway.core.errors import UpstreamError, UpstreamOverflow, UpstreamRefused
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.bill import CallCost, Purpose, usage_of
 from gateway.core.types.turn import LedgerEntry
@@ -340,7 +339,7 @@ class GatewayMetrics:
     def upstream_failed(self, model: str, error: Exception) -> None:
         """An upstream gave an error instead of an answer; also one that the client never sees, because the request
         could be mended. Anything else than an upstream's error is not counted."""
-        if isinstance(error, UpstreamError):
+        if isinstance(error, errors.UpstreamError):
             label, code = self._labels.get(model, OTHER), _code(error)
             self._counts.upstream_errors[label, code] += 1
             if _is_trouble(error):
@@ -355,7 +354,7 @@ class GatewayMetrics:
 
     def retried(self, error: Exception) -> None:
         """A call is tried again, after this error."""
-        self._counts.retries[(_code(error) if isinstance(error, UpstreamError) else OTHER,)] += 1
+        self._counts.retries[(_code(error) if isinstance(error, errors.UpstreamError) else OTHER,)] += 1
 
     def fell_back(self, kind: str) -> None:
         self._counts.other_models[(kind,)] += 1
@@ -469,16 +468,16 @@ def endpoint_of(path: str) -> str:
     return f"/v1/{first}" if first in RELAYED_PATH_LABELS else OTHER
 
 
-def _is_trouble(error: UpstreamError) -> bool:
+def _is_trouble(error: errors.UpstreamError) -> bool:
     """Whether an error says something of the upstream, not of what it was asked."""
-    return not isinstance(error, UpstreamRefused) or error.status >= 500 or error.status in REFUSED_ALL
+    return not isinstance(error, errors.UpstreamRefused) or error.status >= 500 or error.status in REFUSED_ALL
 
 
-def _code(error: UpstreamError) -> str:
+def _code(error: errors.UpstreamError) -> str:
     """A label for the error. An upstream's own codes are not used: they are unbounded."""
-    if isinstance(error, UpstreamOverflow):
+    if isinstance(error, errors.UpstreamOverflow):
         return "context_length_exceeded"
-    if isinstance(error, UpstreamRefused):
+    if isinstance(error, errors.UpstreamRefused):
         return f"upstream_{error.status}"
     return type(error).code or OTHER
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
-from gateway.core.errors import ModelNotAllowed
+from gateway.core import errors
 from gateway.core.frozen_records import record
 from gateway.core.names import shown
 from gateway.core.types.agents import RequestAgent
@@ -55,7 +55,7 @@ class RequestCaller:
         """Raises ModelNotAllowed: its key names the models it may ask, and not this (guarantee §12.1)."""
         if not self.may_ask(model):
             text = f"This key may not ask the model {shown(model)}: it names those that it may."
-            raise ModelNotAllowed(text, param="model")
+            raise errors.ModelNotAllowed(text, param="model")
 
     def check_models_of(self, fields: Mapping[str, Any]) -> None:
         """The same of the models that a body names beside its own, for upstreams that may let them answer."""

@@ -8,15 +8,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, Protocol
 
-from gateway.core.config.setting_sections import (
-    NO_DEFAULTS,
-    NO_LIMITS,
-    ContextDefaults,
-    KeyFields,
-    Period,
-    RateLimits,
-    SpendBudget,
-)
+from gateway.core.config import setting_sections
 
 KEY_PREFIX = "sk-gw-"
 """With which keys begin that are made at runtime. None of them ever goes to an upstream."""
@@ -59,9 +51,9 @@ class KeyPolicy:
     roles: frozenset[str] = frozenset({"user"})
     models: tuple[str, ...] = ()
     expires_at: datetime | None = None
-    budgets: tuple[SpendBudget, ...] = ()
-    limits: RateLimits = NO_LIMITS
-    context: ContextDefaults = field(default=NO_DEFAULTS)
+    budgets: tuple[setting_sections.SpendBudget, ...] = ()
+    limits: setting_sections.RateLimits = setting_sections.NO_LIMITS
+    context: setting_sections.ContextDefaults = field(default=setting_sections.NO_DEFAULTS)
     retention_days: float | None = None
     file_bytes: int | None = None
     is_signed: bool = False
@@ -100,9 +92,9 @@ class StoredKey:
         return self.revoked_at is None and (self.replaced_until is None or now < self.replaced_until)
 
 
-def policy_of(key_id: str | None, fields: KeyFields) -> KeyPolicy:
+def policy_of(key_id: str | None, fields: setting_sections.KeyFields) -> KeyPolicy:
     """The policy of a key of which this was said."""
-    said: dict[str, Any] = {name: getattr(fields, name) for name in KeyFields.model_fields}
+    said: dict[str, Any] = {name: getattr(fields, name) for name in setting_sections.KeyFields.model_fields}
     return KeyPolicy(key_id, **{**said, "roles": frozenset(fields.roles)})
 
 
@@ -141,7 +133,7 @@ class SpendingAccount:
     """What a holder spends in one period, from the day `start` (UTC). `resets_at` is None for one that never ends."""
 
     holder: LimitHolder
-    period: Period
+    period: setting_sections.Period
     start: date
     resets_at: datetime | None
     digest: bytes = field(repr=False)
@@ -201,7 +193,7 @@ def picousd(usd: Decimal) -> int:
 FIRST_DAY = date(1970, 1, 1)
 
 
-def period_of(period: Period, at: datetime) -> tuple[date, datetime | None]:
+def period_of(period: setting_sections.Period, at: datetime) -> tuple[date, datetime | None]:
     """The first day (UTC) of the period that a moment lies in, and when it is over; None: never."""
     day = at.astimezone(UTC).date()
     if period == "total":

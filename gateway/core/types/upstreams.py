@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from gateway.core.errors import GatewayError
+from gateway.core import errors
 from gateway.core.frozen_records import record
 from gateway.core.types.bill import InternalCall
 from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
@@ -57,7 +57,7 @@ class RoutingCandidates(Protocol):
         answer instead may be asked without asking here."""
         ...
 
-    def next(self, after: ModelDeployment, error: GatewayError) -> ModelDeployment | None:
+    def next(self, after: ModelDeployment, error: errors.GatewayError) -> ModelDeployment | None:
         """Another that was not asked yet, as things stand now; None if there is none. A resting one is named if nothing
         else is left: whether to ask it is the caller's to say (`rests`).
         `after`: the one that was asked last; `error`: how it failed."""

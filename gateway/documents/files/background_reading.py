@@ -10,14 +10,14 @@ import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from gateway.core.errors import FileNotFound, GatewayError, StorageUnavailable
+from gateway.core import errors
 from gateway.core.fair_queue import ByTurns
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.files import FAILED, PROCESSED, UPLOADED, FileRecord, document_digest
+from gateway.documents import file_reader
 from gateway.documents.document import DocumentFile, UnreadableDocument
-from gateway.documents.file_reader import FileReader, stored_document
 from gateway.documents.files.file_service import FileService
 from gateway.storage.stored_files import FileRows
 
@@ -56,7 +56,7 @@ class ReadingFiles:
         self._looks = True
         self._woken.set()
 
-    def start(self, files: FileService, reader: FileReader) -> None:
+    def start(self, files: FileService, reader: file_reader.FileReader) -> None:
         """Reads from now on, first what was left behind."""
         self._tasks.start(self._run(partial(self._read, files, reader)))
 
@@ -68,7 +68,7 @@ class ReadingFiles:
         while True:
             try:
                 await self._read_all(read)
-            except GatewayError as error:
+            except errors.GatewayError as error:
                 log.warning("file_reading_postponed", reason=error.message)
             except Exception as fault:  # noqa: BLE001 - one file must not end the reading of all others
                 log.fault("file_reading_failed", fault)
@@ -87,13 +87,13 @@ class ReadingFiles:
                 continue
             await read(*self._waiting.take())
 
-    async def _read(self, files: FileService, reader: FileReader, tenant: str, file_id: str) -> None:
+    async def _read(self, files: FileService, reader: file_reader.FileReader, tenant: str, file_id: str) -> None:
         """Reads one file, unless it is gone or was read meanwhile."""
         try:
             if (await files.find(tenant, file_id)).status != UPLOADED:
                 return
             record, content = await files.whole(tenant, file_id)
-        except FileNotFound:
+        except errors.FileNotFound:
             return
         status, details, groups = await self._outcome(reader, tenant, record, content)
         progress = 1.0 if status == PROCESSED else None
@@ -102,12 +102,12 @@ class ReadingFiles:
         log.info("file_read", file=file_id, status=status)
 
     async def _outcome(
-        self, reader: FileReader, tenant: str, record: FileRecord, content: bytes
+        self, reader: file_reader.FileReader, tenant: str, record: FileRecord, content: bytes
     ) -> tuple[str, str | None, tuple[str, ...]]:
         """Status, its details, and the groups of what the cache keeps now."""
         own = cache_group(tenant, record.id)
         try:
-            document = await asyncio.to_thread(stored_document, record.name, record.media_type, content)
+            document = await asyncio.to_thread(file_reader.stored_document, record.name, record.media_type, content)
         except UnreadableDocument:  # it is none
             return PROCESSED, None, (own,)
         groups = (own, cache_group(tenant, document_digest(document.kind, record.digest.hex())))
@@ -118,7 +118,7 @@ class ReadingFiles:
             return FAILED, f"The file cannot be read: {told}.", groups
         return PROCESSED, None, groups
 
-    async def _noted(self, reader: FileReader, tenant: str, file_id: str, document: DocumentFile) -> None:
+    async def _noted(self, reader: file_reader.FileReader, tenant: str, file_id: str, document: DocumentFile) -> None:
         """Reads and keeps what the document says; how far it is stands in its row meanwhile."""
         done = noted = 0.0
 
@@ -131,7 +131,7 @@ class ReadingFiles:
             while not (await asyncio.wait({work}, timeout=self._noted_seconds))[0]:
                 if done > noted:
                     noted = done
-                    with contextlib.suppress(StorageUnavailable):
+                    with contextlib.suppress(errors.StorageUnavailable):
                         await self._rows.note_reading(tenant, file_id, UPLOADED, None, round(noted, 3))
         finally:
             if not work.done():

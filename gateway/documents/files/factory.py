@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
-from gateway.core.errors import StorageUnavailable
-from gateway.core.ports import ContentStore
 from gateway.documents.files.file_service import Added, FileService, added_unread
 from gateway.storage.database.sqlite import DatabaseTransactions, sqlite_file
 from gateway.storage.encryption.columns import open_vault
@@ -43,7 +42,7 @@ class DiskContents:
                 os.close(file)
             await asyncio.to_thread(_finish, part, path)
         except OSError as error:
-            raise StorageUnavailable(f"The file cannot be kept: {error.strerror}.") from error
+            raise errors.StorageUnavailable(f"The file cannot be kept: {error.strerror}.") from error
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -58,14 +57,14 @@ class DiskContents:
             finally:
                 os.close(file)
         except OSError as error:
-            raise StorageUnavailable("The content of the file cannot be read.") from error
+            raise errors.StorageUnavailable("The content of the file cannot be read.") from error
 
     async def delete(self, *names: str) -> None:
         try:
             for name in names:
                 await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
         except OSError as error:
-            raise StorageUnavailable("The content of the file cannot be deleted.") from error
+            raise errors.StorageUnavailable("The content of the file cannot be deleted.") from error
 
     async def names(self) -> AsyncIterator[list[str]]:
         """What is kept, in batches (`core.ports.ContentStore`); what was never finished, too."""
@@ -101,10 +100,10 @@ def _finish(part: Path, path: Path) -> None:
 FOLDER = "files"
 
 
-def open_stores(settings: Settings, transactions: DatabaseTransactions, client: Any) -> dict[str, ContentStore]:
+def open_stores(settings: Settings, transactions: DatabaseTransactions, client: Any) -> dict[str, ports.ContentStore]:
     """All stores that contents of files can be in, as far as the settings name them."""
     folder = folder_of(settings)
-    stores: dict[str, ContentStore] = {"database": DatabaseContents(transactions)}
+    stores: dict[str, ports.ContentStore] = {"database": DatabaseContents(transactions)}
     if folder is not None:
         stores["disk"] = DiskContents(folder)
     if settings.files.s3.bucket:

@@ -7,23 +7,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gateway.core.config.setting_sections import FileSettings
+from gateway.core import errors, ports
+from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
-from gateway.core.errors import (
-    FileNotFound,
-    FilesQuotaExceeded,
-    GatewayError,
-    ModelNotFound,
-    NotFound,
-    RequestTooLarge,
-    StorageUnavailable,
-)
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.ids import FILE, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.names import has_nul
-from gateway.core.ports import Clock, ContentStore, FileStore
-from gateway.core.types.audit_log import AuditActor
+from gateway.core.types import audit_log, report_lists
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.core.types.files import (
     PROCESSED,
@@ -35,8 +26,7 @@ from gateway.core.types.files import (
     FileRecord,
     KeptBytes,
 )
-from gateway.core.types.report_lists import QueryPage
-from gateway.documents.file_reader import may_be_document
+from gateway.documents import file_reader
 from gateway.documents.files.sealed import SEALED_PIECE, object_name, opened, sealed, start_of
 from gateway.documents.process import BytesAtOnce
 from gateway.storage.database.transactions import CommitUnknown
@@ -84,9 +74,9 @@ class FileService:
     def __init__(
         self,
         rows: FileRows,
-        stores: Mapping[str, ContentStore],
+        stores: Mapping[str, ports.ContentStore],
         current: str,
-        settings: FileSettings,
+        settings: setting_sections.FileSettings,
         vault: KeyVault | None,
         added: Added = added_unread,
     ) -> None:
@@ -122,7 +112,7 @@ class FileService:
             )
         except CommitUnknown:
             raise  # a file may have it, or may yet: if not, the upkeep deletes it
-        except GatewayError:
+        except errors.GatewayError:
             await self._discard(place)
             raise
         if found != place:
@@ -139,7 +129,7 @@ class FileService:
         """Returns whether the tenant has one of that id, as far as the storage can be asked."""
         try:
             await self.find(tenant, file_id)
-        except (NotFound, StorageUnavailable):
+        except (errors.NotFound, errors.StorageUnavailable):
             return False
         return True
 
@@ -150,7 +140,9 @@ class FileService:
         record, place = await self._rows.find(tenant, _checked(file_id))
         store = self._stores.get(place.store)
         if store is None:
-            raise StorageUnavailable(f"The content of the file is in a store that is not configured: {place.store}.")
+            raise errors.StorageUnavailable(
+                f"The content of the file is in a store that is not configured: {place.store}."
+            )
         if not place.object.endswith(SEALED_ENDING):
             return record, self._read_in_turns(tenant, store.open(place.object, start))
         number, skipped = divmod(start, SEALED_PIECE)
@@ -166,13 +158,13 @@ class FileService:
             try:
                 with self._fetched.of(tenant, record.size, FETCHED_BYTES):
                     content = b"".join([piece async for piece in pieces])
-            except StorageUnavailable:
+            except errors.StorageUnavailable:
                 if is_last:
                     raise
                 continue
             if len(content) == record.size:
                 return record, content
-        raise StorageUnavailable("The content of the file cannot be read.")
+        raise errors.StorageUnavailable("The content of the file cannot be read.")
 
     async def _kept_in_turns(self, tenant: str, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         """Each piece is kept in this tenant's turn; it is waited for outside of that."""
@@ -189,11 +181,11 @@ class FileService:
                 return
             yield piece
 
-    async def page(self, tenant: str, query: FileQuery) -> QueryPage[FileRecord]:
+    async def page(self, tenant: str, query: FileQuery) -> report_lists.QueryPage[FileRecord]:
         """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         return await self._rows.page(tenant, query)
 
-    async def delete(self, tenant: str, file_id: str, by: AuditActor | None) -> None:
+    async def delete(self, tenant: str, file_id: str, by: audit_log.AuditActor | None) -> None:
         """Deletes a file for good, with what was read of it and what conversations hold of it.
         Raises FileNotFound: the tenant has none of that id."""
         place = await self._rows.delete(tenant, _checked(file_id), by)
@@ -209,7 +201,7 @@ class FileService:
                 try:
                     await self.delete(tenant, file_id, None)
                     deleted += 1
-                except FileNotFound:
+                except errors.FileNotFound:
                     continue  # another process was first
         left = time.time() - ORPHAN_SECONDS - self._settings.max_bytes / SLOWEST
         latest = f"obj_{int(1000 * max(0, left)):0{TIME_DIGITS}x}"
@@ -226,7 +218,7 @@ class FileService:
         """What cannot be deleted now is left to the upkeep."""
         try:
             await self._stores[place.store].delete(place.object)
-        except (StorageUnavailable, KeyError):
+        except (errors.StorageUnavailable, KeyError):
             log.warning("file_content_left", store=place.store)
 
     def _room(self, caller: RequestCaller, kept: KeptBytes) -> int | None:
@@ -239,7 +231,7 @@ class FileService:
     def _record(self, caller: RequestCaller, said: UploadFields, passed: "_CountedStream") -> FileRecord:
         now = self._clock.now()
         seconds = said.expires_after if said.expires_after is not None else self._settings.expires_after
-        is_read = said.purpose in READ_PURPOSES and may_be_document(said.name, said.media_type, passed.head)
+        is_read = said.purpose in READ_PURPOSES and file_reader.may_be_document(said.name, said.media_type, passed.head)
         return FileRecord(
             status=UPLOADED if is_read else PROCESSED,
             id=new_id(FILE),
@@ -259,7 +251,7 @@ class FilesHere:
     of all whose default upstream keeps none or does not exist; not where `server.relay` names files. Files of an
     operator's account at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
 
-    def __init__(self, settings: Settings, router: ConfiguredRouter, clock: Clock) -> None:
+    def __init__(self, settings: Settings, router: ConfiguredRouter, clock: ports.Clock) -> None:
         self._mode = "off" if settings.files.serve == "auto" and are_relayed(settings) else settings.files.serve
         self._router = router
         self._clock = clock
@@ -290,7 +282,7 @@ class FilesHere:
             return None
         try:
             return self._router.default("", caller)
-        except ModelNotFound:
+        except errors.ModelNotFound:
             return None
 
 
@@ -303,7 +295,7 @@ def are_relayed(settings: Settings) -> bool:
 class CallersFiles:
     """A caller's files: kept here, else those of the default upstream (a `core.ports.FileStore`)."""
 
-    def __init__(self, files: FileService, upstream: FileStore, serves: FilesHere) -> None:
+    def __init__(self, files: FileService, upstream: ports.FileStore, serves: FilesHere) -> None:
         self._files = files
         self._upstream = upstream
         self._serves = serves
@@ -350,7 +342,9 @@ class _CountedStream:
         async for piece in pieces:
             self.size += len(piece)
             if self.size > self._max_bytes:
-                raise RequestTooLarge(f"The file exceeds {self._max_bytes} bytes (files.max_bytes).", param="file")
+                raise errors.RequestTooLarge(
+                    f"The file exceeds {self._max_bytes} bytes (files.max_bytes).", param="file"
+                )
             _check(self._room, self.size)
             self.hash.update(piece)
             if len(self.head) < KNOWN_BY_BYTES:
@@ -361,12 +355,12 @@ class _CountedStream:
 def _check(room: int | None, size: int) -> None:
     if room is not None and size > room:
         text = f"The quota has room for {max(room, 0)} bytes more: delete files, or wait until some expire."
-        raise FilesQuotaExceeded(text, param="file")
+        raise errors.FilesQuotaExceeded(text, param="file")
 
 
 def _checked(file_id: str) -> str:
     if has_nul(file_id):
-        raise FileNotFound("No such File object.", param="file_id")
+        raise errors.FileNotFound("No such File object.", param="file_id")
     return file_id
 
 

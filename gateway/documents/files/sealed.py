@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator
 
-from gateway.core.errors import ContentUnreadable
+from gateway.core import errors
 from gateway.core.ids import new_id
 from gateway.core.types.files import SEALED_ENDING
 from gateway.storage.encryption.columns import SEALED_MORE, KeyVault
@@ -55,11 +55,13 @@ async def opened(
                 found = _open(vault, value, _bound(name, number, is_last=True))
                 ended = found is not None
             if found is None:
-                raise ContentUnreadable("A file's content cannot be decrypted: its key is missing, or it was changed.")
+                raise errors.ContentUnreadable(
+                    "A file's content cannot be decrypted: its key is missing, or it was changed."
+                )
             number += 1
             yield found
     if not ended or buffer:
-        raise ContentUnreadable("A file's content cannot be decrypted: it was cut.")
+        raise errors.ContentUnreadable("A file's content cannot be decrypted: it was cut.")
 
 
 def _bound(name: str, number: int, *, is_last: bool) -> str:

@@ -12,8 +12,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.core import jsons
-from gateway.core.errors import GatewayError, UpstreamOverflow, UpstreamRefused
+from gateway.core import errors, jsons
 from gateway.core.types.bill import CACHE_READ_NAMES, CACHE_WRITE_NAMES, CallCost, told
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.content import dicts_of
@@ -161,13 +160,13 @@ def of_session(entry: LedgerEntry) -> Attributes:
 
 def error_type(error: BaseException) -> str:
     """`error.type`: few values, and nothing that a client or an upstream wrote."""
-    if isinstance(error, UpstreamOverflow):
+    if isinstance(error, errors.UpstreamOverflow):
         return "context_length_exceeded"
-    if isinstance(error, UpstreamRefused):
+    if isinstance(error, errors.UpstreamRefused):
         return str(error.status)
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         return CANCELLED
-    if isinstance(error, GatewayError):
+    if isinstance(error, errors.GatewayError):
         return type(error).code or type(error).__name__
     return type(error).__name__
 

@@ -6,10 +6,10 @@ from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gateway.core import ports
+from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.setting_sections import TelemetrySettings
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
-from gateway.core.ports import Spans, Upstream
 from gateway.upstream.http_client import ConnectionPool
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.passthrough import PassthroughClient
@@ -28,7 +28,7 @@ class NoTelemetry:
     def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> GatewayMetrics:
         return GatewayMetrics(listed, now)
 
-    def upstream(self, upstream: Upstream) -> Upstream:
+    def upstream(self, upstream: ports.Upstream) -> ports.Upstream:
         return upstream
 
     def http(self, pool: ConnectionPool) -> HttpUpstream:
@@ -41,7 +41,7 @@ class NoTelemetry:
         return app
 
     @property
-    def spans(self) -> Spans:
+    def spans(self) -> ports.Spans:
         """Steps are not marked."""
         return nullcontext
 
@@ -52,7 +52,7 @@ class NoTelemetry:
         """There is nothing to export."""
 
 
-def open_telemetry(settings: TelemetrySettings) -> "NoTelemetry | OpenTelemetry":
+def open_telemetry(settings: setting_sections.TelemetrySettings) -> "NoTelemetry | OpenTelemetry":
     """OpenTelemetry as configured; it connects to nothing yet.
     Raises ConfigurationError: it is configured, and its packages are not installed."""
     if not settings.is_on:
@@ -62,7 +62,7 @@ def open_telemetry(settings: TelemetrySettings) -> "NoTelemetry | OpenTelemetry"
     return OpenTelemetry(settings)
 
 
-async def reach_collector(settings: TelemetrySettings) -> str | None:
+async def reach_collector(settings: setting_sections.TelemetrySettings) -> str | None:
     """What is wrong with the collector, or None; for `gateway check`.
     Raises ConfigurationError: as `open_telemetry`."""
     with _installed():

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import NoOpTracerProvider, Tracer
 
 from gateway import __version__
-from gateway.core.config.setting_sections import TelemetrySettings
+from gateway.core.config import setting_sections
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger, masked
 
@@ -44,7 +44,7 @@ class OtelProviders:
     Several workers export each its own: `service.instance.id` tells them apart, and a collector adds up.
     """
 
-    def __init__(self, settings: TelemetrySettings) -> None:
+    def __init__(self, settings: setting_sections.TelemetrySettings) -> None:
         endpoint, headers = settings.otlp_endpoint or "", dict(settings.header_fields)
         resource = Resource.create(
             {
@@ -82,7 +82,7 @@ class OtelProviders:
         return not any(thread.is_alive() for thread in running)
 
 
-def reach(settings: TelemetrySettings) -> str | None:
+def reach(settings: setting_sections.TelemetrySettings) -> str | None:
     """Exports nothing once; what is wrong with that, or None."""
     endpoint, headers = settings.otlp_endpoint or "", dict(settings.header_fields)
     told = _LoggedOnce()

@@ -15,7 +15,8 @@ from typing import Any
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
-from gateway.core.config.setting_sections import TelemetrySettings
+from gateway.core import ports
+from gateway.core.config import setting_sections
 from gateway.core.instrumentation.logs import get_logger, tell_also
 from gateway.core.instrumentation.metrics import (
     COUNTED_METHODS,
@@ -27,7 +28,6 @@ from gateway.core.instrumentation.metrics import (
     families,
     share_of_window,
 )
-from gateway.core.ports import Spans, Upstream
 from gateway.core.types.chat import ChunkStream, ModelDeployment, StreamAround
 from gateway.core.types.turn import LedgerEntry
 from gateway.core.types.upstreams import RelayedCall, UpstreamRequest
@@ -238,7 +238,7 @@ class ModelCalls:
 class TracedUpstream(UpstreamWrapper):
     """An `Upstream` whose calls are told."""
 
-    def __init__(self, inner: Upstream, calls: ModelCalls) -> None:
+    def __init__(self, inner: ports.Upstream, calls: ModelCalls) -> None:
         super().__init__(inner)
         self._calls = calls
 
@@ -353,7 +353,7 @@ def _carrier(span: Span) -> dict[str, str]:
 class OpenTelemetry:
     """Traces and metrics of one process."""
 
-    def __init__(self, settings: TelemetrySettings) -> None:
+    def __init__(self, settings: setting_sections.TelemetrySettings) -> None:
         quieten()
         self._settings = settings
         self._exports = OtelProviders(settings)
@@ -365,7 +365,7 @@ class OpenTelemetry:
         """Counts that are exported, too."""
         return ToldMetrics(listed, now, self._instruments)
 
-    def upstream(self, upstream: Upstream) -> Upstream:
+    def upstream(self, upstream: ports.Upstream) -> ports.Upstream:
         """With a span around each call."""
         return TracedUpstream(upstream, self._calls)
 
@@ -382,7 +382,7 @@ class OpenTelemetry:
         return self._tracing.app(app) if self._settings.traces else app
 
     @property
-    def spans(self) -> Spans:
+    def spans(self) -> ports.Spans:
         """With a span around each step, where traces are told."""
         return self._tracing.step if self._settings.traces else nullcontext
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.errors import InvalidRequest
+from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.request_parser import MessageReader
 from gateway.core.types.content import parts_of, texts_of
 from gateway.operations.savings.recording import RecordedSession, SessionRecorder, call_of, seconds_of
@@ -69,7 +68,7 @@ def _read(message: Json) -> list[Json]:
     reader = MessageReader()
     try:
         reader.read(message, "message")
-    except InvalidRequest:
+    except errors.InvalidRequest:
         return []
     return reader.messages
 

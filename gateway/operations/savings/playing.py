@@ -15,12 +15,10 @@ from gateway.billing.cost import meter_of, price_call, usd_of
 from gateway.billing.economy.broken import unmarked
 from gateway.billing.economy.rates import READ, WRITE
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.config.model_list import LitellmParams, ModelEntry
 from gateway.core.config.settings import Settings, StorageSettings
-from gateway.core.errors import GatewayError
 from gateway.core.ids import new_id
-from gateway.core.ports import Clock, TokenCounter, Upstream
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.content import texts_of
 from gateway.core.types.upstreams import UpstreamRequest
@@ -57,7 +55,7 @@ class PromptSegment:
 class PromptSegments:
     """Prompts as segments; each message is counted once."""
 
-    def __init__(self, counter: TokenCounter) -> None:
+    def __init__(self, counter: ports.TokenCounter) -> None:
         self._counter = counter
         self._known: dict[bytes, PromptSegment] = {}
         self._by_identity: dict[int, tuple[Json, PromptSegment]] = {}
@@ -274,7 +272,7 @@ class WiredGateway(Protocol):
 class MakeGateway(Protocol):
     """Wires a gateway (`app.Gateway`)."""
 
-    def __call__(self, settings: Settings, *, clock: Clock, upstream: Upstream) -> WiredGateway: ...
+    def __call__(self, settings: Settings, *, clock: ports.Clock, upstream: ports.Upstream) -> WiredGateway: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +355,7 @@ class ReplayClock:
 class ScriptedUpstream:
     """Gives the answer that it is handed, with usage as a provider's prompt cache would report it (an `Upstream`)."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ports.Clock) -> None:
         self._clock = clock
         self.segments: PromptSegments | None = None
         self.cache: PromptCache | None = None
@@ -429,7 +427,7 @@ class SessionPlayer:
             upstream.answer = step.answer
             try:
                 cost, net = await self._ask(step.messages, session.tools, caller)
-            except GatewayError:
+            except errors.GatewayError:
                 played.refused += 1
                 continue
             played.steps += 1

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any, TextIO
 
 from gateway.billing.cost import as_csv, as_json
+from gateway.core import printing
 from gateway.core.clock import parse_period
-from gateway.core.printing import usd_text
 from gateway.core.types.bill import TIME_GROUPS, CostQuery, CostReport, CostRow, CostSums
 from gateway.operations.cost_command import ROWS_SHOWN, group_name, groups_of
 from gateway.operations.screen import COST_STYLE, FAINT, WHO_STYLE, CommandCall, CommandScreen, Piece, TableColumn
@@ -119,15 +119,25 @@ def _show(screen: CommandScreen, tables: Tables, total: CostSums, limit: int, er
     if total.unmetered:
         screen.line(f"{total.unmetered} requests are not metered: what they would have cost directly is not known")
     if (found := compared(total)) is not None:
-        sides = (f"{name} {usd_text(found[name]['cost_per_request'])} USD" for name in ("direct", "economised"))
+        sides = (
+            f"{name} {printing.usd_text(found[name]['cost_per_request'])} USD" for name in ("direct", "economised")
+        )
         screen.line(f"measured, of each request: {', '.join(sides)}; ratio {found['ratio']}")
 
 
 def _pieces(sums: CostSums) -> list[Piece]:
     told = figures_of(sums)
-    net: Piece = "unknown" if sums.net_saving is None else usd_text(sums.net_saving)
+    net: Piece = "unknown" if sums.net_saving is None else printing.usd_text(sums.net_saving)
     if sums.net_saving_picousd < 0:
-        net = (usd_text(sums.net_saving), LOSS_STYLE)
-    money = (usd_text(told["direct_cost"]), usd_text(told["billed_cost"]))
+        net = (printing.usd_text(sums.net_saving), LOSS_STYLE)
+    money = (printing.usd_text(told["direct_cost"]), printing.usd_text(told["billed_cost"]))
     ratio = "" if told["ratio"] is None else str(told["ratio"])
-    return [net, ratio, *money, str(sums.requests), str(sums.unmetered), usd_text(sums.bounced), usd_text(sums.saved)]
+    return [
+        net,
+        ratio,
+        *money,
+        str(sums.requests),
+        str(sums.unmetered),
+        printing.usd_text(sums.bounced),
+        printing.usd_text(sums.saved),
+    ]

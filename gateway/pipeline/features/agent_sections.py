@@ -12,9 +12,9 @@ from gateway.context.gather import INLINE_CHARS
 from gateway.context.manager import BuiltContext
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import REPLY_TOKENS, PromptBudget
-from gateway.conversations.message_forms import parts_beside_text, without_markers
+from gateway.conversations import message_forms
+from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
-from gateway.core.errors import ContextLengthExceeded, InvalidRequest
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.plugins import load_plugin
 from gateway.core.tasks import offload_if
@@ -176,14 +176,14 @@ def deliver(history: ConversationHistory, window: int, *, prefills: bool = False
     older = [message for message in history.older_kept if message.pinned and message.role not in INSTRUCTION_ROLES]
     before = [*older, *said[:at]] if at is not None else []
     context = _window(before, window)
-    text = without_markers(text_of(current.content)) if current is not None else ""
+    text = message_forms.without_markers(text_of(current.content)) if current is not None else ""
     if current is not None and current.role == "assistant":
         context = without_repeat(context, current.message_id, speaker(current), text)
     return AgentDelivery(
         instructions=(*history.instructions, *inside),
         context=context,
         text=text,
-        parts=parts_beside_text(current),
+        parts=message_forms.parts_beside_text(current),
         steps=tuple(said[at + 1 :]) if at is not None else (),
         is_empty=current is None,
     )
@@ -225,7 +225,7 @@ def _window(before: Iterable[ConversationMessage], window: int) -> tuple[PromptC
         is_result = message.role in RESULT_ROLES
         if not message.pinned and (count >= window or is_result):
             continue
-        text = SECTION.sub("", without_markers(text_of(message.content)))
+        text = SECTION.sub("", message_forms.without_markers(text_of(message.content)))
         if text.strip():
             name = message.role if is_result else speaker(message)
             found.append(PromptContextMessage(name, text, message.message_id, message.pinned))
@@ -327,7 +327,9 @@ def for_agent(
     words = _SectionWriter(agent, assemblers, delivery, history.team_task, settings.agent_max_bytes)
     made = words.with_context(len(words.free))
     if delivery.is_empty and not made.prompt:
-        raise InvalidRequest("There is no message to deliver.", param="messages", code="missing_required_parameter")
+        raise errors.InvalidRequest(
+            "There is no message to deliver.", param="messages", code="missing_required_parameter"
+        )
     kept = len(words.free) - made.dropped
     spare = FILE_LABEL * sum(part.get("type") == "file" for part in delivery.parts)
 
@@ -427,7 +429,7 @@ class _SectionWriter:
         taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}))
         sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
         limits = f"their budget is {room.budget.tokens} tokens and {self._max_bytes} bytes"
-        raise ContextLengthExceeded(f"{room.budget.overflow(total)} {sizes}; {limits}.", param="messages")
+        raise errors.ContextLengthExceeded(f"{room.budget.overflow(total)} {sizes}; {limits}.", param="messages")
 
 
 def shortened(text: str, room: int) -> str | None:

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 from gateway.context.artifacts.collect import current_turn
 from gateway.conversations.rebuild import end_user_of
-from gateway.core import jsons
-from gateway.core.errors import StorageUnavailable
+from gateway.core import errors, jsons
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest
@@ -429,7 +428,7 @@ async def with_things(request: ChatRequest, history: ConversationHistory, things
         if not (places and phrases.whole):
             return history
         found = await things.recall(request.caller.tenant, places, phrases)
-    except StorageUnavailable as error:
+    except errors.StorageUnavailable as error:
         log.warning("memory_unavailable", reason=error.message)
         return history
     return replace(history, things=named_by(question, found)) if found else history

@@ -18,9 +18,7 @@ from typing import Any
 from gateway.context.build import ContextHooks, RequestRanking, WindowProposal
 from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import candidates, of_each_content
-from gateway.core import jsons
-from gateway.core.errors import Overloaded, StorageUnavailable
-from gateway.core.ports import CacheBackend
+from gateway.core import errors, jsons, ports
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import Artifact, cache_group
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
@@ -28,8 +26,8 @@ from gateway.core.types.items import named_file, pdf_data
 from gateway.core.types.places import PLACE_MARKER, named_pages, pages_without_text
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import ShownPages, WindowInputs, first_forwarded
+from gateway.documents import file_reader
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
-from gateway.documents.file_reader import inline_file
 from gateway.documents.process import DocumentReader
 from gateway.retrieval.named_places import named_places
 
@@ -69,7 +67,7 @@ def as_file(cut: CutPages, numbers: Sequence[int]) -> dict[str, Any]:
 class PageCutter:
     """Cuts pages out of PDFs, in the process apart."""
 
-    def __init__(self, documents: DocumentReader, cache: CacheBackend, ttl: float, most_pages: int) -> None:
+    def __init__(self, documents: DocumentReader, cache: ports.CacheBackend, ttl: float, most_pages: int) -> None:
         """`most_pages` of one question, beside its block (`documents.native_pages`)."""
         self.most_pages = most_pages
         self._documents = documents
@@ -90,7 +88,7 @@ class PageCutter:
             return None
         try:
             data = await self._documents.cut(document, owner.tenant, numbers)
-        except (UnreadableDocument, Overloaded):
+        except (UnreadableDocument, errors.Overloaded):
             return None
         if len(data) > MAX_PAGES_BYTES:
             return None
@@ -149,14 +147,14 @@ async def read_pdf(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Read
         if file is None:
             return None
         reading, digest = await natives.files.pdf(file, natives.owner, natives.known)
-    except (StorageUnavailable, Overloaded):
+    except (errors.StorageUnavailable, errors.Overloaded):
         return None
     if reading is None or not reading.pages:
         return None
     natives.digests |= {digest: None} if keep else {}
     try:
         size = len(str(file.get("file_data") or ""))
-        document = await offload_if(size > MAX_INLINE_PDF_CHARS, lambda: inline_file(file, decode_pdf=True))
+        document = await offload_if(size > MAX_INLINE_PDF_CHARS, lambda: file_reader.inline_file(file, decode_pdf=True))
     except UnreadableDocument:
         return None
     return (document, reading) if document is not None and document.kind == "pdf" else None

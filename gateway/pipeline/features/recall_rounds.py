@@ -21,12 +21,10 @@ from gateway.context.window.candidates import PassageCandidate, TranscriptMessag
 from gateway.context.window.extracts import extract, not_wholly_shown, outside, recalled
 from gateway.context.window.fitting import in_full
 from gateway.conversations.rebuild import has_unread
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.errors import UpstreamRefused
 from gateway.core.formats.stream_record import Chunks, StreamRecord, next_batch
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import TokenCounter
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChunkStream, JsonAnswer, StreamAround
@@ -77,7 +75,7 @@ class RecallWindow:
     room: int
 
 
-def told(call: dict[str, Any], window: RecallWindow, relevance: Relevance, counter: TokenCounter) -> str:
+def told(call: dict[str, Any], window: RecallWindow, relevance: Relevance, counter: ports.TokenCounter) -> str:
     """The answer to one call, `window.room` tokens at most. What is wrong with the call is told the model."""
     named = _arguments(call)
     if isinstance(named, str):
@@ -351,7 +349,7 @@ def _is_wanted(prepared: PreparedRequest) -> bool:
     return options.recall == AUTO and prepared.recall is None and has_tools and not options.whole
 
 
-def _without_tool(prepared: PreparedRequest, refusal: UpstreamRefused) -> PreparedRequest | None:
+def _without_tool(prepared: PreparedRequest, refusal: errors.UpstreamRefused) -> PreparedRequest | None:
     """The request as its client sent it, where a model that takes no tools refuses the one that the gateway gave it."""
     recall, request = prepared.recall, prepared.request
     is_new = recall is not None and not recall.over and not own_tools(request.forward)

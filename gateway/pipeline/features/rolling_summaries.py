@@ -12,12 +12,11 @@ from gateway.context.internal_calls import CallBudget, InternalModels, OpenBill
 from gateway.context.planning.decision import ModelConfig
 from gateway.context.planning.summaries import ArtifactSummarizer, SummaryCache
 from gateway.context.window.candidates import OMITTED, words_of
+from gateway.core import errors, ports
 from gateway.core.config.settings import ContextSettings, MemorySettings
-from gateway.core.errors import StorageUnavailable
 from gateway.core.ids import artifact_id, content_digest, new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
-from gateway.core.ports import ClaimingCache, Clock
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types.agents import InternalModelFailed
 from gateway.core.types.artifacts import Artifact, ArtifactType
@@ -69,7 +68,7 @@ class TurnSummarizer:
     of them is kept here."""
 
     def __init__(
-        self, settings: ContextSettings, models: InternalModels, summaries: SummaryCache, clock: Clock
+        self, settings: ContextSettings, models: InternalModels, summaries: SummaryCache, clock: ports.Clock
     ) -> None:
         self._settings = settings
         self._models = models
@@ -252,7 +251,7 @@ class RollingSummaries:
         self,
         store: ConversationStore,
         summarizer: TurnSummarizer,
-        cache: ClaimingCache,
+        cache: ports.ClaimingCache,
         settings: MemorySettings,
         metrics: GatewayMetrics,
     ) -> None:
@@ -290,7 +289,7 @@ class RollingSummaries:
     async def _run(self, subject: SummarySubject) -> None:
         try:
             await self._claimed(subject)
-        except StorageUnavailable:
+        except errors.StorageUnavailable:
             log.warning("summary_not_stored", conversation_id=subject.conversation_id)
         except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer
             log.fault("summary_failed", fault, conversation_id=subject.conversation_id)
@@ -344,7 +343,7 @@ class RollingSummaries:
         amend = BillAmendment(calls)
         try:
             stored = await self._stored(subject, new, amend)
-        except (StorageUnavailable, asyncio.CancelledError):
+        except (errors.StorageUnavailable, asyncio.CancelledError):
             log.warning("bill_not_recorded", **names, cost=[call.total for call in calls])
             raise
         self._metrics.amended(subject.request.model, calls, amend.before, amend.now)
@@ -356,7 +355,7 @@ class RollingSummaries:
         for pause in self._pauses:
             try:
                 return await self._store.add_summary(*names, new, amend)
-            except StorageUnavailable:
+            except errors.StorageUnavailable:
                 amend.is_sure = False
                 await asyncio.sleep(pause)
         return await self._store.add_summary(*names, new, amend)

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from gateway.core import ports
 from gateway.core.config.settings import Settings
-from gateway.core.ports import Clock, Embedder, Upstream
 from gateway.pipeline.stages import RequestFeature
 from gateway.upstream.openai.passthrough import PassthroughClient
 
@@ -19,17 +19,19 @@ class NoGuards:
         """Builds a feature that does nothing."""
         return RequestFeature()
 
-    def upstream(self, upstream: Upstream) -> Upstream:
+    def upstream(self, upstream: ports.Upstream) -> ports.Upstream:
         return upstream
 
-    def embedder(self, embedder: Embedder | None) -> Embedder | None:
+    def embedder(self, embedder: ports.Embedder | None) -> ports.Embedder | None:
         return embedder
 
     def passthrough(self, upstream: PassthroughClient) -> PassthroughClient:
         return upstream
 
 
-def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: Clock) -> "NoGuards | GuardWiring":
+def open_guards(
+    settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: ports.Clock
+) -> "NoGuards | GuardWiring":
     """Guards and masking as configured; loaded where they are.
     Raises ConfigurationError: a guard or a rule cannot be used."""
     if not guards_are_on(settings):

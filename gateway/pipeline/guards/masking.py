@@ -19,12 +19,10 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
+from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.setting_sections import MaskingSettings
-from gateway.core.errors import ContentRefused
-from gateway.core.ports import TokenCounter
 from gateway.core.tasks import offload_if
 from gateway.core.types.items import ANTHROPIC_BLOCKS, ITEM_ORDER, SIGNED
 from gateway.core.types.upstreams import UpstreamRequest
@@ -198,7 +196,7 @@ BUILT_IN: dict[str, Sequence[MaskingRule]] = {
 }
 
 
-def rules_of(settings: MaskingSettings) -> tuple[MaskingRule, ...]:
+def rules_of(settings: setting_sections.MaskingSettings) -> tuple[MaskingRule, ...]:
     """The operator's own rules, then those that are built in.
     Raises ConfigurationError: a pattern cannot be used, or the package that runs it is not installed."""
     own = tuple(_own(each.name, each.pattern, n) for n, each in enumerate(settings.custom))
@@ -411,7 +409,7 @@ class BodyMasker:
                     text = (
                         f"Nothing can be masked in token numbers, and such a {name} is refused here: send it as text."
                     )
-                    raise ContentRefused(text, param=name)
+                    raise errors.ContentRefused(text, param=name)
                 found[name] = self._said(found[name])
         return found
 
@@ -449,7 +447,7 @@ class BodyMasker:
         plain = kind == "document" and isinstance(source, dict) and source.get("type") in ("text", "content")
         if self._refuse and not plain and (kind in UNREADABLE or kind == "document"):
             text = f"Nothing can be masked in a part of type {kind}, and such parts are refused here."
-            raise ContentRefused(text, param="messages")
+            raise errors.ContentRefused(text, param="messages")
         if "signature" in value and isinstance(value.get("thinking"), str):
             thought = self._vault.mask_signed(value["thinking"])
             return value if thought == value["thinking"] else {**value, "thinking": thought}
@@ -524,7 +522,7 @@ class TenantMasker:
         ConfigurationError: a rule cannot be used.
     """
 
-    def __init__(self, settings: MaskingSettings, secret: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(self, settings: setting_sections.MaskingSettings, secret: Callable[[], Awaitable[bytes]]) -> None:
         self._finder = RuleFinder(rules_of(settings))
         self._secret = secret
         self.refuses = settings.on_unreadable == "refuse"
@@ -547,14 +545,14 @@ class TenantMasker:
 
         return await offload_if(_is_long(request.body), masked), vault
 
-    async def surplus(self, messages: list[dict[str, Any]], tenant: str, counter: TokenCounter) -> int:
+    async def surplus(self, messages: list[dict[str, Any]], tenant: str, counter: ports.TokenCounter) -> int:
         """Tokens that the placeholders of messages take more than what they stand for; below 0 where they take less.
         Raises StorageUnavailable: see `vault`."""
         masker = BodyMasker(await self.vault(tenant), refuse=False)
         return await offload_if(_is_long({"messages": messages}), _surplus, messages, masker, counter)
 
 
-def _surplus(messages: list[dict[str, Any]], masker: BodyMasker, counter: TokenCounter) -> int:
+def _surplus(messages: list[dict[str, Any]], masker: BodyMasker, counter: ports.TokenCounter) -> int:
     masked = masker.masked({"messages": messages})["messages"]
     pairs = zip(messages, masked, strict=True)
     return sum(counter.message(new) - counter.message(old) for old, new in pairs if new is not old)

@@ -11,15 +11,13 @@ from decimal import Decimal
 from importlib.metadata import entry_points
 from typing import Any
 
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.clock import SystemClock
+from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.setting_sections import GuardEntry
 from gateway.core.config.settings import Settings
-from gateway.core.errors import ContentRefused, GatewayError, GuardUnavailable, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.plugins import load_plugin
-from gateway.core.ports import Clock, Embedder, TokenCounter, Upstream
 from gateway.core.tasks import Cooldown
 from gateway.core.types.chat import ChunkStream, Headers, JsonAnswer, ModelDeployment, StreamAround
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings
@@ -50,7 +48,7 @@ Ask = Callable[..., Awaitable[Verdict]]
 class RunningGuard:
     """One guard of this process."""
 
-    def __init__(self, entry: GuardEntry, guard: Any, clock: Clock) -> None:
+    def __init__(self, entry: setting_sections.GuardEntry, guard: Any, clock: ports.Clock) -> None:
         self.entry = entry
         self.before: Ask | None = getattr(guard, "before", None)
         self.after: Ask | None = getattr(guard, "after", None)
@@ -74,13 +72,13 @@ class RunningGuard:
         name = self.entry.name
         if verdict is None:
             if self.entry.on_failure == "closed":
-                raise GuardUnavailable(f"The guard {name} cannot be asked; try again.")
+                raise errors.GuardUnavailable(f"The guard {name} cannot be asked; try again.")
             scope.warn(f"guard_failed:{name}")
             return PASS
         if verdict.cost:
             scope.charge(name, verdict.cost)
         if verdict.refused is not None:
-            raise ContentRefused(f"Refused by the guard {name}: {verdict.refused}")
+            raise errors.ContentRefused(f"Refused by the guard {name}: {verdict.refused}")
         return verdict
 
 
@@ -112,7 +110,7 @@ class GuardChain:
             assert guard.after is not None
             try:
                 verdict = await guard.asked(scope, guard.after, call, said)
-            except (ContentRefused, GuardUnavailable) as error:
+            except (errors.ContentRefused, errors.GuardUnavailable) as error:
                 error.may_be_charged = True
                 raise
             if verdict.text is not None:
@@ -132,7 +130,7 @@ def _checked(verdict: Any) -> Verdict:
     return verdict
 
 
-def open_chain(entries: Sequence[GuardEntry], clock: Clock) -> GuardChain:
+def open_chain(entries: Sequence[setting_sections.GuardEntry], clock: ports.Clock) -> GuardChain:
     """The guards of the configuration.
     Raises ConfigurationError: no installed package has a guard of that name, or it cannot be made."""
     known = {found.name: found for found in entry_points(group=GROUP)}
@@ -174,7 +172,7 @@ class PassingStream(StreamAround):
                     self._last = chunk
                     try:
                         found += await self._passed(chunk)
-                    except GatewayError as error:  # what may pass comes before it
+                    except errors.GatewayError as error:  # what may pass comes before it
                         refused = error
                         break
                 if found:
@@ -335,7 +333,7 @@ class GuardedUpstream(UpstreamWrapper):
     """An `Upstream` whose calls pass a checkpoint, and whose answers come back by it.
     Raises ContentRefused, GuardUnavailable: nothing was sent; or the answer is not for the client, and is charged."""
 
-    def __init__(self, inner: Upstream, checkpoint: GuardCheckpoint) -> None:
+    def __init__(self, inner: ports.Upstream, checkpoint: GuardCheckpoint) -> None:
         super().__init__(inner)
         self._checkpoint = checkpoint
 
@@ -363,7 +361,7 @@ class GuardedUpstream(UpstreamWrapper):
             sent.scope.reports(answer.body.get("usage"))
             try:
                 choices = [await _looked_at(chain, call, sent.scope, choice) for choice in choices]
-            except GatewayError as error:
+            except errors.GatewayError as error:
                 usage = answer.body.get("usage")
                 error.usage = usage if isinstance(usage, dict) else None
                 raise
@@ -398,7 +396,7 @@ class GuardedEmbedder:
     """An `Embedder` whose texts pass a checkpoint. What a guard costs here is on the bill of the request that asks, if
     there is one."""
 
-    def __init__(self, embedder: Embedder, checkpoint: GuardCheckpoint) -> None:
+    def __init__(self, embedder: ports.Embedder, checkpoint: GuardCheckpoint) -> None:
         self._embedder = embedder
         self._checkpoint = checkpoint
         # Vectors of masked texts are others than those of the texts.
@@ -418,7 +416,7 @@ class GuardedEmbedder:
         request = UpstreamRequest({"input": list(texts)}, scope=scope.made_for("embedder"))
         try:
             sent, _, _ = await self._checkpoint.passed(request, self._embedder.name)
-        except (ContentRefused, GuardUnavailable, StorageUnavailable) as error:
+        except (errors.ContentRefused, errors.GuardUnavailable, errors.StorageUnavailable) as error:
             raise EmbeddingFault(error.message) from error
         return await self._embedder.embed(_texts(sent.body.get("input"), len(texts)), scope)
 
@@ -475,7 +473,7 @@ class GuardedPassthrough(PassthroughClient):
         if not isinstance(body, dict):
             masker = self._checkpoint.masker
             if masker is not None and masker.refuses and (raw or packed or form):
-                raise ContentRefused("Nothing can be masked in this body, and such bodies are refused here.")
+                raise errors.ContentRefused("Nothing can be masked in this body, and such bodies are refused here.")
             return call, None
         request = UpstreamRequest(body, scope=call.scope)
         passed, _, vault = await self._checkpoint.passed(request, str(body.get("model") or deployment.provider_model))
@@ -530,7 +528,7 @@ class GuardWiring:
         ConfigurationError: a guard or a rule cannot be used.
     """
 
-    def __init__(self, settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: Clock) -> None:
+    def __init__(self, settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: ports.Clock) -> None:
         self._masker = TenantMasker(settings.masking, secret) if settings.masking.enabled else None
         chain = open_chain(settings.guards, clock) if settings.guards else None
         self._checkpoint = GuardCheckpoint(chain, self._masker)
@@ -541,16 +539,16 @@ class GuardWiring:
         if masker is None:
             return RequestFeature()
 
-        async def surplus(prepared: PreparedRequest, counter: TokenCounter) -> int:
+        async def surplus(prepared: PreparedRequest, counter: ports.TokenCounter) -> int:
             return await masker.surplus(prepared.messages, prepared.request.caller.tenant, counter)
 
         return RequestFeature(on_payload=surplus)
 
-    def upstream(self, upstream: Upstream) -> Upstream:
+    def upstream(self, upstream: ports.Upstream) -> ports.Upstream:
         """Calls of models, the internal ones too."""
         return GuardedUpstream(upstream, self._checkpoint)
 
-    def embedder(self, embedder: Embedder | None) -> Embedder | None:
+    def embedder(self, embedder: ports.Embedder | None) -> ports.Embedder | None:
         """Calls of an embedder. What runs in this process, and costs nothing, sends nothing."""
         if embedder is None or embedder.tariff() is None:
             return embedder

@@ -13,9 +13,8 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from gateway.core.errors import GatewayError, UpstreamError
+from gateway.core import errors, ports
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import CacheBackend, Clock, Embedder
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.bill import InternalCall
 from gateway.core.types.chat import RequestCaller
@@ -208,9 +207,9 @@ class VectorSearch:
     """The vectors that one request knows so far. `until` is its deadline (of `Clock.monotonic`); `made` are the texts
     whose vectors are new, `warnings` say what went wrong."""
 
-    embedder: Embedder
-    cache: CacheBackend
-    clock: Clock
+    embedder: ports.Embedder
+    cache: ports.CacheBackend
+    clock: ports.Clock
     seconds: float
     scope: CallScope
     until: float | None = None
@@ -257,8 +256,8 @@ class VectorSearch:
                 roughly = sum(len(text.encode("utf-8", "replace")) for text in texts) // 4  # there is no time to count
                 self.scope.calls.append(_call(tariff, {"prompt_tokens": roughly, "completion_tokens": 0}, True))
             raise
-        except (GatewayError, EmbeddingFault) as error:
-            if isinstance(error, UpstreamError):  # any other was raised before a call
+        except (errors.GatewayError, EmbeddingFault) as error:
+            if isinstance(error, errors.UpstreamError):  # any other was raised before a call
                 await self._charge(tariff, texts if error.may_be_charged else [])
             return self._failed(error)
         except Exception as error:  # noqa: BLE001 - whatever a model's library raises costs quality, not the answer
@@ -318,7 +317,7 @@ class PendingVectors:
 class BackgroundEmbedding:
     """Does the work of one request at a time, and pauses while a request waits for the model."""
 
-    def __init__(self, embedder: Embedder, cache: CacheBackend, ttl: float) -> None:
+    def __init__(self, embedder: ports.Embedder, cache: ports.CacheBackend, ttl: float) -> None:
         self._embedder, self._cache, self._ttl = embedder, cache, ttl
         self._waiting: deque[tuple[PendingVectors, Holds]] = deque(maxlen=MAX_WAITING_REQUESTS)
         self._task: asyncio.Task[None] | None = None
@@ -433,7 +432,9 @@ THREADS = 32
 class EmbeddingModel:
     """An embedding model with its cache and deadline; keeps nothing of a request but its background work."""
 
-    def __init__(self, embedder: Embedder, cache: CacheBackend, clock: Clock, timeout: float, ttl: float) -> None:
+    def __init__(
+        self, embedder: ports.Embedder, cache: ports.CacheBackend, clock: ports.Clock, timeout: float, ttl: float
+    ) -> None:
         self._embedder, self._cache, self._clock, self._timeout = embedder, cache, clock, timeout
         self._afterwards = BackgroundEmbedding(embedder, cache, ttl)
         self._threads = ThreadPoolExecutor(THREADS, "context")

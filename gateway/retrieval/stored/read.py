@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.core.ports import LargeTexts
+from gateway.core import ports
 from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.places import PLACE_MARKER, REGION_CHARS, SHEET, LargeIndex, RegionPlace, TextRegion, joined
@@ -225,7 +225,7 @@ RECENT = 6
 
 
 async def read_for(
-    artifacts: Sequence[Artifact], texts: LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
+    artifacts: Sequence[Artifact], texts: ports.LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
     """The artifacts, of which large documents have as their content what a question needs of them.
     `recent`: the texts before the question, which explain its pronouns.
@@ -247,7 +247,7 @@ async def read_for(
     return tuple(filled(each) if each.is_excerpt else each for each in artifacts)
 
 
-async def regions_found(texts: LargeTexts, tenant: str, digest: str, wanted: str, most: int) -> list[int]:
+async def regions_found(texts: ports.LargeTexts, tenant: str, digest: str, wanted: str, most: int) -> list[int]:
     """The numbers of a document's regions that somebody looks for: those of a place that is named first, then those
     that share most words with it.
     Raises StorageUnavailable: the storage cannot be reached."""
@@ -263,7 +263,7 @@ def _buckets(terms: dict[str, float], named: NamedPlaces) -> list[int]:
     return [*sorted(set(map(bucket_of, terms))), *([PLACES] if named else [])]
 
 
-async def _places(texts: LargeTexts, tenant: str, found: Sequence[LargeIndex]) -> dict[str, list[RegionPlace]]:
+async def _places(texts: ports.LargeTexts, tenant: str, found: Sequence[LargeIndex]) -> dict[str, list[RegionPlace]]:
     """Where the regions stand, by the documents' digests: as their indexes say it, else as the regions do."""
     places = await asyncio.to_thread(lambda: {each.digest: _indexed_places(each) for each in found})
     missing = [each.digest for each in found if len(places[each.digest]) < each.regions]

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from gateway.core import ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.ports import CacheBackend, Clock
 
 MAX_BYTES = 256 * 1024
 """Bytes of one frame. A larger one is not kept: its conversation is fitted anew."""
@@ -17,7 +17,7 @@ class FrameCache:
     """Frames by key, each for `ttl` seconds after it was written. Where they take more than `max_bytes` in the process,
     the oldest of the tenant leaves that has most, so that no tenant takes the room of another."""
 
-    def __init__(self, shared: CacheBackend | None, clock: Clock, ttl: float, max_bytes: int) -> None:
+    def __init__(self, shared: ports.CacheBackend | None, clock: ports.Clock, ttl: float, max_bytes: int) -> None:
         """`shared`: the cache of all replicas; None: there is none but this process."""
         self._shared, self._clock, self._max_bytes = shared, clock, max_bytes
         self.ttl = ttl

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from gateway.core import ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import CacheSettings
-from gateway.core.ports import ClaimingCache, Clock
 from gateway.storage.encryption.columns import KeyVault
 
 OnEvict = Callable[..., None]
@@ -12,8 +12,8 @@ OnEvict = Callable[..., None]
 
 
 def open_cache(
-    settings: CacheSettings, clock: Clock, vault: KeyVault | None = None, on_evict: OnEvict | None = None
-) -> ClaimingCache:
+    settings: CacheSettings, clock: ports.Clock, vault: KeyVault | None = None, on_evict: OnEvict | None = None
+) -> ports.ClaimingCache:
     """Redis if `cache.url` names one, else memory; nothing is connected yet. What leaves the process is sealed under
     the key of `vault`."""
     if settings.url:
@@ -26,7 +26,7 @@ def open_cache(
 class MemoryCache:
     """Least recently used values leave when `max_bytes` are exceeded."""
 
-    def __init__(self, max_bytes: int, clock: Clock, on_evict: OnEvict | None = None) -> None:
+    def __init__(self, max_bytes: int, clock: ports.Clock, on_evict: OnEvict | None = None) -> None:
         self._on_evict = on_evict
         self._values: BoundedCache[str, tuple[bytes, str | None]] = BoundedCache(
             max_weight=max_bytes, now=clock.monotonic, on_evict=self._leave_group

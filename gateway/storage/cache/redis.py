@@ -8,8 +8,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from gateway.core import ports
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.ports import Clock
 from gateway.core.tasks import Cooldown
 from gateway.storage.encryption.columns import KeyVault
 
@@ -30,7 +30,7 @@ class RedisLink:
     tells that Redis answers in time again is a probe beside the requests.
     """
 
-    def __init__(self, url: str, timeout_seconds: float, clock: Clock) -> None:
+    def __init__(self, url: str, timeout_seconds: float, clock: ports.Clock) -> None:
         self._url = url
         self._timeout = timeout_seconds
         self._longest = max(1.0, 2 * timeout_seconds)
@@ -166,7 +166,7 @@ class RedisCache:
         self,
         url: str,
         timeout_seconds: float,
-        clock: Clock,
+        clock: ports.Clock,
         vault: KeyVault | None = None,
         on_evict: Callable[..., None] | None = None,
     ) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.errors import NotFound
+from gateway.core import errors
 from gateway.core.ids import ARTIFACT
+from gateway.core.types import report_lists
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.places import LargeIndex
 from gateway.core.types.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
-from gateway.core.types.report_lists import QueryPage
 from gateway.storage import rows
 from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, unheld_groups
 from gateway.storage.conversations.delete_item import delete_plans
@@ -26,7 +26,7 @@ PART_CHARS = 1_000_000
 
 def read_page(
     connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery
-) -> QueryPage[AttachmentRecord]:
+) -> report_lists.QueryPage[AttachmentRecord]:
     """The documents in the order in which they came, or the other way round; each content once.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: `after` is none of its documents."""
     require_conversation(connection, tenant, conversation_id)
@@ -39,7 +39,7 @@ def read_page(
     chosen = first.order_by(number.desc() if query.newest_first else number).limit(query.limit + 1)
     numbers = list(connection.execute(chosen).scalars())
     found = _read(connection, tenant, conversation_id, numbers[: query.limit])
-    return QueryPage(tuple(found[each] for each in numbers[: query.limit]), len(numbers) > query.limit)
+    return report_lists.QueryPage(tuple(found[each] for each in numbers[: query.limit]), len(numbers) > query.limit)
 
 
 def read_one(
@@ -96,7 +96,7 @@ def _first_number(connection: sa.Connection, conversation_id: str, name: str, pa
     where = (TABLE.c.conversation_id == conversation_id, TABLE.c.artifact_id == content_id_of(name))
     number = connection.execute(sa.select(sa.func.min(TABLE.c.number)).where(*where)).scalar()
     if number is None:
-        raise NotFound("No such attachment.", param=param, code="attachment_not_found")
+        raise errors.NotFound("No such attachment.", param=param, code="attachment_not_found")
     return int(number)
 
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.errors import ConversationNotFound
-from gateway.core.ports import CacheBackend, Clock
-from gateway.core.types.audit_log import AuditActor
+from gateway.core import errors, jsons, ports
+from gateway.core.types import audit_log, report_lists
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
 from gateway.core.types.memory import SummarySegment
@@ -20,10 +18,8 @@ from gateway.core.types.records import (
     RecordQuery,
     WindowRecord,
 )
-from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import LedgerEntry
-from gateway.storage import rows
-from gateway.storage.audit_events import recorded
+from gateway.storage import audit_events, rows
 from gateway.storage.conversations import attachments as attached
 from gateway.storage.conversations import delete_item, item_store
 from gateway.storage.conversations.delete import empty_conversation
@@ -138,11 +134,13 @@ def read_record(connection: sa.Connection, tenant: str, conversation_id: str) ->
     where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
     row = connection.execute(_RECORDS.where(*where)).first()
     if row is None:
-        raise ConversationNotFound("No such conversation.", param="conversation_id")
+        raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
     return _record(row)
 
 
-def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> QueryPage[ConversationRecord]:
+def _read_page(
+    connection: sa.Connection, tenant: str, query: RecordQuery
+) -> report_lists.QueryPage[ConversationRecord]:
     """A page of this tenant's conversations. Raises ConversationNotFound: `after` is none of them."""
     where = [TABLE.c.tenant == tenant, *_during(query)]
     if query.session is not None:
@@ -154,7 +152,7 @@ def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Qu
         own = (TABLE.c.tenant == tenant, TABLE.c.id == query.after)
         last = connection.execute(sa.select(*columns).where(*own)).first()
         if last is None:
-            raise ConversationNotFound("No such conversation.", param="after")
+            raise errors.ConversationNotFound("No such conversation.", param="after")
         where.append(rows.behind(columns, last, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     if query.metadata:
@@ -162,7 +160,7 @@ def _read_page(connection: sa.Connection, tenant: str, query: RecordQuery) -> Qu
         chosen = sa.select(*own).where(*where).order_by(*order)
         where += having(connection, chosen, own, query.metadata, query.limit + 1)
     found = connection.execute(_RECORDS.where(*where).order_by(*order).limit(query.limit + 1)).all()
-    return QueryPage.of(map(_record, found), query.limit)
+    return report_lists.QueryPage.of(map(_record, found), query.limit)
 
 
 def _during(query: RecordQuery) -> list[sa.ColumnElement[bool]]:
@@ -207,7 +205,11 @@ class ConversationRecords:
     no such item; NotFound: it has no such attachment."""
 
     def __init__(
-        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, paths: PathCache | None = None
+        self,
+        transactions: DatabaseTransactions,
+        clock: ports.Clock,
+        cache: ports.CacheBackend,
+        paths: PathCache | None = None,
     ) -> None:
         """`paths`: where this process keeps what it read lately."""
         self._transactions = transactions
@@ -286,7 +288,7 @@ class ConversationRecords:
         )
 
     async def delete_item(
-        self, tenant: str, conversation_id: str, item_id: str, by: AuditActor | None = None
+        self, tenant: str, conversation_id: str, item_id: str, by: audit_log.AuditActor | None = None
     ) -> ConversationRecord:
         """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
         trail tells it."""
@@ -295,14 +297,16 @@ class ConversationRecords:
         def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
             groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
             record = read_record(connection, tenant, conversation_id)
-            recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
+            audit_events.recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
             return record, groups
 
         record, groups = await self._transactions.run(work, write=True)
         await self._forget(groups)
         return record
 
-    async def empty(self, tenant: str, conversation_id: str, by: AuditActor | None = None) -> ConversationRecord:
+    async def empty(
+        self, tenant: str, conversation_id: str, by: audit_log.AuditActor | None = None
+    ) -> ConversationRecord:
         """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
         conversation, which goes on under its id and its session. `by` as for an item."""
         now = self._clock.now()
@@ -311,7 +315,7 @@ class ConversationRecords:
             item_store.require_conversation(connection, tenant, conversation_id, lock=True)
             groups = empty_conversation(connection, tenant, conversation_id, now)
             record = read_record(connection, tenant, conversation_id)
-            recorded(connection, by, now, "conversation.emptied", conversation_id, tenant)
+            audit_events.recorded(connection, by, now, "conversation.emptied", conversation_id, tenant)
             return record, groups
 
         record, groups = await self._transactions.run(work, write=True)
@@ -322,14 +326,14 @@ class ConversationRecords:
     attachment = reads(attached.read_one)
 
     async def delete_attachment(
-        self, tenant: str, conversation_id: str, name: str, by: AuditActor | None = None
+        self, tenant: str, conversation_id: str, name: str, by: audit_log.AuditActor | None = None
     ) -> None:
         """Deletes a document and everything that repeats its words, but for answers. `by` as for an item."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> tuple[str, ...]:
             groups = attached.delete(connection, tenant, conversation_id, name, now)
-            recorded(connection, by, now, "attachment.deleted", name, tenant, conversation=conversation_id)
+            audit_events.recorded(connection, by, now, "attachment.deleted", name, tenant, conversation=conversation_id)
             return groups
 
         await self._forget(await self._transactions.run(work, write=True))

@@ -11,14 +11,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.errors import ConversationNotFound, InvalidRequest, ItemNotFound
+from gateway.core import errors, jsons
 from gateway.core.ids import content_digest, new_id
+from gateway.core.types import report_lists
 from gateway.core.types.chain import CHAIN_START, AnswerRun, ChainDigest, following
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import INSTRUCTION_PREFIX, Item, call_kinds, instruction_items, items_of, message_id_of
 from gateway.core.types.records import ItemQuery
-from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -50,17 +49,19 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
     query = query.where(table.c.tenant == tenant, table.c.id == conversation_id)
     row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
-        raise ConversationNotFound("No such conversation.", param="conversation_id")
+        raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
     return row
 
 
-def read_items(connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery) -> QueryPage[Item]:
+def read_items(
+    connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery
+) -> report_lists.QueryPage[Item]:
     """A page of the items of the current branch: the system messages in force, then the path to the head.
     Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
     `after`."""
     row = require_conversation(connection, tenant, conversation_id)
     found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
-    return QueryPage.of(found, query.limit)
+    return report_lists.QueryPage.of(found, query.limit)
 
 
 def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> Item:
@@ -80,7 +81,7 @@ def require_message(connection: sa.Connection, conversation_id: str, item_id: st
     where = (MESSAGES.c.id == message_id_of(item_id), MESSAGES.c.conversation_id == conversation_id)
     row = connection.execute(whole_messages().where(*where, MESSAGES.c.status != "failed")).first()
     if row is None:
-        raise ItemNotFound("No such item.", param=param)
+        raise errors.ItemNotFound("No such item.", param=param)
     return row
 
 
@@ -135,7 +136,7 @@ def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item
         cursor = require_message(connection, row.id, after, "after").id
     path = connection.execute(_PATH, {"from": row.head_id, "to": cursor}).scalars().all() if row.head_id else []
     if cursor is not None and (not path or path[0] != cursor):
-        raise ItemNotFound("No such item in the current branch.", param="after")
+        raise errors.ItemNotFound("No such item in the current branch.", param="after")
     wanted = path[: query.limit + 2]
     bodies = {each.id: each for each in connection.execute(whole_messages().where(MESSAGES.c.id.in_(wanted)))}
     items += _items(connection, row, [bodies[each] for each in wanted])
@@ -157,7 +158,7 @@ def _index(items: Iterable[Item], item_id: str, param: str) -> int:
     for index, item in enumerate(items):
         if item["id"] == item_id:
             return index
-    raise ItemNotFound("No such item.", param=param)
+    raise errors.ItemNotFound("No such item.", param=param)
 
 
 def _path_query() -> sa.Select[Any]:
@@ -240,7 +241,7 @@ def set_pin(
     read_item(connection, tenant, conversation_id, item_id)
     message_id = message_id_of(item_id)
     if message_id is None:
-        raise InvalidRequest("System messages are in every window.", param="pinned", code="invalid_value")
+        raise errors.InvalidRequest("System messages are in every window.", param="pinned", code="invalid_value")
     if pinned:
         pin(connection, conversation_id, [message_id])
     else:

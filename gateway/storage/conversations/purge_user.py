@@ -9,13 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.errors import MemoryNotFound
-from gateway.core.ports import CacheBackend, Clock
-from gateway.core.types.audit_log import AuditActor
+from gateway.core import errors, ports
+from gateway.core.types import audit_log
 from gateway.core.types.items import items_of
 from gateway.core.types.memory import user_place
-from gateway.storage import rows
-from gateway.storage.audit_events import recorded
+from gateway.storage import audit_events, rows
 from gateway.storage.conversations import attachments, delete_item
 from gateway.storage.conversations.delete import anonymise_bills, delete_locked, forget_blocks
 from gateway.storage.database import schema
@@ -224,7 +222,11 @@ class UserPurge:
     Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
     def __init__(
-        self, transactions: DatabaseTransactions, clock: Clock, cache: CacheBackend, by: AuditActor | None = None
+        self,
+        transactions: DatabaseTransactions,
+        clock: ports.Clock,
+        cache: ports.CacheBackend,
+        by: audit_log.AuditActor | None = None,
     ) -> None:
         """`by` is who deletes, as the trail tells it: each transaction records what it deleted."""
         self._by = by
@@ -277,7 +279,7 @@ class UserPurge:
 
     def _record(self, connection: sa.Connection, digest: str, tenant: str | None, **went: Any) -> None:
         """The user is named by the digest alone: what the trail says is not deleted."""
-        recorded(connection, self._by, self._clock.now(), "user.purged", digest, tenant, **went)
+        audit_events.recorded(connection, self._by, self._clock.now(), "user.purged", digest, tenant, **went)
 
     async def _things(self, name: str, user: PurgeSubject, tenant: str | None, *, dry_run: bool) -> int:
         """Deletes what is remembered for the user of each tenant, also where it was forwarded beside questions."""
@@ -286,7 +288,9 @@ class UserPurge:
 
         def work(connection: sa.Connection, batch: list[tuple[str, str]]) -> None:
             for owner, memory_id in batch:
-                with contextlib.suppress(MemoryNotFound):  # somebody else has deleted it meanwhile, or it has expired
+                with contextlib.suppress(
+                    errors.MemoryNotFound
+                ):  # somebody else has deleted it meanwhile, or it has expired
                     delete_one(connection, owner, memory_id, now)
             self._record(connection, user.digest, tenant, things=[memory_id for _, memory_id in batch])
 

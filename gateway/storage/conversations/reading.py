@@ -11,32 +11,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.errors import ConversationNotFound, NotFound
+from gateway.core import errors, jsons
 from gateway.core.ids import ARTIFACT
+from gateway.core.types import past_turns, report_lists
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.bill import MODEL_PURPOSES, PICO
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
-from gateway.core.types.past_turns import (
-    ConversationPath,
-    ConversationTexts,
-    PastBill,
-    PastRequest,
-    PastTurn,
-    PathMessage,
-    TurnDetails,
-)
 from gateway.core.types.records import ConversationTotals, RequestSpending, TurnTotal
-from gateway.core.types.report_lists import (
-    ConversationChoice,
-    ConversationLine,
-    ConversationOutline,
-    KeptSums,
-    ListPart,
-    OutlinedMessage,
-    OutlinedPage,
-    OutlinedReplay,
-)
 from gateway.core.types.tool_steps import in_loop_after
 from gateway.core.types.turn import LedgerEntry, StoredCompletion
 from gateway.storage import rows
@@ -72,15 +53,17 @@ class PastReader:
     def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
-    async def recent(self, tenant: str, most: int, text: str | None = None) -> tuple[ConversationLine, ...]:
+    async def recent(
+        self, tenant: str, most: int, text: str | None = None
+    ) -> tuple[report_lists.ConversationLine, ...]:
         """The conversations that were active last; with `text` those whose first question has it."""
-        part = ListPart(ConversationChoice(tenant=tenant, text=text), limit=most)
+        part = report_lists.ListPart(report_lists.ConversationChoice(tenant=tenant, text=text), limit=most)
         return (await self._transactions.run(lambda connection: list_conversations(connection, part))).found
 
-    async def lines(self, tenant: str, conversation_ids: Sequence[str]) -> tuple[ConversationLine, ...]:
+    async def lines(self, tenant: str, conversation_ids: Sequence[str]) -> tuple[report_lists.ConversationLine, ...]:
         """These conversations, as far as they are the tenant's."""
 
-        def work(connection: sa.Connection) -> tuple[ConversationLine, ...]:
+        def work(connection: sa.Connection) -> tuple[report_lists.ConversationLine, ...]:
             found = (read_conversation(connection, tenant, each) for each in conversation_ids)
             return tuple(each for each in found if each is not None)
 
@@ -88,7 +71,7 @@ class PastReader:
 
     async def texts(
         self, tenant: str, conversation_id: str, max_bytes: int, most_messages: int = MAX_MESSAGES
-    ) -> ConversationTexts | None:
+    ) -> past_turns.ConversationTexts | None:
         """The latest of a conversation that together has at most `max_bytes`; None if the tenant has none of that id.
         Documents come first: they are what a conversation is about."""
         return await self._transactions.run(
@@ -104,48 +87,54 @@ class PastReader:
         the cache keeps something that was made of it. Those that were active last come first."""
         return await self._transactions.run(lambda connection: read_holders(connection, tenant, artifact_id, most))
 
-    async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> ConversationPath:
+    async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> past_turns.ConversationPath:
         """The branch that ends with the message `last`; None: with the conversation's latest.
         Raises ConversationNotFound: the tenant has none of that id."""
         return await self._transactions.run(lambda connection: read_path(connection, tenant, conversation_id, last))
 
-    async def bills(self, tenant: str, path: ConversationPath, turns: Sequence[PastTurn]) -> dict[str, PastBill]:
+    async def bills(
+        self, tenant: str, path: past_turns.ConversationPath, turns: Sequence[past_turns.PastTurn]
+    ) -> dict[str, past_turns.PastBill]:
         """The bills of all requests of these turns of a branch, by the requests' ids."""
         ids = [request.request_id for turn in turns for request in turn.answered]
         return await self._transactions.run(
             lambda connection: read_bills(connection, tenant, path.conversation_id, ids)
         )
 
-    async def turn_details(self, tenant: str, path: ConversationPath, turn: PastTurn) -> TurnDetails:
+    async def turn_details(
+        self, tenant: str, path: past_turns.ConversationPath, turn: past_turns.PastTurn
+    ) -> past_turns.TurnDetails:
         """What is stored of one turn beside its messages."""
         return await self._transactions.run(lambda connection: read_details(connection, tenant, path, turn.answered))
 
-    async def outline(self, tenant: str | None, conversation_id: str) -> ConversationOutline:
+    async def outline(self, tenant: str | None, conversation_id: str) -> report_lists.ConversationOutline:
         """Raises ConversationNotFound: there is none of that id to be seen."""
         return await self._transactions.run(lambda connection: read_outline(connection, tenant, conversation_id))
 
     async def page(
         self,
-        outline: ConversationOutline,
+        outline: report_lists.ConversationOutline,
         request_ids: Sequence[str],
         message_ids: Sequence[str],
-        said: Sequence[OutlinedMessage] = (),
-    ) -> OutlinedPage:
+        said: Sequence[report_lists.OutlinedMessage] = (),
+    ) -> report_lists.OutlinedPage:
         """The bills of these requests, how these user messages begin, and what the messages `said` say."""
 
-        def work(connection: sa.Connection) -> OutlinedPage:
+        def work(connection: sa.Connection) -> report_lists.OutlinedPage:
             bills = _stored_bills(connection, outline.tenant, request_ids)
-            return OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
+            return report_lists.OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
 
         return await self._transactions.run(work)
 
-    async def request(self, tenant: str | None, request_id: str) -> tuple[StoredCompletion, ConversationPath | None]:
+    async def request(
+        self, tenant: str | None, request_id: str
+    ) -> tuple[StoredCompletion, past_turns.ConversationPath | None]:
         """A request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None where it has none.
         Raises NotFound: there is none of that id to be seen."""
         return await self._transactions.run(lambda connection: read_request(connection, tenant, request_id))
 
     async def beside(
-        self, entry: LedgerEntry, path: ConversationPath, before: Sequence[str], names: Sequence[str]
+        self, entry: LedgerEntry, path: past_turns.ConversationPath, before: Sequence[str], names: Sequence[str]
     ) -> tuple[list[LedgerEntry], list[Artifact]]:
         """The bills of earlier requests of a branch, and the attached documents of these artifact ids, of
         large ones without their text."""
@@ -157,7 +146,7 @@ class PastReader:
         return await self._transactions.run(work)
 
     async def frames(
-        self, path: ConversationPath, requests: Sequence[tuple[str, str, Any]]
+        self, path: past_turns.ConversationPath, requests: Sequence[tuple[str, str, Any]]
     ) -> list[PromptFrame | None]:
         """What models had been sent of a branch: for each model, answer's id, and when that was committed."""
 
@@ -173,7 +162,7 @@ class PastReader:
 
 def read_texts(
     connection: sa.Connection, tenant: str, conversation_id: str, max_bytes: int, most_messages: int
-) -> ConversationTexts | None:
+) -> past_turns.ConversationTexts | None:
     """What is read of one conversation (`PastReader.texts`)."""
     head = sa.select(TABLE.c.head_id, TABLE.c.attachments).where(TABLE.c.id == conversation_id)
     row = connection.execute(head.where(TABLE.c.tenant == tenant)).first()
@@ -195,7 +184,7 @@ def read_texts(
         found = connection.execute(whole_messages().where(MESSAGES.c.id.in_(chosen[start : start + BATCH])))
         messages |= {each.id: rows.message_of(each) for each in found}
     path = tuple(messages[each] for each in reversed(chosen) if each in messages)
-    return ConversationTexts(path, documents, max_bytes - room, complete)
+    return past_turns.ConversationTexts(path, documents, max_bytes - room, complete)
 
 
 def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
@@ -328,19 +317,19 @@ INSTRUCTIONS = schema.instructions
 
 def read_path(
     connection: sa.Connection, tenant: str, conversation_id: str, last: str | None = None
-) -> ConversationPath:
+) -> past_turns.ConversationPath:
     """The branch that ends with the message `last`; None: with the conversation's latest.
     Raises ConversationNotFound: the tenant has none of that id."""
     table = CONVERSATIONS
     where = (table.c.tenant == tenant, table.c.id == conversation_id)
     row = connection.execute(sa.select(table.c.id, table.c.head_id, table.c.forgotten_at).where(*where)).first()
     if row is None:
-        raise ConversationNotFound("No such conversation.", param="conversation_id")
+        raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
     end = last if last is not None else row.head_id
     found = connection.execute(_PATH, {"from": end}).all()[::-1] if end is not None else []
     known = sa.select(INSTRUCTIONS.c.digest, INSTRUCTIONS.c.body)
     bodies = connection.execute(known.where(INSTRUCTIONS.c.conversation_id == conversation_id))
-    return ConversationPath(
+    return past_turns.ConversationPath(
         conversation_id,
         tuple(map(_message, found)),
         {each.digest: tuple(jsons.loads_stored(each.body)) for each in bodies},
@@ -349,8 +338,11 @@ def read_path(
 
 
 def read_details(
-    connection: sa.Connection, tenant: str, path: ConversationPath, requests: Sequence[PastRequest]
-) -> TurnDetails:
+    connection: sa.Connection,
+    tenant: str,
+    path: past_turns.ConversationPath,
+    requests: Sequence[past_turns.PastRequest],
+) -> past_turns.TurnDetails:
     """The bills of these requests, and the frames that they were sent with."""
     bills = read_bills(connection, tenant, path.conversation_id, [request.request_id for request in requests])
     frames: dict[str, PromptFrame | None] = {}
@@ -361,21 +353,21 @@ def read_details(
         way = {each.message.message_id for each in path.messages if each is not answer}
         model = bill.completion.ledger.window_model
         frames[request.request_id] = read_frame_then(connection, path.conversation_id, model, way, answer.committed_at)
-    return TurnDetails(bills, frames)
+    return past_turns.TurnDetails(bills, frames)
 
 
 def read_bills(
     connection: sa.Connection, tenant: str, conversation_id: str, request_ids: Sequence[str]
-) -> dict[str, PastBill]:
+) -> dict[str, past_turns.PastBill]:
     """The stored bills of these requests of a conversation, by their ids; those that were paid elsewhere have none."""
     spending = read_spending(connection, tenant, conversation_id)
     wanted = [each for each in request_ids if each in spending]
     found = read_requests(connection, tenant, wanted) if wanted else []
-    return {each.ledger.request_id: PastBill(each, spending[each.ledger.request_id]) for each in found}
+    return {each.ledger.request_id: past_turns.PastBill(each, spending[each.ledger.request_id]) for each in found}
 
 
-def _message(row: Any) -> PathMessage:
-    return PathMessage(rows.message_of(row), row.request_id, row.choice, row.instructions_digest)
+def _message(row: Any) -> past_turns.PathMessage:
+    return past_turns.PathMessage(rows.message_of(row), row.request_id, row.choice, row.instructions_digest)
 
 
 _PATH = messages_of(upwards())
@@ -388,13 +380,15 @@ BODY_CHARS = 24_000
 STEPS = schema.reasoning_events
 
 
-def read_outline(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationOutline:
+def read_outline(
+    connection: sa.Connection, tenant: str | None, conversation_id: str
+) -> report_lists.ConversationOutline:
     """Raises ConversationNotFound: there is none of that id to be seen."""
     table = CONVERSATIONS.c
     where = [table.id == conversation_id, *([table.tenant == tenant] if tenant is not None else [])]
     row = connection.execute(sa.select(CONVERSATIONS).where(*where)).first()
     if row is None:
-        raise ConversationNotFound("No such conversation.", param="conversation_id")
+        raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
     messages = _messages(connection, conversation_id)
     sessions, replays, pins = schema.sessions.c, schema.replays.c, schema.pins.c
     session = connection.execute(sa.select(sessions.name).where(sessions.conversation_id == conversation_id)).scalar()
@@ -404,7 +398,7 @@ def read_outline(connection: sa.Connection, tenant: str | None, conversation_id:
         .order_by(replays.created_at)
     )
     pinned = sa.select(pins.message_id).where(pins.conversation_id == conversation_id)
-    return ConversationOutline(
+    return report_lists.ConversationOutline(
         row.id,
         row.tenant,
         row.head_id,
@@ -418,12 +412,12 @@ def read_outline(connection: sa.Connection, tenant: str | None, conversation_id:
         row.team_task,
         frozenset(connection.execute(pinned).scalars()) if row.pins else frozenset(),
         tuple(map(segment_of, all_segments(connection, conversation_id).values())) if row.summarized else (),
-        tuple(OutlinedReplay(each.id, each.from_turn, each.to_turn, each.at_id) for each in made),
+        tuple(report_lists.OutlinedReplay(each.id, each.from_turn, each.to_turn, each.at_id) for each in made),
         _sums(connection, row.tenant, conversation_id),
     )
 
 
-def _messages(connection: sa.Connection, conversation_id: str) -> list[OutlinedMessage]:
+def _messages(connection: sa.Connection, conversation_id: str) -> list[report_lists.OutlinedMessage]:
     """Those of all branches, oldest first, the latest `MAX_OUTLINED` and one more where there are more."""
     names = ("id", "parent_id", "role", "status", "request_id", "choice", "agent", "sequence_number", "created_at")
     table = MESSAGES.c
@@ -432,7 +426,7 @@ def _messages(connection: sa.Connection, conversation_id: str) -> list[OutlinedM
     query = query.select_from(MESSAGES.outerjoin(STEPS, of_it)).where(table.conversation_id == conversation_id)
     found = connection.execute(query.order_by(table.sequence_number.desc(), table.id.desc()).limit(MAX_OUTLINED + 1))
     return [
-        OutlinedMessage(
+        report_lists.OutlinedMessage(
             row.id,
             row.parent_id,
             row.role,
@@ -449,7 +443,7 @@ def _messages(connection: sa.Connection, conversation_id: str) -> list[OutlinedM
     ]
 
 
-def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> KeptSums:
+def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> report_lists.KeptSums:
     """What an audit of the conversation adds up, dry runs and failed requests included."""
     table = LEDGER.c
     total = table.total_cost_picousd
@@ -462,7 +456,7 @@ def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> KeptS
     row = connection.execute(query.where(table.tenant == tenant, table.conversation_id == conversation_id)).one()
     requests, prompt, completion, cost, planning, unpriced, estimated, metered, net = (int(n or 0) for n in row)
     money = cost * PICO, planning * PICO
-    return KeptSums(requests, prompt, completion, *money, unpriced, estimated, metered, net * PICO)
+    return report_lists.KeptSums(requests, prompt, completion, *money, unpriced, estimated, metered, net * PICO)
 
 
 def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, LedgerEntry]:
@@ -478,7 +472,7 @@ def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[
 
 
 def _bodies(
-    connection: sa.Connection, messages: Sequence[OutlinedMessage]
+    connection: sa.Connection, messages: Sequence[report_lists.OutlinedMessage]
 ) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
     """What these messages say, and which of them are longer than `BODY_CHARS`: of those, how their text begins."""
     roles = {each.message_id: each.role for each in messages}
@@ -503,12 +497,12 @@ def _bodies(
 
 def read_request(
     connection: sa.Connection, tenant: str | None, request_id: str
-) -> tuple[StoredCompletion, ConversationPath | None]:
+) -> tuple[StoredCompletion, past_turns.ConversationPath | None]:
     """Raises NotFound: there is none of that id to be seen."""
     owner = tenant if tenant is not None else _owner(connection, request_id)
     found = read_completion(connection, owner, request_id) if owner is not None else None
     if owner is None or found is None:
-        raise NotFound("No such request.", param="request_id")
+        raise errors.NotFound("No such request.", param="request_id")
     entry = found.ledger
     if entry.conversation_id is None:
         return found, None
@@ -517,7 +511,7 @@ def read_request(
     last = connection.execute(sa.select(MESSAGES.c.id).where(*own).order_by(*order).limit(1)).scalar()
     try:
         path = read_path(connection, owner, entry.conversation_id, last or "")
-    except ConversationNotFound:
+    except errors.ConversationNotFound:
         return found, None
     return found, path
 

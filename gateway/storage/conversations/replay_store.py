@@ -6,11 +6,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.errors import ReplayNotFound, ReplayRunning
+from gateway.core import errors, jsons, ports
 from gateway.core.names import has_nul
-from gateway.core.ports import Clock
-from gateway.core.types.past_turns import ReplayChanges, ReplayRun
+from gateway.core.types import past_turns
 from gateway.storage import rows
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
@@ -26,11 +24,11 @@ class ReplayStore:
     """Each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
-    def __init__(self, transactions: DatabaseTransactions, clock: Clock) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
         self._transactions = transactions
         self._clock = clock
 
-    async def begin(self, tenant: str, replay: ReplayRun) -> None:
+    async def begin(self, tenant: str, replay: past_turns.ReplayRun) -> None:
         """Stores a new one, held by the caller.
         Raises ConversationNotFound: the tenant has no such conversation; ReplayRunning: there is one of that id
         already."""
@@ -50,19 +48,19 @@ class ReplayStore:
         def work(connection: sa.Connection) -> None:
             require_conversation(connection, tenant, replay.conversation_id)
             if connection.execute(insert_if_new(connection, TABLE).values(**for_row(TABLE, row))).rowcount != 1:
-                raise ReplayRunning
+                raise errors.ReplayRunning
 
         await self._transactions.run(work, write=True)
 
-    async def find(self, tenant: str, conversation_id: str, replay_id: str) -> ReplayRun:
+    async def find(self, tenant: str, conversation_id: str, replay_id: str) -> past_turns.ReplayRun:
         """Raises ConversationNotFound: the tenant has no such conversation; ReplayNotFound: the conversation has no
         such replay."""
         found = await self.find_begun(tenant, conversation_id, replay_id)
         if found is None:
-            raise ReplayNotFound("No such replay of this conversation.", param="replay_id")
+            raise errors.ReplayNotFound("No such replay of this conversation.", param="replay_id")
         return found
 
-    async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> ReplayRun | None:
+    async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> past_turns.ReplayRun | None:
         """The same; None where the conversation has no such replay.
         Raises ConversationNotFound: the tenant has no such conversation."""
 
@@ -74,7 +72,7 @@ class ReplayStore:
         row = await self._transactions.run(work) if not has_nul(replay_id) else None
         return _replay(row) if row is not None else None
 
-    async def take(self, replay: ReplayRun) -> ReplayRun:
+    async def take(self, replay: past_turns.ReplayRun) -> past_turns.ReplayRun:
         """Holds it for the caller; returns how far it is now.
         Raises ReplayRunning: somebody else is at work on it; ReplayNotFound: it is gone."""
         now = self._clock.now()
@@ -87,9 +85,9 @@ class ReplayStore:
 
         taken, row = await self._transactions.run(work, write=True)
         if row is None:
-            raise ReplayNotFound("No such replay of this conversation.", param="replay_id")
+            raise errors.ReplayNotFound("No such replay of this conversation.", param="replay_id")
         if not taken:
-            raise ReplayRunning
+            raise errors.ReplayRunning
         return _replay(row)
 
     async def hold(self, replay_id: str) -> None:
@@ -104,7 +102,7 @@ class ReplayStore:
         query = TABLE.delete().where(TABLE.c.id == replay_id, TABLE.c.at_id.is_(None))
         await self._transactions.run(lambda connection: connection.execute(query).rowcount, write=True)
 
-    async def move_head(self, replay: ReplayRun) -> bool:
+    async def move_head(self, replay: past_turns.ReplayRun) -> bool:
         """Makes its branch the conversation's current one, unless the conversation has gone on from the branch that was
         replayed. Returns whether it is."""
         table, now = CONVERSATIONS, self._clock.now()
@@ -119,6 +117,8 @@ class ReplayStore:
         await self._transactions.run(lambda connection: connection.execute(query).rowcount, write=True)
 
 
-def _replay(row: Any) -> ReplayRun:
-    asked = ReplayChanges(**jsons.loads_stored(row.asked))
-    return ReplayRun(**rows.alike(row, ReplayRun, "replay_id", "asked"), replay_id=row.id, asked=asked)
+def _replay(row: Any) -> past_turns.ReplayRun:
+    asked = past_turns.ReplayChanges(**jsons.loads_stored(row.asked))
+    return past_turns.ReplayRun(
+        **rows.alike(row, past_turns.ReplayRun, "replay_id", "asked"), replay_id=row.id, asked=asked
+    )

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
+from gateway.core import jsons, ports
 from gateway.core.ids import content_digest, new_id
 from gateway.core.jsons import Fragment
 from gateway.core.names import has_nul
-from gateway.core.ports import Clock
-from gateway.core.types.audit_log import AuditActor
+from gateway.core.types import audit_log
 from gateway.core.types.records import (
     EXPORT_KIND,
     EXPORT_VERSION,
@@ -25,8 +24,7 @@ from gateway.core.types.records import (
     said_by,
 )
 from gateway.core.types.tool_steps import RESULT_ROLES
-from gateway.storage import rows
-from gateway.storage.audit_events import recorded
+from gateway.storage import audit_events, rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.database.transactions import RowInsert
@@ -239,7 +237,7 @@ class ConversationTransfer:
     def __init__(
         self,
         transactions: DatabaseTransactions,
-        clock: Clock,
+        clock: ports.Clock,
         index_chars: int | None = None,
         large_stored: Callable[[], None] | None = None,
     ) -> None:
@@ -260,7 +258,11 @@ class ConversationTransfer:
         return None if found is None else _document(found)
 
     async def import_conversation(
-        self, tenant: str, made: ImportedConversation, by: AuditActor | None = None, retention_days: float | None = None
+        self,
+        tenant: str,
+        made: ImportedConversation,
+        by: audit_log.AuditActor | None = None,
+        retention_days: float | None = None,
     ) -> ImportResult:
         """Stores a new conversation: all of it, or nothing. `by` is who does it, as the trail tells it;
         `retention_days` is that of the key."""
@@ -270,7 +272,7 @@ class ConversationTransfer:
 
         def work(connection: sa.Connection) -> ImportResult:
             imported = write_import(connection, rows, now)
-            recorded(connection, by, now, "conversation.imported", imported.conversation_id, tenant)
+            audit_events.recorded(connection, by, now, "conversation.imported", imported.conversation_id, tenant)
             return imported
 
         if rows.large:

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 import gateway
+from gateway.core import errors
 from gateway.core.config.settings import StorageSettings
-from gateway.core.errors import StorageUnavailable
 from gateway.core.names import SECRET_PARAMETERS
 from gateway.storage.database import schema
 from gateway.storage.database.postgres import PostgresTransactions, sqlstate
@@ -85,7 +85,7 @@ def require_own(connection: sa.Connection) -> None:
     Raises StorageUnavailable: it has."""
     if any(name.startswith(LITELLM_TABLES) for name in sa.inspect(connection).get_table_names()):
         where = "name another database, or a schema of its own, by storage.url or GATEWAY_STORAGE_URL"
-        raise StorageUnavailable(f"The storage is a LiteLLM proxy's database, and is left as it is: {where}.")
+        raise errors.StorageUnavailable(f"The storage is a LiteLLM proxy's database, and is left as it is: {where}.")
 
 
 def require_tables(connection: sa.Connection) -> None:
@@ -93,7 +93,9 @@ def require_tables(connection: sa.Connection) -> None:
     gone = schema.metadata.tables.keys() - set(sa.inspect(connection).get_table_names())
     if gone:
         names = ", ".join(sorted(gone))
-        raise StorageUnavailable(f"The storage has lost tables of schema {schema.REVISION}: {names}. Restore a backup.")
+        raise errors.StorageUnavailable(
+            f"The storage has lost tables of schema {schema.REVISION}: {names}. Restore a backup."
+        )
 
 
 async def require_current(transactions: DatabaseTransactions) -> None:
@@ -103,7 +105,7 @@ async def require_current(transactions: DatabaseTransactions) -> None:
     if not state.serves:
         found = f"schema {state}" if state.revision else "no schema"
         then = ": run `gateway migrate`" if state.older else ", or one that this version may run on"
-        raise StorageUnavailable(f"The storage has {found}; {schema.REVISION} is needed{then}.")
+        raise errors.StorageUnavailable(f"The storage has {found}; {schema.REVISION} is needed{then}.")
     await require_keys(transactions)
 
 
@@ -113,12 +115,12 @@ async def open_current(settings: StorageSettings) -> DatabaseTransactions:
     cannot be reached, or is not on this version's schema."""
     url = parse_url(settings.url)
     if url.get_backend_name() == "sqlite" and not os.path.isfile(url.database or ""):  # noqa: ASYNC240 - a command's
-        raise StorageUnavailable(f"There is no database file at {url.database}.")
+        raise errors.StorageUnavailable(f"There is no database file at {url.database}.")
     transactions = open_transactions(settings)
     try:
         await require_current(transactions)
         await note_key(transactions)
-    except StorageUnavailable:
+    except errors.StorageUnavailable:
         await transactions.close()
         raise
     return transactions
@@ -166,7 +168,7 @@ async def migrate(transactions: DatabaseTransactions, limit: float = LIMIT_SECON
             await _patiently(lambda: transactions.run(_upgrade, write=True), end)
     except (SQLAlchemyError, OSError) as error:
         reason = str(getattr(error, "orig", error))
-        raise StorageUnavailable(f"The schema could not be brought up to date: {reason}") from error
+        raise errors.StorageUnavailable(f"The schema could not be brought up to date: {reason}") from error
 
 
 @contextlib.asynccontextmanager
@@ -178,7 +180,7 @@ async def _alone(engine: "AsyncEngine", end: float, limit: float) -> AsyncIterat
         while not (await guard.execute(ask, {"key": LOCK})).scalar():
             await guard.rollback()
             if time.monotonic() > end:
-                raise StorageUnavailable(f"Another process has been migrating the schema for {limit:g} seconds.")
+                raise errors.StorageUnavailable(f"Another process has been migrating the schema for {limit:g} seconds.")
             await _pause()
         # It also takes the place of the question, whose snapshot would stay open to the end of the transaction.
         await guard.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
@@ -202,7 +204,7 @@ async def _upgrade_postgres(engine: "AsyncEngine", end: float, limit: float) -> 
                 raise
             if time.monotonic() > end:
                 message = f"A transaction has kept the tables in use for {limit:g} seconds; nothing was changed."
-                raise StorageUnavailable(message) from error
+                raise errors.StorageUnavailable(message) from error
         await _pause()
 
 
@@ -211,7 +213,7 @@ async def _patiently(work: Callable[[], Awaitable[T]], end: float) -> T:
     while True:
         try:
             return await work()
-        except StorageUnavailable as error:
+        except errors.StorageUnavailable as error:
             if time.monotonic() > end or "locked" not in str(error.__cause__):
                 raise
         await _pause()

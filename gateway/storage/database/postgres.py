@@ -13,8 +13,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
+from gateway.core import errors
 from gateway.core.config.settings import StorageSettings
-from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.storage.database.transactions import CommitUnknown, T, Work, WriteState
@@ -94,7 +94,7 @@ class PostgresTransactions:
         if write:
             try:
                 return await self._to_its_end(self._queued(work if synced else partial(_unsynced, work)))
-            except StorageReadOnly as error:
+            except errors.StorageReadOnly as error:
                 self.writes.refused(error)
                 raise
         await self._turn()
@@ -118,7 +118,7 @@ class PostgresTransactions:
             async with asyncio.timeout(self._timeout):
                 await self._free.acquire()
         except TimeoutError:
-            raise StorageUnavailable("The storage's connections are all in use.") from None
+            raise errors.StorageUnavailable("The storage's connections are all in use.") from None
 
     async def _tried(self, work: Work[T], *, write: bool) -> T:
         """Runs `work` with a connection that is free by now, and again if the database rolled it back."""
@@ -234,14 +234,14 @@ def judge(error: Exception, phase: TransactionPhase, *, write: bool) -> tuple[bo
     if uncertain:
         return False, CommitUnknown("The storage was lost while a turn was being committed.")
     if write and state.startswith(WRITE_REFUSED_STATES):
-        return False, StorageReadOnly()
+        return False, errors.StorageReadOnly()
     again = phase.connected and (lost or state.startswith(ROLLED_BACK) or state == STALE_PLAN)
     if isinstance(error, DBAPIError) and state and not lost and not state.startswith((*ROLLED_BACK, *OUTAGES)):
         return again, error
     if isinstance(error, PoolTimeout):
-        return False, StorageUnavailable("The storage's connections are all in use.")
+        return False, errors.StorageUnavailable("The storage's connections are all in use.")
     if isinstance(error, DBAPIError | OSError) or (isinstance(error, TypeError) and not phase.connected):
-        return again, StorageUnavailable("The storage cannot be reached.")
+        return again, errors.StorageUnavailable("The storage cannot be reached.")
     return False, error  # TypeError before: asyncpg's word for a parameter of the URL that it does not know
 
 

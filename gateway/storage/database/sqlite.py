@@ -27,8 +27,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.pool import StaticPool
 
+from gateway.core import errors
 from gateway.core.config.settings import StorageSettings
-from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.instrumentation.logs import get_logger
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.transactions import DRIVER, DatabaseTransactions, T, Work, WriteState, driver_of
@@ -183,7 +183,7 @@ class SqliteTransactions:
             result = await self._thread.done(partial(self._first_try, work, begin), if_awaited=not write)
             if isinstance(result, _WaitingTransaction):
                 return cast(T, await asyncio.shield(asyncio.wrap_future(result.outcome)))
-        except StorageReadOnly as error:
+        except errors.StorageReadOnly as error:
             self.writes.refused(error)
             raise
         return result
@@ -200,7 +200,7 @@ class SqliteTransactions:
             self._transaction(work, BEGIN_WRITE)
         except _LockedElsewhere:
             return False
-        except StorageReadOnly as error:
+        except errors.StorageReadOnly as error:
             self.writes.refused(error)
             raise
         finally:
@@ -250,7 +250,7 @@ class SqliteTransactions:
         """Those whose time is over get the error."""
         now = time.monotonic()
         while self._waiting and self._waiting[0].deadline <= now:
-            unavailable = StorageUnavailable("The storage cannot be used right now.")
+            unavailable = errors.StorageUnavailable("The storage cannot be used right now.")
             unavailable.__cause__ = busy.__cause__
             self._waiting.popleft().outcome.set_exception(unavailable)
 
@@ -263,13 +263,13 @@ class SqliteTransactions:
                     raise _LockedElsewhere from error
                 self._let_go(error)
                 if begin is not BEGIN_READ and _code(error) in REFUSES_WRITES:
-                    raise StorageReadOnly from error
-                raise StorageUnavailable("The storage cannot be used right now.") from error
+                    raise errors.StorageReadOnly from error
+                raise errors.StorageUnavailable("The storage cannot be used right now.") from error
             except (DatabaseError, sqlite3.DatabaseError) as error:
                 if type(error) not in (DatabaseError, sqlite3.DatabaseError):
                     raise
                 self._let_go(error)
-                raise StorageUnavailable("The storage's file is no usable database.") from error
+                raise errors.StorageUnavailable("The storage's file is no usable database.") from error
 
     def _run(self, work: Work[T], begin: str) -> T:
         """Begins and ends the transaction with the driver itself, on one connection that stays: what SQLAlchemy does
@@ -301,7 +301,9 @@ class SqliteTransactions:
             self._connection = opened.execution_options(**{DRIVER: driver_of(opened)})
             self._file = _identity(self._path)
         elif self._file is not None and (found := _identity(self._path)) != self._file:
-            raise StorageUnavailable(f"The storage's file was {'replaced while in use' if found else 'removed'}.")
+            raise errors.StorageUnavailable(
+                f"The storage's file was {'replaced while in use' if found else 'removed'}."
+            )
         return self._connection
 
     def _let_go(self, error: DatabaseError | sqlite3.Error) -> None:
@@ -389,7 +391,7 @@ def _check_not_emptied(path: str) -> None:
             found = "is gone, and its log is not" if size is None else "is empty (0 bytes)"
             message = f"The storage's file {found}: put back a backup, or remove what is left to begin anew."
             log.warning("storage_file_emptied", path=path, reason=message)
-            raise StorageUnavailable(message)
+            raise errors.StorageUnavailable(message)
         time.sleep(PAUSE_SECONDS)  # another process may be making it just now
 
 

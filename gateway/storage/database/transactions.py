@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.core.errors import StorageReadOnly, StorageUnavailable
+from gateway.core import errors
 from gateway.core.instrumentation.logs import get_logger
 from gateway.storage.encryption.columns import KeyVault, SealedText, for_row, vault_of, with_id
 
@@ -32,7 +32,7 @@ def driver_of(connection: sa.Connection) -> Any:
     return connection.get_execution_options().get(DRIVER) or connection.connection.driver_connection
 
 
-class CommitUnknown(StorageUnavailable):
+class CommitUnknown(errors.StorageUnavailable):
     """The connection was lost at the COMMIT: nobody can say yet whether the database has it."""
 
 
@@ -43,7 +43,7 @@ class WriteState:
     def __init__(self) -> None:
         self.are_refused = False
 
-    def refused(self, error: StorageReadOnly) -> None:
+    def refused(self, error: errors.StorageReadOnly) -> None:
         """A write was refused. The cause goes to the log once."""
         if not self.are_refused:
             log.warning("storage_cannot_be_written", reason=_cause(error))
@@ -56,7 +56,7 @@ class WriteState:
         self.are_refused = False
 
 
-def _cause(error: StorageReadOnly) -> str:
+def _cause(error: errors.StorageReadOnly) -> str:
     """What the database said, on one line and without its statement."""
     cause = error.__cause__
     return str(getattr(cause, "orig", None) or cause or error.message).splitlines()[0]

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from gateway.core.config.setting_sections import StorageSettings, key_bytes
-from gateway.core.errors import ContentUnreadable
+from gateway.core import errors
+from gateway.core.config import setting_sections
 
 PREFIX = "\x1aenc1:"
 """How sealed texts begin. JSON cannot begin so, and nobody's words do by chance."""
@@ -70,7 +70,7 @@ class KeyVault:
             return text
         name, bound = text[len(PREFIX) : HEAD], text[HEAD : HEAD + 1]
         if name not in self._keys:
-            raise ContentUnreadable(f"Stored content is encrypted under a key that is not configured ({name}).")
+            raise errors.ContentUnreadable(f"Stored content is encrypted under a key that is not configured ({name}).")
         try:
             sealed = base64.b64decode(text[HEAD + 1 :], validate=True)
             known = _bound_to(column, row if bound == OF_ROW else None)
@@ -78,7 +78,7 @@ class KeyVault:
             return opened.decode("utf-8")
         except Exception as error:
             text = "Stored content cannot be decrypted: it was changed, or belongs elsewhere."
-            raise ContentUnreadable(text) from error
+            raise errors.ContentUnreadable(text) from error
 
     def seal_bytes(self, value: bytes, name: str) -> bytes:
         """A value for the cache, where it is called `name`; as it is without a current key."""
@@ -136,12 +136,15 @@ def key_id(key: bytes) -> str:
     return derived(key, "id")[:ID_BYTES].hex()
 
 
-def open_vault(settings: StorageSettings) -> KeyVault | None:
+def open_vault(settings: setting_sections.StorageSettings) -> KeyVault | None:
     """The keys that the settings name; None if they name none."""
     key, before = settings.encryption_key, settings.encryption_keys_before
     if key is None and not before:
         return None
-    return KeyVault(key_bytes(key) if key is not None else None, [key_bytes(each) for each in before])
+    return KeyVault(
+        setting_sections.key_bytes(key) if key is not None else None,
+        [setting_sections.key_bytes(each) for each in before],
+    )
 
 
 def _bound_to(column: str, row: str | None) -> bytes:

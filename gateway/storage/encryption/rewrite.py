@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.errors import ContentUnreadable
+from gateway.core import errors
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import file_contents
 from gateway.storage.database.sqlite import insert_if_new
@@ -33,7 +33,9 @@ async def require_keys(transactions: DatabaseTransactions) -> None:
     if missing:
         names = ", ".join(missing)
         where = "storage.encryption_key or storage.encryption_keys_before has to name each key"
-        raise ContentUnreadable(f"The storage holds content under keys that are not configured ({names}): {where}.")
+        raise errors.ContentUnreadable(
+            f"The storage holds content under keys that are not configured ({names}): {where}."
+        )
 
 
 async def note_key(transactions: DatabaseTransactions) -> None:
@@ -167,7 +169,7 @@ def current_vault(connection: sa.Connection) -> KeyVault:
     """Raises ContentUnreadable: nothing is sealed here."""
     vault = vault_of(connection.dialect)
     if vault is None or vault.current is None:
-        raise ContentUnreadable("No storage.encryption_key is set.")
+        raise errors.ContentUnreadable("No storage.encryption_key is set.")
     return vault
 
 

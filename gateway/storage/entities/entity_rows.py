@@ -10,11 +10,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.errors import ConversationNotFound, MemoryNotFound
+from gateway.core import errors, jsons
 from gateway.core.ids import new_id
+from gateway.core.types import report_lists
 from gateway.core.types.memory import MAX_ALIASES, MemoryEntity, NotedThings, ThingNote, ThingQuery, lookup_key
-from gateway.core.types.report_lists import QueryPage
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
@@ -183,7 +182,9 @@ def _merged(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*new, *old)))[:MAX_ALIASES]
 
 
-def read_page(connection: sa.Connection, tenant: str, query: ThingQuery, now: datetime) -> QueryPage[MemoryEntity]:
+def read_page(
+    connection: sa.Connection, tenant: str, query: ThingQuery, now: datetime
+) -> report_lists.QueryPage[MemoryEntity]:
     """A page of a tenant's things, or of those of one place. Raises MemoryNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, _valid(now)]
     if query.place is not None:
@@ -204,13 +205,13 @@ def read_one(
         where.append(THINGS.c.place == place)
     row = connection.execute(sa.select(THINGS).where(*where)).first()
     if row is None:
-        raise MemoryNotFound("No such memory.", param=param)
+        raise errors.MemoryNotFound("No such memory.", param=param)
     return thing_of(row)
 
 
 def read_conversations(
     connection: sa.Connection, tenant: str, kind: str, thing_id: str, query: ThingQuery, now: datetime
-) -> QueryPage[MemoryEntity]:
+) -> report_lists.QueryPage[MemoryEntity]:
     """The rows of a thing in the conversations that are about it; `query.after` is the id of a conversation.
     Raises ConversationNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, THINGS.c.type == kind, THINGS.c.thing_id == thing_id]
@@ -219,17 +220,19 @@ def read_conversations(
     if query.after is not None:
         last = connection.execute(sa.select(THINGS.c.id).where(*where, THINGS.c.place == query.after)).scalar()
         if last is None:
-            raise ConversationNotFound("No such conversation.", param="after")
+            raise errors.ConversationNotFound("No such conversation.", param="after")
     return _page(connection, where, query, last)
 
 
-def _page(connection: sa.Connection, where: list[Any], query: ThingQuery, last: str | None) -> QueryPage[MemoryEntity]:
+def _page(
+    connection: sa.Connection, where: list[Any], query: ThingQuery, last: str | None
+) -> report_lists.QueryPage[MemoryEntity]:
     """The rows behind the one of id `last`, in the order of their ids: that in which they were noted first."""
     if last is not None:
         where = [*where, THINGS.c.id < last if query.newest_first else THINGS.c.id > last]
     order = THINGS.c.id.desc() if query.newest_first else THINGS.c.id
     rows = connection.execute(sa.select(THINGS).where(*where).order_by(order).limit(query.limit + 1)).all()
-    return QueryPage.of(map(thing_of, rows), query.limit)
+    return report_lists.QueryPage.of(map(thing_of, rows), query.limit)
 
 
 def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.ports import Clock
-from gateway.core.types.audit_log import AuditActor
+from gateway.core import jsons, ports
+from gateway.core.types import audit_log, report_lists
 from gateway.core.types.memory import (
     MAX_RECALLED,
     MemoryEntity,
@@ -19,8 +18,7 @@ from gateway.core.types.memory import (
     ThingQuery,
     user_place,
 )
-from gateway.core.types.report_lists import QueryPage
-from gateway.storage.audit_events import recorded
+from gateway.storage import audit_events
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -133,7 +131,7 @@ class EntityStore:
     def __init__(
         self,
         transactions: DatabaseTransactions,
-        clock: Clock,
+        clock: ports.Clock,
         secret: Callable[[], Awaitable[bytes]],
         paths: PathCache | None = None,
     ) -> None:
@@ -165,11 +163,13 @@ class EntityStore:
         """Returns if the tenant has that conversation."""
         await self._transactions.run(lambda connection: require_conversation(connection, tenant, conversation_id))
 
-    async def page(self, tenant: str, query: ThingQuery, conversation_id: str | None = None) -> QueryPage[MemoryEntity]:
+    async def page(
+        self, tenant: str, query: ThingQuery, conversation_id: str | None = None
+    ) -> report_lists.QueryPage[MemoryEntity]:
         """A page of a tenant's things, or with `query.place` of those of a place, which may be a conversation's."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> QueryPage[MemoryEntity]:
+        def work(connection: sa.Connection) -> report_lists.QueryPage[MemoryEntity]:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
             return entity_rows.read_page(connection, tenant, query, now)
@@ -187,7 +187,9 @@ class EntityStore:
 
         return await self._transactions.run(work)
 
-    async def conversations(self, tenant: str, kind: str, thing_id: str, query: ThingQuery) -> QueryPage[MemoryEntity]:
+    async def conversations(
+        self, tenant: str, kind: str, thing_id: str, query: ThingQuery
+    ) -> report_lists.QueryPage[MemoryEntity]:
         """A thing as the conversations have it that are about it: a row for each; `query.after` is one of them."""
         now = self._clock.now()
         return await self._transactions.run(
@@ -216,7 +218,7 @@ class EntityStore:
         return await self._transactions.run(work, write=True)
 
     async def delete(
-        self, tenant: str, memory_id: str, conversation_id: str | None = None, by: AuditActor | None = None
+        self, tenant: str, memory_id: str, conversation_id: str | None = None, by: audit_log.AuditActor | None = None
     ) -> None:
         """Deletes a memory for good, with what was forwarded of it beside questions. `by` is who does it, as the trail
         tells it."""
@@ -226,7 +228,9 @@ class EntityStore:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
             entity_rows.delete_one(connection, tenant, memory_id, now, conversation_id)
-            recorded(connection, by, now, "memory.deleted", memory_id, tenant, conversation=conversation_id)
+            audit_events.recorded(
+                connection, by, now, "memory.deleted", memory_id, tenant, conversation=conversation_id
+            )
 
         await self._transactions.run(work, write=True)
         if self._paths is not None:

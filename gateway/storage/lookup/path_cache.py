@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
+from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.ports import CacheBackend, Clock
 from gateway.core.types.conversation import ConversationMessage, FormNotes
 from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage.database import schema
@@ -82,7 +81,7 @@ class PathCache:
     def __init__(
         self,
         max_bytes: int,
-        clock: Clock,
+        clock: ports.Clock,
         ttl: float = KEPT_SECONDS,
         also_forget: Callable[[], None] | None = None,
     ) -> None:
@@ -255,7 +254,7 @@ _STEPS = sa.select(schema.reasoning_events.c.message_id).where(
 class StorageCaches:
     """Where what the storage holds is kept besides: with other replicas, and, of paths that were read lately, here."""
 
-    shared: CacheBackend | None = None
+    shared: ports.CacheBackend | None = None
     paths: PathCache | None = None
 
 

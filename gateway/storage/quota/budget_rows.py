@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.core import ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.ports import Clock
 from gateway.core.types.keys import LEASE_SECONDS, AccountLease, SpendingAccount
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
@@ -31,7 +31,7 @@ class SqlBudgets:
     def __init__(
         self,
         transactions: DatabaseTransactions,
-        clock: Clock,
+        clock: ports.Clock,
         secret: Callable[[], Awaitable[bytes]],
         process: str,
         users: Users = "plain",

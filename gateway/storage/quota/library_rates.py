@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from limits.aio.storage import RedisStorage, SlidingWindowCounterSupport, Storage
 from redis.exceptions import RedisError
 
-from gateway.core.errors import LimitsUnavailable
+from gateway.core import errors
 from gateway.core.types.keys import RateWindow
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
@@ -269,8 +269,8 @@ def _forget(table: sa.Table, now: float, connection: sa.Connection) -> None:
     connection.execute(table.delete().where(table.c.expires_at <= now))
 
 
-def _down() -> LimitsUnavailable:
-    return LimitsUnavailable("Limits cannot be checked now; try again.")
+def _down() -> errors.LimitsUnavailable:
+    return errors.LimitsUnavailable("Limits cannot be checked now; try again.")
 
 
 def _close(work: Any) -> None:

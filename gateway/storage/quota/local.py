@@ -7,7 +7,7 @@ limits on, a chat was dearer by a fifth. What is counted here is what the librar
 import time
 from collections.abc import Sequence
 
-from gateway.core.ports import RateStore
+from gateway.core import ports
 from gateway.core.types.keys import RateWindow
 from gateway.storage.database.sqlite import DatabaseTransactions
 
@@ -105,7 +105,7 @@ class LocalRates:
         """Nothing to do."""
 
 
-def open_rates(url: str | None, seconds: float, transactions: DatabaseTransactions) -> RateStore:
+def open_rates(url: str | None, seconds: float, transactions: DatabaseTransactions) -> ports.RateStore:
     """In Valkey where there is one, else in PostgreSQL, else in memory: on SQLite there is one process.
     `seconds`: for which Valkey's answers are waited for."""
     if url is not None or transactions.remote:

@@ -14,18 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
+from gateway.core.types import report_lists
 from gateway.core.types.content import texts_of
-from gateway.core.types.report_lists import (
-    CHAT_ENDPOINT,
-    OK,
-    FoundRequest,
-    FoundRequests,
-    RequestChoice,
-    RequestLine,
-    RequestPosition,
-    RequestQuery,
-    RequestSpeed,
-)
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import sealing
@@ -62,11 +52,11 @@ Limits = tuple[int | None, int | None]
 """The least and the most of an amount; None: any."""
 
 
-def find_requests(connection: sa.Connection, query: RequestQuery) -> FoundRequests:
+def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -> report_lists.FoundRequests:
     """A part of what is found, in its order."""
     choice = _known(connection, query.having)
     if choice is None or (choice.text and sealing(connection)):
-        return FoundRequests((), None, None)
+        return report_lists.FoundRequests((), None, None)
     by = SORTED_BY[query.sort]
     most = MAX_TEXTS if choice.text else MAX_READ
     leading, others = _conditions(connection, choice)
@@ -92,13 +82,13 @@ def find_requests(connection: sa.Connection, query: RequestQuery) -> FoundReques
 
 def _read(
     connection: sa.Connection,
-    query: RequestQuery,
-    choice: RequestChoice,
+    query: report_lists.RequestQuery,
+    choice: report_lists.RequestChoice,
     place: tuple[sa.ColumnElement[Any], ...],
     where: list[Condition],
     most: int | None,
     driver: Condition | None,
-) -> FoundRequests:
+) -> report_lists.FoundRequests:
     """`most`: requests that may be read; None: all that the conditions leave, as these are few."""
     is_down = query.ascending != (query.direction == "older")
     order = [column.desc() if is_down else column.asc() for column in place]
@@ -107,7 +97,7 @@ def _read(
     if end is not None:
         where = [*where, sa.not_(rows.behind(place, end, is_down=is_down))]
         where.append(place[0] >= end[0] if is_down else place[0] <= end[0])
-    found: list[FoundRequest] = []
+    found: list[report_lists.FoundRequest] = []
     after = behind
     wanted = min(query.limit + 1, MAX_BODIES) if choice.text else query.limit + 1
     while True:
@@ -121,28 +111,28 @@ def _read(
     onwards = position_of(query.sort, shown[-1].line) if more else None
     ended = None
     if onwards is None and end is not None:
-        onwards = ended = RequestPosition(_number(query.sort, end[0]), end[1])
+        onwards = ended = report_lists.RequestPosition(_number(query.sort, end[0]), end[1])
     back = position_of(query.sort, shown[0].line) if query.at is not None and shown else None
     if query.direction == "newer":
-        return FoundRequests(tuple(reversed(shown)), back or query.at, onwards, ended)
-    return FoundRequests(tuple(shown), onwards, back, ended)
+        return report_lists.FoundRequests(tuple(reversed(shown)), back or query.at, onwards, ended)
+    return report_lists.FoundRequests(tuple(shown), onwards, back, ended)
 
 
-def position_of(sort: str, request: RequestLine) -> RequestPosition:
+def position_of(sort: str, request: report_lists.RequestLine) -> report_lists.RequestPosition:
     """Where a request stands in an order."""
     if sort == "time":
-        return RequestPosition(_number(sort, request.created_at), request.id)
+        return report_lists.RequestPosition(_number(sort, request.created_at), request.id)
     if sort == "latency":
-        return RequestPosition(request.total_ms or 0, request.id)
+        return report_lists.RequestPosition(request.total_ms or 0, request.id)
     value = request.known_cost if sort == "cost" else request.net_saving
-    return RequestPosition(pico(value) or 0, request.id)
+    return report_lists.RequestPosition(pico(value) or 0, request.id)
 
 
 def _number(sort: str, value: Any) -> int:
-    return RequestPosition.of_time(rows.utc(value)) if sort == "time" else int(value)
+    return report_lists.RequestPosition.of_time(rows.utc(value)) if sort == "time" else int(value)
 
 
-def _value(query: RequestQuery, at: RequestPosition | None) -> tuple[Any, str]:
+def _value(query: report_lists.RequestQuery, at: report_lists.RequestPosition | None) -> tuple[Any, str]:
     if at is None:
         raise ValueError("no position")
     return (at.time if query.sort == "time" else at.value), storable(at.id)
@@ -150,7 +140,7 @@ def _value(query: RequestQuery, at: RequestPosition | None) -> tuple[Any, str]:
 
 def _horizon(
     connection: sa.Connection,
-    query: RequestQuery,
+    query: report_lists.RequestQuery,
     driver: Condition | None,
     behind: Sequence[Condition],
     most: int,
@@ -190,14 +180,14 @@ def _count(connection: sa.Connection, where: Sequence[Condition], most: int) -> 
     return int(connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one())
 
 
-def _period(query: RequestQuery) -> Iterable[Condition]:
+def _period(query: report_lists.RequestQuery) -> Iterable[Condition]:
     if query.since is not None:
         yield TABLE.c.created_at >= query.since
     if query.until is not None:
         yield TABLE.c.created_at < query.until
 
 
-def _known(connection: sa.Connection, choice: RequestChoice) -> RequestChoice | None:
+def _known(connection: sa.Connection, choice: report_lists.RequestChoice) -> report_lists.RequestChoice | None:
     """The choice with the tenant of its conversation, by which that is found; None where there is nothing to find."""
     if choice.conversation is None or choice.tenant is not None:
         return choice
@@ -205,7 +195,9 @@ def _known(connection: sa.Connection, choice: RequestChoice) -> RequestChoice | 
     return replace(choice, tenant=tenant) if tenant is not None else None
 
 
-def _conditions(connection: sa.Connection, choice: RequestChoice) -> tuple[list[Condition], list[Condition]]:
+def _conditions(
+    connection: sa.Connection, choice: report_lists.RequestChoice
+) -> tuple[list[Condition], list[Condition]]:
     """The filters that have an index, the narrowest kinds first, and the others."""
     columns, leading, others = TABLE.c, list[Condition](), list[Condition]()
     of_tenant = columns.tenant == storable(choice.tenant) if choice.tenant is not None else None
@@ -220,20 +212,20 @@ def _conditions(connection: sa.Connection, choice: RequestChoice) -> tuple[list[
     ]
     if choice.status not in (None, "complete"):
         leading.append(sa.and_(columns.status == choice.status, columns.status != COMPLETE))
-    elif choice.http_status is not None and choice.http_status != OK:
+    elif choice.http_status is not None and choice.http_status != report_lists.OK:
         leading.append(sa.and_(columns.status == "failed", columns.status != COMPLETE))
     if choice.status == "complete":
         others.append(columns.status == choice.status)
     if choice.model is not None:
         leading.append(columns.model == storable(choice.model))
-    if choice.endpoint is not None and choice.endpoint != CHAT_ENDPOINT:
+    if choice.endpoint is not None and choice.endpoint != report_lists.CHAT_ENDPOINT:
         leading.append(columns.endpoint == storable(choice.endpoint))
     if of_tenant is not None:
         leading.append(of_tenant)
-    if choice.endpoint == CHAT_ENDPOINT:
+    if choice.endpoint == report_lists.CHAT_ENDPOINT:
         others.append(columns.endpoint.is_(None))
     if choice.http_status is not None:
-        is_ok = choice.http_status == OK
+        is_ok = choice.http_status == report_lists.OK
         others.append(columns.status != "failed" if is_ok else columns.http_status == choice.http_status)
     for column, limits in _amounts(choice):  # beside an index, not by it
         others += _within(sa.func.coalesce(column, column), limits)
@@ -242,13 +234,13 @@ def _conditions(connection: sa.Connection, choice: RequestChoice) -> tuple[list[
     return leading, others
 
 
-def _amount(connection: sa.Connection, choice: RequestChoice, most: int) -> Condition | None:
+def _amount(connection: sa.Connection, choice: report_lists.RequestChoice, most: int) -> Condition | None:
     """The first amount by whose index no more than `most` requests are left, if there is one."""
     found = (sa.and_(*_within(column, limits)) for column, limits in _amounts(choice))
     return next((each for each in found if _count(connection, [each], most) <= most), None)
 
 
-def _amounts(choice: RequestChoice) -> Iterable[tuple[sa.Column[int], Limits]]:
+def _amounts(choice: report_lists.RequestChoice) -> Iterable[tuple[sa.Column[int], Limits]]:
     columns = TABLE.c
     for column, limits in (
         (columns.known_cost_picousd, (pico(choice.min_cost), pico(choice.max_cost))),
@@ -280,7 +272,9 @@ def _said(text: str) -> Condition:
     return sa.exists().where(*of_it, *has)
 
 
-def _with_text(connection: sa.Connection, lines: Sequence[RequestLine], text: str) -> Iterable[FoundRequest]:
+def _with_text(
+    connection: sa.Connection, lines: Sequence[report_lists.RequestLine], text: str
+) -> Iterable[report_lists.FoundRequest]:
     """Those of these requests whose user messages have a text, each with the last of them."""
     said: dict[str, list[dict[str, Any]]] = {}
     columns = (MESSAGES.c.id, MESSAGES.c.request_id, MESSAGES.c.body)
@@ -291,10 +285,12 @@ def _with_text(connection: sa.Connection, lines: Sequence[RequestLine], text: st
         bodies = said.get(line.id, [])
         texts = (each for body in bodies for each in texts_of(body.get("content"), "text"))
         if any(folded(text) in folded(each) for each in texts):
-            yield FoundRequest(line, question_columns(bodies)["question"])
+            yield report_lists.FoundRequest(line, question_columns(bodies)["question"])
 
 
-def _with_questions(connection: sa.Connection, lines: Sequence[RequestLine]) -> Iterable[FoundRequest]:
+def _with_questions(
+    connection: sa.Connection, lines: Sequence[report_lists.RequestLine]
+) -> Iterable[report_lists.FoundRequest]:
     """Requests with the beginning of their last user messages, where these are stored; no message is read whole."""
     last = sa.select(MESSAGES.c.id).where(MESSAGES.c.request_id == TABLE.c.request_id, MESSAGES.c.role == "user")
     last = last.order_by(MESSAGES.c.sequence_number.desc()).limit(1)
@@ -303,7 +299,7 @@ def _with_questions(connection: sa.Connection, lines: Sequence[RequestLine]) -> 
     begins = texts_begin(connection, list(names))
     said = {names[each]: {"role": "user", "content": text} for each, text in begins.items()}
     for line in lines:
-        yield FoundRequest(line, question_columns([said[line.id]] if line.id in said else [])["question"])
+        yield report_lists.FoundRequest(line, question_columns([said[line.id]] if line.id in said else [])["question"])
 
 
 def _aside(condition: Condition) -> Condition:
@@ -311,7 +307,9 @@ def _aside(condition: Condition) -> Condition:
     return sa.and_(sa.case((condition, 1), else_=0) == 1)
 
 
-def read_speeds(connection: sa.Connection, tenant: str | None, since: datetime) -> dict[str | None, RequestSpeed]:
+def read_speeds(
+    connection: sa.Connection, tenant: str | None, since: datetime
+) -> dict[str | None, report_lists.RequestSpeed]:
     """How long requests took that have come since then, by model, and of all under None; without those of which that
     is not known."""
     where = [TABLE.c.created_at >= since, *([TABLE.c.tenant == storable(tenant)] if tenant is not None else [])]
@@ -326,9 +324,9 @@ def read_speeds(connection: sa.Connection, tenant: str | None, since: datetime) 
     return {name: _speed(sorted(each), is_part=is_part) for name, each in took.items()}
 
 
-def _speed(took: Sequence[int], *, is_part: bool) -> RequestSpeed:
+def _speed(took: Sequence[int], *, is_part: bool) -> report_lists.RequestSpeed:
     p50, p95 = (took[-(-share * len(took) // 100) - 1] for share in (50, 95))
-    return RequestSpeed(p50, p95, len(took), is_part=is_part)
+    return report_lists.RequestSpeed(p50, p95, len(took), is_part=is_part)
 
 
 def named_things(connection: sa.Connection, tenant: str | None, name: str) -> list[tuple[str, str]]:

@@ -8,19 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core.ids import new_id
+from gateway.core.types import report_lists
 from gateway.core.types.bill import PICO
-from gateway.core.types.report_lists import (
-    CHAT_ENDPOINT,
-    ConversationChoice,
-    ConversationLine,
-    KeptSums,
-    ListPage,
-    ListPart,
-    ListPosition,
-    RequestChoice,
-    RequestLine,
-    T,
-)
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.stored_keys import storable
@@ -31,21 +20,25 @@ Place = tuple[sa.Column[Any], sa.Column[Any]]
 """The columns that order a list: a time and an id."""
 
 
-def rows_of(part: ListPart[Any], found: Sequence[T], place: Callable[[T], ListPosition]) -> ListPage[T]:
+def rows_of(
+    part: report_lists.ListPart[Any],
+    found: Sequence[report_lists.T],
+    place: Callable[[report_lists.T], report_lists.ListPosition],
+) -> report_lists.ListPage[report_lists.T]:
     """A part of a list out of what was read of it.
     `found`: in the order of the reading, one more than `part.limit` where there are more."""
     more, shown = len(found) > part.limit, list(found[: part.limit])
     if part.direction == "newer":
         shown.reverse()
     if not shown:
-        return ListPage((), None, None)
+        return report_lists.ListPage((), None, None)
     first, last = place(shown[0]), place(shown[-1])
     if part.direction == "newer":
-        return ListPage(tuple(shown), last, first if more else None)
-    return ListPage(tuple(shown), last if more else None, first if part.at is not None else None)
+        return report_lists.ListPage(tuple(shown), last, first if more else None)
+    return report_lists.ListPage(tuple(shown), last if more else None, first if part.at is not None else None)
 
 
-def in_part(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[bool]]:
+def in_part(place: Place, part: report_lists.ListPart[Any]) -> Iterable[sa.ColumnElement[bool]]:
     """The rows within the times and behind the position that are asked for."""
     time = place[0]
     if part.since is not None:
@@ -56,7 +49,7 @@ def in_part(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[bool
         yield rows.behind(place, (part.at.time, storable(part.at.id)), is_down=part.direction == "older")
 
 
-def read_order(place: Place, part: ListPart[Any]) -> Iterable[sa.ColumnElement[Any]]:
+def read_order(place: Place, part: report_lists.ListPart[Any]) -> Iterable[sa.ColumnElement[Any]]:
     """The order in which a part is read: away from its position."""
     return [column.desc() if part.direction == "older" else column.asc() for column in place]
 
@@ -74,7 +67,9 @@ REQUEST_IDS_PER_QUERY = 500
 """Requests that are asked for by their ids in one query."""
 
 
-def list_requests(connection: sa.Connection, part: ListPart[RequestChoice]) -> ListPage[RequestLine]:
+def list_requests(
+    connection: sa.Connection, part: report_lists.ListPart[report_lists.RequestChoice]
+) -> report_lists.ListPage[report_lists.RequestLine]:
     """A part of the list, in the order in which requests arrived."""
     where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
     query = sa.select(*COLUMNS).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit + 1)
@@ -82,7 +77,7 @@ def list_requests(connection: sa.Connection, part: ListPart[RequestChoice]) -> L
     return rows_of(part, lines, lambda line: line.position)
 
 
-def read_request(connection: sa.Connection, tenant: str | None, request_id: str) -> RequestLine | None:
+def read_request(connection: sa.Connection, tenant: str | None, request_id: str) -> report_lists.RequestLine | None:
     """One request by `req_…`, or by the id of its completion; None if there is none, or it is not this tenant's (None:
     of any tenant)."""
     column = TABLE.c.request_id if request_id.startswith("req_") else TABLE.c.completion_id
@@ -90,17 +85,19 @@ def read_request(connection: sa.Connection, tenant: str | None, request_id: str)
     return None if row is None or tenant not in (None, row.tenant) else line_of(row)
 
 
-def read_arrivals(connection: sa.Connection, part: ListPart[RequestChoice]) -> list[ListPosition]:
+def read_arrivals(
+    connection: sa.Connection, part: report_lists.ListPart[report_lists.RequestChoice]
+) -> list[report_lists.ListPosition]:
     """Where requests stand in the list, the newest first or, if asked for newer ones, the oldest: for whoever wants to
     know which there are, and has seen most of them."""
     where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
     query = sa.select(*PLACE).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit)
-    return [ListPosition(rows.utc(row.created_at), row.request_id) for row in connection.execute(query)]
+    return [report_lists.ListPosition(rows.utc(row.created_at), row.request_id) for row in connection.execute(query)]
 
 
-def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[RequestLine]:
+def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[report_lists.RequestLine]:
     """These requests, in the order in which they arrived."""
-    found: list[RequestLine] = []
+    found: list[report_lists.RequestLine] = []
     for first in range(0, len(request_ids), REQUEST_IDS_PER_QUERY):
         named = TABLE.c.request_id.in_(request_ids[first : first + REQUEST_IDS_PER_QUERY])
         found += [line_of(row) for row in connection.execute(sa.select(*COLUMNS).where(named))]
@@ -135,7 +132,7 @@ def _tenant_by_bills(connection: sa.Connection, conversation_id: str) -> str | N
     return found
 
 
-def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.ColumnElement[bool]]:
+def _chosen(connection: sa.Connection, choice: report_lists.RequestChoice) -> Iterable[sa.ColumnElement[bool]]:
     tenant = choice.tenant
     if choice.conversation is not None:
         if tenant is None:  # the index by conversation begins with the tenant
@@ -153,16 +150,16 @@ def _chosen(connection: sa.Connection, choice: RequestChoice) -> Iterable[sa.Col
     yield from (TABLE.c[name] == storable(value) for name, value in named if value is not None)
     if choice.status not in (None, "complete"):
         yield TABLE.c.status != COMPLETE  # by which SQLite sees that the index of these will do
-    if choice.endpoint == CHAT_ENDPOINT:
+    if choice.endpoint == report_lists.CHAT_ENDPOINT:
         yield TABLE.c.endpoint.is_(None)
     elif choice.endpoint is not None:
         yield TABLE.c.endpoint == storable(choice.endpoint)
 
 
-def line_of(row: Any) -> RequestLine:
+def line_of(row: Any) -> report_lists.RequestLine:
     money: dict[str, Any] = {name: rows.usd(getattr(row, f"{name}_picousd")) for name in OF_MONEY}
-    return RequestLine(
-        **rows.alike(row, RequestLine, "id", "user", "counted", "cost", *OF_MONEY),
+    return report_lists.RequestLine(
+        **rows.alike(row, report_lists.RequestLine, "id", "user", "counted", "cost", *OF_MONEY),
         id=row.request_id,
         user=row.end_user,
         counted=bool(row.rolled_up),
@@ -185,7 +182,9 @@ CONVERSATION_LIST_COLUMNS = (
 CONVERSATION_ID_CHARS = len(new_id("conv_"))
 
 
-def list_conversations(connection: sa.Connection, part: ListPart[ConversationChoice]) -> ListPage[ConversationLine]:
+def list_conversations(
+    connection: sa.Connection, part: report_lists.ListPart[report_lists.ConversationChoice]
+) -> report_lists.ListPage[report_lists.ConversationLine]:
     """A part of the list, in the order of the latest activity; `since` and `until` are of that."""
     place = (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
     where = [*_conversations_chosen(connection, part.having), *in_part(place, part)]
@@ -196,7 +195,9 @@ def list_conversations(connection: sa.Connection, part: ListPart[ConversationCho
     return rows_of(part, lines, lambda line: line.position)
 
 
-def read_conversation(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationLine | None:
+def read_conversation(
+    connection: sa.Connection, tenant: str | None, conversation_id: str
+) -> report_lists.ConversationLine | None:
     """One conversation as the list has it; None if there is none of that id, or it is not this tenant's (None: of any
     tenant)."""
     query = sa.select(*(CONVERSATIONS.c[name] for name in CONVERSATION_LIST_COLUMNS)).where(
@@ -208,7 +209,9 @@ def read_conversation(connection: sa.Connection, tenant: str | None, conversatio
     return _line(row, tuple(_sessions(connection, [row.id]).get(row.id, ())))
 
 
-def _conversations_chosen(connection: sa.Connection, choice: ConversationChoice) -> Iterable[sa.ColumnElement[bool]]:
+def _conversations_chosen(
+    connection: sa.Connection, choice: report_lists.ConversationChoice
+) -> Iterable[sa.ColumnElement[bool]]:
     named = (("tenant", choice.tenant), ("end_user", choice.user), ("model", choice.model))
     yield from (CONVERSATIONS.c[name] == storable(value) for name, value in named if value is not None)
     if choice.id and len(choice.id) >= CONVERSATION_ID_CHARS:
@@ -233,13 +236,13 @@ def _sessions(connection: sa.Connection, ids: list[str]) -> dict[str, list[str]]
     return found
 
 
-def _line(row: Any, sessions: tuple[str, ...]) -> ConversationLine:
+def _line(row: Any, sessions: tuple[str, ...]) -> report_lists.ConversationLine:
     counts = ("requests", "prompt_tokens", "completion_tokens", "unpriced", "estimated", "metered")
-    return ConversationLine(
-        **rows.alike(row, ConversationLine, "sessions", "user", "sums"),
+    return report_lists.ConversationLine(
+        **rows.alike(row, report_lists.ConversationLine, "sessions", "user", "sums"),
         sessions=sessions,
         user=row.end_user,
-        sums=KeptSums(
+        sums=report_lists.KeptSums(
             **{name: getattr(row, name) or 0 for name in counts},
             cost=(row.cost_picousd or 0) * PICO,
             planning_cost=(row.planning_cost_picousd or 0) * PICO,

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.ids import completion_of
 from gateway.core.names import has_nul
+from gateway.core.types import report_lists
 from gateway.core.types.items import BOUND, instruction_items
-from gateway.core.types.report_lists import QueryPage
 from gateway.core.types.turn import ASKED, CITED_FIELDS, CompletionQuery, LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -35,7 +35,9 @@ def read_requests(connection: sa.Connection, tenant: str, request_ids: Sequence[
     return _read(connection, of_them, (), len(request_ids))
 
 
-def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) -> QueryPage[StoredCompletion] | None:
+def read_page(
+    connection: sa.Connection, tenant: str, query: CompletionQuery
+) -> report_lists.QueryPage[StoredCompletion] | None:
     """In the order in which their requests arrived, or the other way round; None if `after` is none of the tenant's."""
     table = schema.ledger.c
     columns = (table.created_at, table.request_id)
@@ -58,7 +60,7 @@ def read_page(connection: sa.Connection, tenant: str, query: CompletionQuery) ->
         pairs, most = query.metadata, query.limit + 1
         where += having(connection, rows_of.where(*where).order_by(*order), (table.request_id, kept), pairs, most)
     found = _read(connection, where, order, query.limit + 1)
-    return QueryPage.of(found, query.limit)
+    return report_lists.QueryPage.of(found, query.limit)
 
 
 def write_metadata(

@@ -10,20 +10,7 @@ from typing import Any
 
 import httpx
 
-from gateway.core import jsons
-from gateway.core.errors import (
-    GatewayError,
-    InvalidRequest,
-    Unauthorized,
-    UpstreamAuth,
-    UpstreamError,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamOverflow,
-    UpstreamRefused,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
+from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.serializer import arguments_of
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
@@ -60,15 +47,15 @@ BAD_KEY = b"API_KEY_INVALID"
 """Gemini's reason for a refused key, with status 400."""
 
 
-def gateway_error(error: Exception, wire: GatewayTransport, deployment: ModelDeployment) -> GatewayError:
+def gateway_error(error: Exception, wire: GatewayTransport, deployment: ModelDeployment) -> errors.GatewayError:
     """The error of a failed call: in the provider's own words where it answered, else in litellm's."""
-    ours = next((e for e in _chain(error) if isinstance(e, GatewayError)), None)
+    ours = next((e for e in _chain(error) if isinstance(e, errors.GatewayError)), None)
     if wire.fault is not None:
         return _kept(wire.fault, wire, deployment)
     if ours is not None:
         return ours
     if "ImageFetchError" in _names(error):
-        return InvalidRequest(NO_FETCH, param="messages", code="unsupported_url")
+        return errors.InvalidRequest(NO_FETCH, param="messages", code="unsupported_url")
     cause = getattr(error, "original_exception", None) or error
     status = getattr(cause, "status_code", None)
     status = status if isinstance(status, int) else 500
@@ -76,12 +63,12 @@ def gateway_error(error: Exception, wire: GatewayTransport, deployment: ModelDep
         return _without_answer(cause, status, deployment)
     if "BaseLLMException" in _names(cause) and "APIConnectionError" not in _names(cause):  # an error in the stream
         return said(status, message_of(cause, deployment), None, {}, deployment)
-    return UpstreamInvalidResponse("The upstream's answer is not what its protocol says.")
+    return errors.UpstreamInvalidResponse("The upstream's answer is not what its protocol says.")
 
 
 def said(
     status: int, text: str, code: str | None, headers: dict[str, str], deployment: ModelDeployment
-) -> UpstreamError:
+) -> errors.UpstreamError:
     """An error of the provider's in OpenAI's shape."""
     kind = (
         "rate_limit_error"
@@ -99,13 +86,13 @@ def message_of(error: BaseException, deployment: ModelDeployment) -> str:
     return _blotted(text, deployment)
 
 
-def _kept(fault: GatewayError, wire: GatewayTransport, deployment: ModelDeployment) -> GatewayError:
+def _kept(fault: errors.GatewayError, wire: GatewayTransport, deployment: ModelDeployment) -> errors.GatewayError:
     """The provider's refusal: its words in OpenAI's shape, with the original beside them."""
     if BAD_KEY in wire.raw:
         if deployment.operator_key:
-            return UpstreamAuth("The upstream refused the gateway's key.")
-        fault = UpstreamRefused(401, getattr(fault, "original", None), fault.headers, fault.message)
-    if not isinstance(fault, UpstreamRefused) or isinstance(fault, UpstreamOverflow):
+            return errors.UpstreamAuth("The upstream refused the gateway's key.")
+        fault = errors.UpstreamRefused(401, getattr(fault, "original", None), fault.headers, fault.message)
+    if not isinstance(fault, errors.UpstreamRefused) or isinstance(fault, errors.UpstreamOverflow):
         return fault
     original = fault.original
     error = original.get("error") if isinstance(original, dict) else None
@@ -115,25 +102,27 @@ def _kept(fault: GatewayError, wire: GatewayTransport, deployment: ModelDeployme
     message = str(error.get("message") or fault.message)
     kind = "rate_limit_error" if fault.status == 429 else ERROR_TYPES_BY_STATUS.get(fault.status, "upstream_error")
     wrapped = {"message": message, "type": kind, "param": None, "code": code, "upstream": original}
-    return UpstreamRefused(fault.status, {"error": wrapped}, fault.headers, message)
+    return errors.UpstreamRefused(fault.status, {"error": wrapped}, fault.headers, message)
 
 
-def _without_answer(error: BaseException, status: int, deployment: ModelDeployment) -> GatewayError:
+def _without_answer(error: BaseException, status: int, deployment: ModelDeployment) -> errors.GatewayError:
     """litellm gave up before, or beside, the gateway's own connections."""
     names, modules = _names(error), _modules(error)
     text = message_of(error, deployment)
     if status in (401, 403) or modules & {"botocore", "google"}:
         if deployment.operator_key:
-            return UpstreamAuth("The gateway's credentials for this provider could not be used.")
-        return Unauthorized(text)
+            return errors.UpstreamAuth("The gateway's credentials for this provider could not be used.")
+        return errors.Unauthorized(text)
     if "ImportError" in names:
-        return UpstreamUnreachable(f"The provider of {deployment.model!r} needs a package that is not installed here.")
+        return errors.UpstreamUnreachable(
+            f"The provider of {deployment.model!r} needs a package that is not installed here."
+        )
     if "Timeout" in names:
-        return UpstreamTimeout(TOO_LONG)
+        return errors.UpstreamTimeout(TOO_LONG)
     if "ContextWindowExceededError" in names:
         original = {"error": {"message": text}}
         reported, limit = reported_tokens(original)
-        return UpstreamOverflow(original, {}, reported, limit or limit_alone(original), text)
+        return errors.UpstreamOverflow(original, {}, reported, limit or limit_alone(original), text)
     if modules & {"httpx", "httpcore", "aiohttp"}:
         fault = next((e for e in _chain(error) if isinstance(e, httpx.HTTPError)), None)
         if fault is None:
@@ -145,7 +134,7 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
         return said(status, text, None, dict(getattr(response, "headers", None) or {}), deployment)
     field = NAMED_PARAMETER.search(text)
     code = "unsupported_parameter" if "UnsupportedParamsError" in names else "invalid_request"
-    return InvalidRequest(text, param=field.group(1) if field else None, code=code)
+    return errors.InvalidRequest(text, param=field.group(1) if field else None, code=code)
 
 
 def _origin(deployment: ModelDeployment) -> ConnectionOrigin | None:
@@ -262,7 +251,7 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
         elif name not in WITHHELD:
             if name not in deployment.parameters and (name in owned or NOT_A_CLIENTS.search(name)):
                 text = f"The field {name!r} cannot be sent to the provider of {deployment.model!r}."
-                raise InvalidRequest(text, param=name, code="unsupported_parameter")
+                raise errors.InvalidRequest(text, param=name, code="unsupported_parameter")
             extra[name] = value
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
@@ -358,7 +347,7 @@ class _LitellmCall:
         """litellm's exceptions as the gateway's."""
         try:
             yield
-        except GatewayError:
+        except errors.GatewayError:
             raise
         except Exception as error:  # litellm lets through whatever its translation of a provider stumbles over
             raise gateway_error(error, self.wire, self.deployment) from error
@@ -407,7 +396,7 @@ class LitellmChunkStream:
         longest = max(self._call.deployment.first_byte_timeout, self._call.deployment.idle_timeout)
         while found is not None:
             if any(choice["finish_reason"] for choice in found.get("choices") or ()) and not self._finished:
-                raise UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
+                raise errors.UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
             if found.get("choices") or self._reported:
                 yield [found]
             if self._mender.fault is not None:
@@ -490,5 +479,5 @@ async def _call_nowhere(library: LitellmLibrary) -> None:
     async with httpx.AsyncClient(transport=RefusingTransport()) as client:
         try:
             await LitellmUpstream(client, library).complete(nowhere, UpstreamRequest(body))
-        except GatewayError:  # it was refused, as it had to be
+        except errors.GatewayError:  # it was refused, as it had to be
             return

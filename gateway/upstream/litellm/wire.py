@@ -18,15 +18,7 @@ from typing import Any, NoReturn
 
 import httpx
 
-from gateway.core import jsons
-from gateway.core.errors import (
-    GatewayError,
-    InvalidRequest,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
+from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.message_events import EventMender, MessageChunks, events_of, sound_message
 from gateway.core.formats.anthropic.serializer import fault_status, is_message
 from gateway.core.instrumentation.logs import get_logger
@@ -63,7 +55,7 @@ class GatewayTransport(httpx.AsyncBaseTransport):
         self._client = client
         self.deployment = deployment
         self._open: list[httpx.Response] = []
-        self.fault: GatewayError | None = None
+        self.fault: errors.GatewayError | None = None
         self.raw = b""
         self.status: int | None = None
         self.headers: dict[str, str] = {}
@@ -91,11 +83,11 @@ class GatewayTransport(httpx.AsyncBaseTransport):
                 )
                 return httpx.Response(response.status_code, headers=headers, stream=body, request=request)
             self.raw = b"".join([piece async for piece in _WatchedBody(self, response)])
-        except GatewayError as error:
+        except errors.GatewayError as error:
             self.fault = error
             raise
         if response.status_code < 400:
-            self.fault = UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
+            self.fault = errors.UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
         else:
             self.fault = refusal(response.status_code, self.raw, response.headers, self.deployment)
         return httpx.Response(response.status_code, headers=response.headers, content=self.raw, request=request)
@@ -118,7 +110,7 @@ class GatewayTransport(httpx.AsyncBaseTransport):
                 async with deadline(self.deployment.first_byte_timeout):
                     with translated(begun=False):
                         return await self._client.send(request, stream=True, follow_redirects=False)
-            except UpstreamUnreachable:
+            except errors.UpstreamUnreachable:
                 if attempt == 2:
                     raise
         raise AssertionError("unreachable")
@@ -144,7 +136,7 @@ class _WatchedBody(httpx.AsyncByteStream):
                     yield whole
             if self._text is not None and (rest := self._text.decode(b"", final=True)):
                 yield rest.encode()
-        except GatewayError as error:
+        except errors.GatewayError as error:
             self._wire.fault = error
             raise
 
@@ -162,9 +154,9 @@ class _WatchedBody(httpx.AsyncByteStream):
             total += len(piece)
             if line > self._most_of_line:
                 most = self._most_of_line // 2**20
-                raise UpstreamInvalidResponse(f"The upstream sent more than {most} MB in one piece.")
+                raise errors.UpstreamInvalidResponse(f"The upstream sent more than {most} MB in one piece.")
             if total > self._most:
-                raise UpstreamInvalidResponse(f"The upstream's answer exceeds {self._most} bytes.")
+                raise errors.UpstreamInvalidResponse(f"The upstream's answer exceeds {self._most} bytes.")
             if not self._wire.ended:
                 seen = tail + piece
                 self._wire.ended = END_MARK.search(seen) is not None
@@ -205,7 +197,7 @@ class _MendedMessage(_WatchedBody):
                 if made.ended:
                     break
             if not made.ended:
-                raise UpstreamInterrupted(CLOSED)
+                raise errors.UpstreamInterrupted(CLOSED)
             yield jsons.dumps(sound_message(made.message()))
 
     async def _events(self) -> AsyncIterator[dict[str, Any] | bytes]:
@@ -249,7 +241,7 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise UpstreamTimeout(TOO_LONG) from error
+        raise errors.UpstreamTimeout(TOO_LONG) from error
 
 
 log = get_logger("gateway.upstream.litellm")
@@ -355,7 +347,7 @@ def _forbid_fetching() -> None:
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
-    raise InvalidRequest(NO_FETCH, param="messages", code="unsupported_url")
+    raise errors.InvalidRequest(NO_FETCH, param="messages", code="unsupported_url")
 
 
 async def _refuse_async(*_: Any, **__: Any) -> NoReturn:

@@ -11,15 +11,7 @@ from typing import Any
 
 import httpx
 
-from gateway.core import jsons
-from gateway.core.errors import (
-    UpstreamAnswerTooLong,
-    UpstreamError,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
+from gateway.core import errors, jsons
 from gateway.core.formats.stream_record import END_SECONDS, MAX_STREAM_CHARS, StreamRecord, next_batch
 from gateway.core.frozen_records import record
 from gateway.core.types.chat import SIGNS, JsonAnswer, ModelDeployment, StreamOpener
@@ -120,7 +112,7 @@ class InflatedBody:
             piece = self._inflate.decompress(self._waiting, MAX_PIECE_BYTES)
         except zlib.error:
             if self._begun:
-                raise UpstreamInvalidResponse("The upstream's answer is not compressed as it says.") from None
+                raise errors.UpstreamInvalidResponse("The upstream's answer is not compressed as it says.") from None
             self._inflate, self._begun = zlib.decompressobj(NO_HEADER), True
             return self._next()
         self._begun = True
@@ -163,7 +155,7 @@ def body_of(connection: UpstreamConnection) -> Source:
     if encoding in (b"", b"identity"):
         return connection
     if encoding not in (b"gzip", b"x-gzip", b"deflate"):
-        raise UpstreamInvalidResponse("The upstream compressed its answer although nobody asked for it.")
+        raise errors.UpstreamInvalidResponse("The upstream compressed its answer although nobody asked for it.")
     return InflatedBody(connection)
 
 
@@ -202,11 +194,11 @@ async def read_all(
         if piece is END:
             break
         if due is not None and clock() >= due:
-            raise UpstreamTimeout(TOO_LONG)
+            raise errors.UpstreamTimeout(TOO_LONG)
         pieces.append(piece)
         size += len(piece)
         if size > most:
-            raise UpstreamAnswerTooLong(f"The upstream's answer exceeds {most} bytes.")
+            raise errors.UpstreamAnswerTooLong(f"The upstream's answer exceeds {most} bytes.")
         if within is None and not piece.isspace():
             if due is not None and until_events and piece.lstrip(LEADING_BLANKS).startswith(SSE_FIELD_PREFIXES):
                 break
@@ -283,7 +275,7 @@ class HttpChunkStream:
         if not events:
             if isinstance(said, dict | list) and "error" in said:
                 raise refusal(self._status, raw, self._said_headers, self._deployment)
-            raise UpstreamInvalidResponse("The upstream answered a stream request with something else.")
+            raise errors.UpstreamInvalidResponse("The upstream answered a stream request with something else.")
         self._is_stream = True
         written = (each if isinstance(each, bytes) else jsons.dumps(each) for each in events)
         self.replay(b"".join(b"data: %b\n\n" % each for each in written))
@@ -322,13 +314,15 @@ class HttpChunkStream:
                     record.add(chunk)
                     finished = [choice for choice in chunk.get("choices") or () if choice.get("finish_reason")]
                     ends |= {c["index"]: {k: v for k, v in c.items() if k not in DELIVERED} for c in finished}
-        except UpstreamError as fault:
-            if not (record.begun_are_finished and isinstance(fault, UpstreamInterrupted | UpstreamTimeout)):
+        except errors.UpstreamError as fault:
+            if not (
+                record.begun_are_finished and isinstance(fault, errors.UpstreamInterrupted | errors.UpstreamTimeout)
+            ):
                 fault.may_be_charged = True
                 fault.usage = fault.usage or record.usage
                 raise
         if not (self.done or record.begun_are_finished):
-            raise UpstreamInterrupted(CLOSED)
+            raise errors.UpstreamInterrupted(CLOSED)
         if missing := record.missing_finishes():
             record.add({"choices": missing})
         completion = record.completion()
@@ -347,8 +341,8 @@ class HttpChunkStream:
         if self.done:
             if any(chunk.get("choices") for chunk in self._first):
                 return
-            raise UpstreamInvalidResponse("The upstream ended its stream without any choices.")
-        raise UpstreamInterrupted(CLOSED)
+            raise errors.UpstreamInvalidResponse("The upstream ended its stream without any choices.")
+        raise errors.UpstreamInterrupted(CLOSED)
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Chunks as they come together, until `[DONE]`, or until the connection is closed in good order.
@@ -392,7 +386,7 @@ class HttpChunkStream:
                         yield chunks
                     if self._fault is not None:
                         raise self._fault
-        except (UpstreamInterrupted, UpstreamTimeout):
+        except (errors.UpstreamInterrupted, errors.UpstreamTimeout):
             self._end()  # it has said why
             raise
         self._end()
@@ -408,7 +402,7 @@ class HttpChunkStream:
         self._size += len(piece)
         try:
             if self._size > MAX_STREAM_BYTES:
-                raise UpstreamInvalidResponse(f"The upstream's answer exceeds {MAX_STREAM_BYTES} bytes.")
+                raise errors.UpstreamInvalidResponse(f"The upstream's answer exceeds {MAX_STREAM_BYTES} bytes.")
             for data in self._parser.feed(piece):
                 if data == DONE or data.strip() == DONE:
                     self.done = True
@@ -426,7 +420,7 @@ class HttpChunkStream:
                 self._patience.event_came()
             elif not self.done:
                 self._patience.no_event_came(self._parser)
-        except UpstreamError as fault:
+        except errors.UpstreamError as fault:
             self._fault = fault
         if self._parser.signs:
             self._tell_signs(alone=not chunks)
@@ -462,7 +456,7 @@ class HttpChunkStream:
         data = bytes(data)  # of no subclass, which orjson does not read
         try:
             said = event_object(data)
-        except UpstreamInvalidResponse:
+        except errors.UpstreamInvalidResponse:
             said = {"message": data.decode("utf-8", "replace")}
         is_shaped = bool(said.get("error")) or str(said.get("type")).endswith(("error", "failed"))
         self._add([], data if is_shaped else jsons.dumps({"error": said}))
@@ -474,9 +468,9 @@ def event_object(data: bytes) -> dict[str, Any]:
     try:
         found = jsons.loads_answer(data)
     except jsons.JSONDecodeError as error:
-        raise UpstreamInvalidResponse("The upstream sent an event that is not JSON.") from error
+        raise errors.UpstreamInvalidResponse("The upstream sent an event that is not JSON.") from error
     if not isinstance(found, dict):
-        raise UpstreamInvalidResponse("The upstream sent an event that is no object.")
+        raise errors.UpstreamInvalidResponse("The upstream sent an event that is no object.")
     return found
 
 
@@ -514,7 +508,7 @@ class _PiecePatience:
             self._whole_due = now + self._idle
         due = self._event_due if self._whole_due is None else min(self._event_due, self._whole_due)
         if now >= due:
-            raise UpstreamTimeout(TOO_LONG)
+            raise errors.UpstreamTimeout(TOO_LONG)
         self.seconds = due - now
 
 
@@ -575,7 +569,7 @@ class HttpUpstream:
                 value = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError as error:
             if not raw.lstrip(LEADING_BLANKS).startswith(SSE_FIELD_PREFIXES):
-                raise UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
+                raise errors.UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
             stream = reader(connection, deployment, body)
             stream.replay(raw, source)
             completion = await stream.gathered()
@@ -643,7 +637,7 @@ class HttpUpstream:
             raise translation(error, begun=False, origin=origin) from error
         try:
             connection = await self._answered(origin, head, content, deployment, fresh=False)
-        except UpstreamUnreachable:
+        except errors.UpstreamUnreachable:
             connection = await self._answered(origin, head, content, deployment, fresh=True)
         if connection.status >= 300:
             try:
@@ -670,12 +664,12 @@ def _model_of(deployment: ModelDeployment) -> tuple[str, str]:
     return deployment.api_base, deployment.provider_model
 
 
-async def _refused(connection: UpstreamConnection, deployment: ModelDeployment) -> UpstreamError:
+async def _refused(connection: UpstreamConnection, deployment: ModelDeployment) -> errors.UpstreamError:
     if connection.status < 400:
-        return UpstreamInvalidResponse(f"The upstream answered with status {connection.status}.")
+        return errors.UpstreamInvalidResponse(f"The upstream answered with status {connection.status}.")
     try:
         raw = await read_body(connection, deployment, MAX_ERROR_BYTES, within=deployment.idle_timeout)
-    except UpstreamError:  # whatever is wrong with its words, its status was said
+    except errors.UpstreamError:  # whatever is wrong with its words, its status was said
         raw = b""
     return refusal(connection.status, raw, relayable_headers(connection), deployment)
 

@@ -6,9 +6,7 @@ import binascii
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gateway.core import jsons
-from gateway.core.errors import UpstreamInvalidResponse
-from gateway.core.ports import TokenCounter
+from gateway.core import errors, jsons, ports
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings, packed
 from gateway.core.types.upstreams import CallScope
@@ -33,7 +31,11 @@ class UpstreamEmbedder:
     at_once = CHARS_AT_ONCE
 
     def __init__(
-        self, http: HttpUpstream, router: ConfiguredRouter, counter: Callable[[ModelFacts], TokenCounter], model: str
+        self,
+        http: HttpUpstream,
+        router: ConfiguredRouter,
+        counter: Callable[[ModelFacts], ports.TokenCounter],
+        model: str,
     ) -> None:
         """Finds the deployment of `model`; calls nothing.
         Raises ModelNotFound, Unauthorized: no deployment can serve it; EmbeddingFault: it is not served in OpenAI's
@@ -77,13 +79,13 @@ def _read(raw: bytes, count: int) -> TextEmbeddings:
         for position, item in enumerate(answer["data"]):
             index = item.get("index", position)
             if type(index) is not int or not 0 <= index < count or rows[index] is not None:
-                raise UpstreamInvalidResponse("The upstream's vectors are not one for each text.")
+                raise errors.UpstreamInvalidResponse("The upstream's vectors are not one for each text.")
             rows[index] = _numbers(item["embedding"])
         if any(row is None for row in rows) or len({row.size for row in rows}) != 1 or not rows[0].size:
-            raise UpstreamInvalidResponse("The upstream's vectors are not one for each text, of one length.")
+            raise errors.UpstreamInvalidResponse("The upstream's vectors are not one for each text, of one length.")
         vectors = packed(numpy.stack(rows))
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, EmbeddingFault) as error:
-        raise UpstreamInvalidResponse("The upstream's answer holds no vectors.") from error
+        raise errors.UpstreamInvalidResponse("The upstream's answer holds no vectors.") from error
     usage = answer.get("usage")
     return TextEmbeddings(vectors, usage if isinstance(usage, dict) else None)
 

@@ -13,13 +13,11 @@ from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.clock import SystemClock
-from gateway.core.errors import UpstreamAuth, UpstreamError, UpstreamInvalidResponse, UpstreamOverflow, UpstreamRefused
 from gateway.core.formats.anthropic.serializer import FAULT_STATUSES
 from gateway.core.formats.responses.response_completion import FAILURE_STATUSES
 from gateway.core.formats.tool_calls import CallIds, CallPieces, whole_calls, written
-from gateway.core.ports import Clock
 from gateway.core.types.bill import sound
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.content import as_parts
@@ -154,7 +152,7 @@ HTTP_DATE = re.compile(
 """The one form that servers may send (RFC 9110 §5.6.7)."""
 
 
-def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment) -> UpstreamError:
+def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment) -> errors.UpstreamError:
     """The error for an answer whose status, or whose body, says that there is none.
     `status`: below 400 for an error in the body of an answer with a good status; the status that the error itself names
     counts then, by its number or its name, else 502."""
@@ -166,7 +164,7 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Mod
         original = raw.decode("utf-8", "replace")[:SHOWN_CHARS]
     named = status_of(original)
     if deployment.operator_key and (status in (401, 403) or named in (401, 403)):
-        return UpstreamAuth("The upstream refused the gateway's key.")
+        return errors.UpstreamAuth("The upstream refused the gateway's key.")
     if not 400 <= status < 600:
         error = error_object(original)
         names = (str(error.get(name)) for name in ("code", "type"))
@@ -174,8 +172,8 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Mod
     kept = relayed_headers(headers)
     if is_overflow(status, original):
         reported, limit = reported_tokens(original)
-        return UpstreamOverflow(original, kept, reported, limit or limit_alone(original), message_of(original))
-    return UpstreamRefused(status, original, kept, message_of(original))
+        return errors.UpstreamOverflow(original, kept, reported, limit or limit_alone(original), message_of(original))
+    return errors.UpstreamRefused(status, original, kept, message_of(original))
 
 
 def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -185,7 +183,7 @@ def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in kept.items() if name not in WAITS or is_sane_wait(name, value)}
 
 
-def is_sane_wait(name: str, value: str, clock: Clock | None = None) -> bool:
+def is_sane_wait(name: str, value: str, clock: ports.Clock | None = None) -> bool:
     """Whether the value of one of `WAITS` is a number of at most `MAX_WAIT`, or (`retry-after`) a date that is no
     farther away. A date in the past means at once."""
     value = value.strip()
@@ -244,7 +242,7 @@ def check_refusal(
     fault = refusal(status, plain or b"", headers, deployment)
     secret = deployment.api_key.encode() if deployment.operator_key and deployment.api_key else None
     readable = plain is not None or secret is None
-    if readable and type(fault) is UpstreamRefused and not (secret and secret in (plain or b"")):
+    if readable and type(fault) is errors.UpstreamRefused and not (secret and secret in (plain or b"")):
         shaped = isinstance(fault.original, dict) and isinstance(fault.original.get("error"), dict)
         if shaped or plain is None or method == "HEAD":
             return
@@ -351,7 +349,7 @@ class EventParser:
 
 def _checked(size: int) -> int:
     if size > MAX_EVENT_BYTES:
-        raise UpstreamInvalidResponse("The upstream sent an event of more than 32 MB.")
+        raise errors.UpstreamInvalidResponse("The upstream sent an event of more than 32 MB.")
     return size
 
 
@@ -402,7 +400,7 @@ def failure_in(said: Mapping[str, Any]) -> Json | None:
     return None
 
 
-def fault_of(told: Json, deployment: ModelDeployment, headers: Mapping[str, str] | None = None) -> UpstreamError:
+def fault_of(told: Json, deployment: ModelDeployment, headers: Mapping[str, str] | None = None) -> errors.UpstreamError:
     """The fault for an error that an answer of a good status tells."""
     return refusal(200, jsons.dumps(told), headers or {}, deployment)
 
@@ -413,20 +411,20 @@ def check_choices(choices: Any, part: str) -> None:
     `part`: `message` or `delta`.
     Raises UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says."""
     if not isinstance(choices, list):
-        raise UpstreamInvalidResponse("The upstream's choices are no list.")
+        raise errors.UpstreamInvalidResponse("The upstream's choices are no list.")
     for position, choice in enumerate(choices):
         message = choice.get(part) if isinstance(choice, dict) else False
         if message is None:
             if part == "message":
-                raise UpstreamInvalidResponse("The upstream's answer holds a choice without a message.")
+                raise errors.UpstreamInvalidResponse("The upstream's answer holds a choice without a message.")
             if "message" in choice and "delta" not in choice:
                 message = choice["delta"] = choice.pop("message")
         if message is not None:
             if not isinstance(message, dict):
-                raise UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
+                raise errors.UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
             calls = message.get("tool_calls")
             if calls is not None and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
-                raise UpstreamInvalidResponse("The upstream's answer holds tool calls that are none.")
+                raise errors.UpstreamInvalidResponse("The upstream's answer holds tool calls that are none.")
         index = choice.get("index")
         if type(index) is not int or not 0 <= index < MAX_CHOICES:
             choice["index"] = position
@@ -451,7 +449,7 @@ def whole_mended(
             fault.may_be_charged, fault.usage = True, sound(usage) if isinstance(usage, dict) else None
         raise fault
     if not isinstance(answer, dict) or not answer.get("choices"):
-        raise UpstreamInvalidResponse("The upstream's answer holds no choices.")
+        raise errors.UpstreamInvalidResponse("The upstream's answer holds no choices.")
     check_choices(answer["choices"], "message")
     found: Json = answer
     if raw is None or (ESCAPE in raw and ESCAPED_HALF.search(raw)):
@@ -494,8 +492,8 @@ class StreamMender:
     def __init__(self, deployment: ModelDeployment, body: Mapping[str, Any]) -> None:
         """`body`: of the request, in the words of any API."""
         self.thinks_in_parts = False
-        self.fault: UpstreamError | None = None
-        self.notice: UpstreamError | None = None
+        self.fault: errors.UpstreamError | None = None
+        self.notice: errors.UpstreamError | None = None
         """What was said in place of an answer, without a status: a failure if the answer does not go on behind it."""
         self._is_ending = False
         self._deployment = deployment

@@ -18,11 +18,9 @@ from urllib.parse import quote
 
 import httpx
 
-from gateway.core import jsons
+from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.errors import GatewayError
 from gateway.core.instrumentation import logs
-from gateway.core.ports import Clock
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.chat import ModelDeployment, ModelFacts
 from gateway.upstream.http_client import translated
@@ -226,7 +224,7 @@ def completed(facts: ModelFacts, told: ModelDescription) -> ModelFacts:
 class DiscoveredModels:
     """What upstreams told, by address, key and model: what one tenant's key is told is no other tenant's."""
 
-    def __init__(self, client: httpx.AsyncClient, clock: Clock, kept: WindowKeeper | None = None) -> None:
+    def __init__(self, client: httpx.AsyncClient, clock: ports.Clock, kept: WindowKeeper | None = None) -> None:
         """`kept`: windows that were told before this process began, or to others."""
         self._client = client
         self._kept = kept
@@ -301,7 +299,7 @@ class DiscoveredModels:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 found = await self._find(deployment)
-        except (GatewayError, httpx.HTTPError, OSError, TimeoutError, ValueError, RecursionError) as error:
+        except (errors.GatewayError, httpx.HTTPError, OSError, TimeoutError, ValueError, RecursionError) as error:
             log.info("model_not_told", model=deployment.model, reason=type(error).__name__)
         finally:
             told.task = None
@@ -359,7 +357,7 @@ class DiscoveredModels:
         root = deployment.api_base.removesuffix("/v1")
         try:
             return jsons.loads(await self._body(deployment, root + path, body))
-        except (GatewayError, httpx.HTTPError, ValueError, RecursionError):
+        except (errors.GatewayError, httpx.HTTPError, ValueError, RecursionError):
             return None
 
     async def _body(self, deployment: ModelDeployment, url: str, body: Any = None) -> bytes:

@@ -17,8 +17,7 @@ from typing import Any
 
 import httpx
 
-from gateway.core import jsons
-from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamUnreachable
+from gateway.core import errors, jsons
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.upstreams import RelayedCall
 from gateway.upstream.http_client import (
@@ -51,7 +50,7 @@ class PassthroughClient:
         answer = await self._send(deployment, call)
         try:
             if not 200 <= answer.status < 600:
-                raise UpstreamInvalidResponse(f"The upstream answered with status {answer.status}.")
+                raise errors.UpstreamInvalidResponse(f"The upstream answered with status {answer.status}.")
             if answer.status >= 400:
                 await answer.check(call.method)
             yield answer
@@ -63,7 +62,7 @@ class PassthroughClient:
         try:
             # What is sent but once is not entrusted to a connection that upstream may be closing just now.
             return await self._answered(deployment, call, fresh=streamed)
-        except UpstreamUnreachable as error:
+        except errors.UpstreamUnreachable as error:
             if streamed and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
                 raise
         return await self._answered(deployment, call, fresh=True)
@@ -125,7 +124,7 @@ class RawAnswer:
             yield piece
             seconds = self._deployment.idle_timeout
         if self._sending is not None and self._sending.done() and self._sending.exception() is not None:
-            raise UpstreamInterrupted("The request broke off before its answer was complete.")
+            raise errors.UpstreamInterrupted("The request broke off before its answer was complete.")
 
     async def aclose(self) -> None:
         """Ends the call, wherever it is."""

@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from gateway.core import jsons
-from gateway.core.errors import GatewayError, ModelNotFound, NotFound, UpstreamInvalidResponse
+from gateway.core import errors, jsons
 from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.upstream.http_client import get
@@ -66,7 +65,7 @@ class UpstreamModels:
             return await self._of_default(caller)
         try:  # patterns alone: what the default upstream has of them
             return [model for model in await self._of_default(caller) if self._router.lists(str(model.get("id")))]
-        except ModelNotFound:
+        except errors.ModelNotFound:
             return []
 
     def _anthropic(self, caller: RequestCaller) -> ModelDeployment:
@@ -84,7 +83,7 @@ class UpstreamModels:
         try:
             return [model for model in jsons.loads(response.content)["data"] if isinstance(model, dict)]
         except (jsons.JSONDecodeError, KeyError, TypeError) as error:
-            raise UpstreamInvalidResponse("The upstream's list of models is not one.") from error
+            raise errors.UpstreamInvalidResponse("The upstream's list of models is not one.") from error
 
 
 def _listed(name: str) -> dict[str, Any]:
@@ -117,7 +116,7 @@ class UpstreamFiles:
         try:
             described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)
         except jsons.JSONDecodeError as error:
-            raise UpstreamInvalidResponse("The upstream's description of the file is not JSON.") from error
+            raise errors.UpstreamInvalidResponse("The upstream's description of the file is not JSON.") from error
         content = await self._get(f"files/{quote(file_id)}/content", deployment)
         name = described.get("filename") if isinstance(described, dict) else None
         return StoredFile(str(name or file_id), content.headers.get("content-type", ""), content.content)
@@ -125,15 +124,15 @@ class UpstreamFiles:
     def _asked(self, file_id: str, caller: RequestCaller) -> ModelDeployment:
         deployment = self._router.default("", caller)
         if deployment.operator_key or not FILE_ID_PATTERN.match(file_id):
-            raise NotFound(NO_FILE)
+            raise errors.NotFound(NO_FILE)
         return deployment
 
     async def _get(self, path: str, deployment: ModelDeployment) -> httpx.Response:
         response = await get(self._client, deployment, path, FILE_SECONDS)
         if response.status_code == 404:
-            raise NotFound(NO_FILE)
+            raise errors.NotFound(NO_FILE)
         if 300 <= response.status_code < 400:
-            raise UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
+            raise errors.UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
         if response.status_code >= 400:
             raise refusal(response.status_code, response.content, response.headers, deployment)
         return response
@@ -169,7 +168,7 @@ async def reach(client: httpx.AsyncClient, deployment: ModelDeployment) -> Probe
     """Probes an upstream for `gateway check`: `GET models`."""
     try:
         response = await get(client, deployment, "models", PROBE_TIMEOUT_SECONDS)
-    except GatewayError as error:
+    except errors.GatewayError as error:
         return ProbeResult(error.message)
     if response.status_code in (401, 403) and deployment.api_key:
         return ProbeResult(f"the key was refused (status {response.status_code})")

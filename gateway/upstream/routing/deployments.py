@@ -10,9 +10,9 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from gateway.core.bounded_cache import BoundedCache
+from gateway.core.config import setting_sections
 from gateway.core.config.litellm_table import ROUTER_PARAMETERS
 from gateway.core.config.model_list import ModelEntry
-from gateway.core.config.setting_sections import UpstreamTimeouts
 from gateway.core.ids import content_digest
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.routing.catalogue import AZURE, THROUGH_LITELLM, named_base, origin_of, unsupported
@@ -53,7 +53,7 @@ def deployment_of(
     served: tuple[str, str],
     base: str,
     access: DeploymentAccess,
-    timeouts: UpstreamTimeouts,
+    timeouts: setting_sections.UpstreamTimeouts,
 ) -> ModelDeployment:
     """Where `model` is served: through OpenAI's protocol, Azure's form of it, or litellm.
     `served`: the provider and the name that it knows the model by; `base`: its address; empty for the provider's own,

@@ -14,18 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from gateway.core import jsons
-from gateway.core.config.setting_sections import RoutingSettings
-from gateway.core.errors import (
-    ContextLengthExceeded,
-    GatewayError,
-    UpstreamAuth,
-    UpstreamError,
-    UpstreamOverflow,
-    UpstreamRefused,
-)
+from gateway.core import errors, jsons, ports
+from gateway.core.config import setting_sections
 from gateway.core.instrumentation import logs
-from gateway.core.ports import Clock
 from gateway.core.tasks import Cooldown
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.upstreams import RoutingAttempt
@@ -54,11 +45,11 @@ class DeploymentFault:
 def fault_of(error: BaseException, deployment: ModelDeployment, now: datetime) -> DeploymentFault | None:
     """What counts against the deployment; None for what is wrong with the request, with the client's own key, or with
     nothing at all (a client that left)."""
-    if not isinstance(error, UpstreamError):
+    if not isinstance(error, errors.UpstreamError):
         return None
-    if isinstance(error, UpstreamAuth):
+    if isinstance(error, errors.UpstreamAuth):
         return DeploymentFault("upstream_auth", at_once=True)
-    if not isinstance(error, UpstreamRefused):
+    if not isinstance(error, errors.UpstreamRefused):
         return DeploymentFault(type(error).code or "upstream_error")
     code, wait = f"upstream_{error.status}", waited_for(error.headers, now)
     if error.status in FAILING:
@@ -135,7 +126,7 @@ class DeploymentWatch:
 class HealthWatch:
     """Watches over all deployments that have an id."""
 
-    def __init__(self, settings: RoutingSettings, clock: Clock) -> None:
+    def __init__(self, settings: setting_sections.RoutingSettings, clock: ports.Clock) -> None:
         self._settings = settings
         self._clock = clock
         self._watches: dict[str, DeploymentWatch] = {}
@@ -205,7 +196,7 @@ class HealthWatch:
 class WatchedAttempt:
     """A try at a deployment (a `RoutingAttempt`); `at` is when it began. One that is not open keeps nothing."""
 
-    clock: Clock
+    clock: ports.Clock
     watch: DeploymentWatch
     deployment: ModelDeployment
     at: float
@@ -237,7 +228,7 @@ class WatchedAttempt:
         fault = None if error is None else fault_of(error, self.deployment, self.clock.now())
         if fault is not None:
             self._failed(fault)
-        elif isinstance(error, UpstreamRefused):  # it is there, and found something wrong with what it was asked
+        elif isinstance(error, errors.UpstreamRefused):  # it is there, and found something wrong with what it was asked
             self._is_well()
         if cooldown.trial is self:  # nothing was learned: somebody else may try
             cooldown.trial = None
@@ -288,7 +279,7 @@ class FailedTry:
         left: seconds that the client still waits; None if it does not say.
     """
 
-    error: GatewayError
+    error: errors.GatewayError
     tries: int
     here: int
     begun: bool = False
@@ -312,7 +303,9 @@ class RetryDecision:
     reason: str
 
 
-def decide(failed: FailedTry, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> RetryDecision:
+def decide(
+    failed: FailedTry, settings: setting_sections.RoutingSettings, random: Callable[[], float], now: datetime
+) -> RetryDecision:
     """Decides on the next try. `random`: between 0 and 1; the wait has full jitter."""
     where = helps(failed.error, settings.retry_statuses)
     if failed.begun:
@@ -332,21 +325,23 @@ def decide(failed: FailedTry, settings: RoutingSettings, random: Callable[[], fl
     return RetryDecision(True, wait, "elsewhere" if not failed.here else "again")
 
 
-def helps(error: GatewayError, statuses: tuple[int, ...]) -> Where:
+def helps(error: errors.GatewayError, statuses: tuple[int, ...]) -> Where:
     """Where another try may end otherwise: at no deployment, if the request itself is at fault; at another, if it is
     this deployment's key or quota; else anywhere."""
-    if not isinstance(error, UpstreamError) or isinstance(error, UpstreamOverflow):
+    if not isinstance(error, errors.UpstreamError) or isinstance(error, errors.UpstreamOverflow):
         return "nowhere"
-    if isinstance(error, UpstreamAuth):
+    if isinstance(error, errors.UpstreamAuth):
         return "elsewhere"
-    if not isinstance(error, UpstreamRefused):
+    if not isinstance(error, errors.UpstreamRefused):
         return "anywhere"
     if error.status not in statuses:
         return "nowhere"
     return "elsewhere" if error.code == SPENT else "anywhere"
 
 
-def _wait(failed: FailedTry, settings: RoutingSettings, random: Callable[[], float], now: datetime) -> float | None:
+def _wait(
+    failed: FailedTry, settings: setting_sections.RoutingSettings, random: Callable[[], float], now: datetime
+) -> float | None:
     """Seconds before the next try; None if the upstream wants more than the longest wait."""
     if not failed.here:
         return 0.0
@@ -408,16 +403,16 @@ POLICY_WORDS = (
 """By which LiteLLM knows that a provider refuses the content."""
 
 
-def kind_of(error: GatewayError, settings: RoutingSettings) -> Kind | None:
+def kind_of(error: errors.GatewayError, settings: setting_sections.RoutingSettings) -> Kind | None:
     """Which fallbacks an error calls for; None if it is the request's own fault."""
-    if isinstance(error, ContextLengthExceeded | UpstreamOverflow):
+    if isinstance(error, errors.ContextLengthExceeded | errors.UpstreamOverflow):
         return "context_window"
-    if isinstance(error, UpstreamRefused) and refuses_content(error):
+    if isinstance(error, errors.UpstreamRefused) and refuses_content(error):
         return "content_policy"
     return "general" if helps(error, settings.retry_statuses) != "nowhere" else None
 
 
-def refuses_content(refusal: UpstreamRefused) -> bool:
+def refuses_content(refusal: errors.UpstreamRefused) -> bool:
     """Whether a provider will not answer because of what is said."""
     error = error_object(refusal.original)
     inner = error.get("innererror")
@@ -430,7 +425,7 @@ def refuses_content(refusal: UpstreamRefused) -> bool:
 
 
 def instead_of(
-    asked: str, failed: str, kind: Kind, settings: RoutingSettings, tried: Collection[str]
+    asked: str, failed: str, kind: Kind, settings: setting_sections.RoutingSettings, tried: Collection[str]
 ) -> tuple[str, ...]:
     """The models that may answer instead, in their order: those of the model that was asked for, then those of the one
     that failed last. None of those that were tried, and no more than `max_fallbacks` in all.
@@ -441,13 +436,13 @@ def instead_of(
     return tuple(found[: max(left, 0)])
 
 
-def has_fallbacks(settings: RoutingSettings) -> bool:
+def has_fallbacks(settings: setting_sections.RoutingSettings) -> bool:
     """Whether any model may answer for another."""
     named = (settings.fallbacks, settings.context_window_fallbacks, settings.content_policy_fallbacks)
     return any(named) or bool(settings.default_fallbacks)
 
 
-def _listed(model: str, kind: Kind, settings: RoutingSettings) -> tuple[str, ...]:
+def _listed(model: str, kind: Kind, settings: setting_sections.RoutingSettings) -> tuple[str, ...]:
     if kind == "context_window":
         return settings.context_window_fallbacks.get(model, ())
     if kind == "content_policy":

@@ -4,9 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any, Literal
 
-from gateway.core import jsons
-from gateway.core.errors import InvalidRequest, UpstreamRefused
-from gateway.core.ports import Clock
+from gateway.core import errors, jsons, ports
 from gateway.core.types.chat import ModelDeployment, NativeRequest
 from gateway.upstream.routing.catalogue import AZURE, OPENAI_BASES
 from gateway.upstream.routing.deployments import RESPONSES, by_responses
@@ -41,7 +39,7 @@ def takes_freeform(deployment: ModelDeployment) -> bool:
 class KnownProtocols:
     """Which upstreams speak which API. Of those that nobody knows of, the first request tells."""
 
-    def __init__(self, clock: Clock, hosted_tools: str = "drop") -> None:
+    def __init__(self, clock: ports.Clock, hosted_tools: str = "drop") -> None:
         """`hosted_tools`: what becomes of those that an upstream has not (`upstream.hosted_tools`)."""
         self._clock = clock
         self._refuses = hosted_tools == "refuse"
@@ -59,7 +57,11 @@ class KnownProtocols:
         return spoken, None if certain else deployment
 
     def instead(
-        self, asked: ModelDeployment, fallback: ModelDeployment | None, native: NativeRequest, refusal: UpstreamRefused
+        self,
+        asked: ModelDeployment,
+        fallback: ModelDeployment | None,
+        native: NativeRequest,
+        refusal: errors.UpstreamRefused,
     ) -> ModelDeployment:
         """The deployment to call instead of one that has refused; that it has no such endpoint is remembered.
         Raises UpstreamRefused: this one, if it says something else, or the upstream was known to speak the API;
@@ -84,7 +86,7 @@ class KnownProtocols:
         return native.without_hosted()
 
     def without_refused(
-        self, deployment: ModelDeployment, native: NativeRequest, refusal: UpstreamRefused
+        self, deployment: ModelDeployment, native: NativeRequest, refusal: errors.UpstreamRefused
     ) -> NativeRequest:
         """The request's own words without the hosted tools that its upstream refused, which is remembered.
         Raises UpstreamRefused: this one, if it says something else, or they may not be left out."""
@@ -116,9 +118,9 @@ class KnownProtocols:
         return "no" if until > self._clock.monotonic() else "perhaps"
 
 
-def _not_served(path: str, text: str) -> InvalidRequest:
+def _not_served(path: str, text: str) -> errors.InvalidRequest:
     """Of a path as the client sent it."""
-    error = InvalidRequest(text, param=path, code="unsupported_parameter")
+    error = errors.InvalidRequest(text, param=path, code="unsupported_parameter")
     error.is_as_sent = True
     return error
 

@@ -21,11 +21,11 @@ from dataclasses import field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.settings import Settings
-from gateway.core.errors import GatewayError, ModelNotFound, Unauthorized, UpstreamRefused
 from gateway.core.formats.tool_calls import (
     FreeformChunks,
     Names,
@@ -36,7 +36,6 @@ from gateway.core.formats.tool_calls import (
 )
 from gateway.core.frozen_records import record
 from gateway.core.ids import completion_of, content_digest
-from gateway.core.ports import Clock, Upstream
 from gateway.core.types.chain import content_text
 from gateway.core.types.chat import (
     ANTHROPICS_KEY,
@@ -165,7 +164,7 @@ ConversationPlacements = BoundedCache[str, str]
 """The ids of deployments where conversations were asked last, by what names these."""
 
 
-def open_placements(clock: Clock) -> ConversationPlacements:
+def open_placements(clock: ports.Clock) -> ConversationPlacements:
     """Returns those of a process; one is forgotten after an hour without a request."""
     return ConversationPlacements(MAX_PLACED, now=clock.monotonic, ttl=PLACED_SECONDS)
 
@@ -191,7 +190,7 @@ class SingleDeployment:
         """Whether it rests; its limits are its upstream's to keep."""
         return self._health.rests(self.first.id)
 
-    def next(self, after: ModelDeployment, error: GatewayError) -> ModelDeployment | None:
+    def next(self, after: ModelDeployment, error: errors.GatewayError) -> ModelDeployment | None:
         """None."""
         return None
 
@@ -225,7 +224,7 @@ class DeploymentGroup:
         self.exhausted = best.tier > 0
         self.first = self._left.pop(best.id)
 
-    def next(self, after: ModelDeployment, error: GatewayError) -> ModelDeployment | None:
+    def next(self, after: ModelDeployment, error: errors.GatewayError) -> ModelDeployment | None:
         """The best that was not asked yet; None if all were."""
         if not self._left:
             return None
@@ -294,7 +293,7 @@ class ConfiguredRouter:
         settings: Settings,
         catalogue: ModelCatalogue,
         told: DiscoveredModels | None = None,
-        clock: Clock | None = None,
+        clock: ports.Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         """`chance`: what a choice is left to that nothing else decides."""
@@ -329,7 +328,7 @@ class ConfiguredRouter:
             return known
         try:
             deployment = self._served(member.entry.model_name, member, NO_CALLER)
-        except GatewayError:  # it cannot be served, or with a client's own key alone
+        except errors.GatewayError:  # it cannot be served, or with a client's own key alone
             return known
         return completed(known, self._told.known(deployment)) if deployment.operator_key else known
 
@@ -342,9 +341,9 @@ class ConfiguredRouter:
         """Whether the default upstream is asked for models that no entry serves."""
         return self._settings.serves_unlisted
 
-    def unknown(self, model: str, caller: RequestCaller) -> ModelNotFound:
+    def unknown(self, model: str, caller: RequestCaller) -> errors.ModelNotFound:
         """The error for a model that is not served here; it names the nearest that this caller may ask."""
-        return ModelNotFound(self._settings.unknown(model, caller.may_ask), param="model")
+        return errors.ModelNotFound(self._settings.unknown(model, caller.may_ask), param="model")
 
     def deployment(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """Where `model` is served for this caller: of several deployments, the one that is chosen for a request that
@@ -387,17 +386,17 @@ class ConfiguredRouter:
         known = self._several.get(model)
         if known is not None:
             return known
-        found, errors = {}, []
+        found, refused = {}, []
         for member in group:
             try:
                 found[member.id] = self._served(model, member, caller)
-            except GatewayError as error:
-                errors.append(error)
+            except errors.GatewayError as error:
+                refused.append(error)
         if not found:
-            raise errors[0]
+            raise refused[0]
         if (
             all(each.operator_key for each in found.values())
-            and not errors
+            and not refused
             and len(self._several) < MAX_REMEMBERED_MODELS
         ):
             self._several[model] = found
@@ -497,7 +496,7 @@ class ConfiguredRouter:
         if self.lists(name):
             try:
                 found = self.deployment(name, caller)
-            except GatewayError:  # no key for it: this request has no such model
+            except errors.GatewayError:  # no key for it: this request has no such model
                 return None
         else:
             is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
@@ -569,7 +568,7 @@ class ConfiguredRouter:
         Raises ModelNotFound: the entry cannot be served."""
         problem = unsupported(entry)
         if problem:
-            raise ModelNotFound(f"The model {entry.model_name!r} cannot be served: {problem}.", param="model")
+            raise errors.ModelNotFound(f"The model {entry.model_name!r} cannot be served: {problem}.", param="model")
         base = named_base(entry)
         if base:
             return base.rstrip("/")
@@ -594,7 +593,7 @@ class ConfiguredRouter:
             own = caller.anthropic_key or caller.client_key
         if own is None and provider in THROUGH_LITELLM and not base:
             text = f"The model {entry.model_name!r} needs a key: none is configured, and the request has none."
-            raise Unauthorized(text)
+            raise errors.Unauthorized(text)
         return DeploymentAccess(own, operator=False)
 
 
@@ -615,7 +614,7 @@ Json = dict[str, Any]
 class ProtocolUpstream:
     """Calls each deployment by its protocol (an `Upstream`)."""
 
-    def __init__(self, **by_protocol: Upstream) -> None:
+    def __init__(self, **by_protocol: ports.Upstream) -> None:
         self._by_protocol = by_protocol
 
     def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> Coroutine[Any, Any, JsonAnswer]:
@@ -624,18 +623,18 @@ class ProtocolUpstream:
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
         return self._of(deployment).stream(deployment, request)
 
-    def _of(self, deployment: ModelDeployment) -> Upstream:
+    def _of(self, deployment: ModelDeployment) -> ports.Upstream:
         """Raises UpstreamRefused: nothing here speaks that protocol, as if the upstream itself did not."""
         found = self._by_protocol.get(deployment.protocol)
         if found is None:
-            raise UpstreamRefused(404, {"error": {"message": "This API is not served upstream."}}, {})
+            raise errors.UpstreamRefused(404, {"error": {"message": "This API is not served upstream."}}, {})
         return found
 
 
 class FreeformUpstream:
     """Calls upstreams (an `Upstream`) with functions in the place of other tools, where they have to be."""
 
-    def __init__(self, inner: Upstream) -> None:
+    def __init__(self, inner: ports.Upstream) -> None:
         self._inner = inner
 
     def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> Coroutine[Any, Any, JsonAnswer]:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, without_repeats
 from gateway.context.assembly.block import extract_text
-from gateway.core.errors import NotFound
+from gateway.core import errors
+from gateway.core.types import past_turns, report_lists
 from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.memory import MemoryEntity
-from gateway.core.types.past_turns import ConversationTexts
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
-from gateway.core.types.report_lists import ConversationLine
 from gateway.core.types.tool_steps import RESULT_ROLES, text_of
 from gateway.core.types.window import ArtifactRendering
 from gateway.pipeline.features.entity_memory import ranked, search_of
@@ -50,7 +49,7 @@ class PastExcerpt:
 class FoundConversation:
     """A conversation with the passages that bear on the query, the best first."""
 
-    line: ConversationLine
+    line: report_lists.ConversationLine
     excerpts: tuple[PastExcerpt, ...]
 
 
@@ -110,7 +109,7 @@ class _SearchedText:
 
 def best_conversations(
     query: str,
-    read: Sequence[tuple[ConversationLine, ConversationTexts]],
+    read: Sequence[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]],
     about: Iterable[MemoryEntity],
     limit: int,
 ) -> list[FoundConversation]:
@@ -132,7 +131,7 @@ def best_conversations(
 
 
 def _texts_of(
-    number: int, line: ConversationLine, own: ConversationTexts, things: Sequence[MemoryEntity]
+    number: int, line: report_lists.ConversationLine, own: past_turns.ConversationTexts, things: Sequence[MemoryEntity]
 ) -> Iterator[_SearchedText]:
     messages = own.messages
     said = {text_of(each.content) for each in messages if each.role == "user"}
@@ -190,7 +189,7 @@ EXTRACT_CHARS = 12_000
 """Characters of the passages that a question calls for."""
 
 
-def artifact_in(read: ConversationTexts, artifact_id: str, min_chars: int) -> Artifact | None:
+def artifact_in(read: past_turns.ConversationTexts, artifact_id: str, min_chars: int) -> Artifact | None:
     """The artifact of that id: a document of the conversation, a tool result, or a document inside a user's message.
     `artifact_id`: its content id; `min_chars`: longer texts in user messages may hold documents
     (`context.document_min_chars`)."""
@@ -275,7 +274,7 @@ class PastSearch:
             phrases = search_of(query)
             things = ranked(query, await self._things.search(tenant, None, phrases, 2 * MAX_NAMED))
             lines, more = await self._lines(tenant, query, things)
-            read: list[tuple[ConversationLine, ConversationTexts]] = []
+            read: list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]] = []
             room, complete = SEARCHED_BYTES, not more
             for line in lines:
                 if room <= 0:
@@ -292,8 +291,8 @@ class PastSearch:
             return FoundPast(found, things[:MAX_THINGS], len(read), SEARCHED_BYTES - room, complete)
 
     async def _with_large(
-        self, tenant: str, query: str, read: list[tuple[ConversationLine, ConversationTexts]]
-    ) -> tuple[list[tuple[ConversationLine, ConversationTexts]], bool]:
+        self, tenant: str, query: str, read: list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]]
+    ) -> tuple[list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]], bool]:
         """What was read, in which large documents have what the query needs of them; whether that is of all of them."""
         large = {each.excerpt_of: each for _, own in read for each in own.documents if each.is_excerpt}
         if not large:
@@ -303,7 +302,7 @@ class PastSearch:
         chosen = list(large.values())[:MAX_LARGE]
         found = {each.excerpt_of: each for each in await read_for(chosen, self._large, tenant, query)}
 
-        def filled(own: ConversationTexts) -> ConversationTexts:
+        def filled(own: past_turns.ConversationTexts) -> past_turns.ConversationTexts:
             kept = [each for each in own.documents if not each.is_excerpt or each.excerpt_of in found]
             texts = [
                 replace(each, content=found[each.excerpt_of].content) if each.is_excerpt else each for each in kept
@@ -315,7 +314,7 @@ class PastSearch:
 
     async def _lines(
         self, tenant: str, query: str, things: tuple[MemoryEntity, ...]
-    ) -> tuple[list[ConversationLine], bool]:
+    ) -> tuple[list[report_lists.ConversationLine], bool]:
         """The conversations to read, each once, and whether there are more."""
         found = await self._texts.recent(tenant, MAX_CONVERSATIONS + 1)
         latest, more = found[:MAX_CONVERSATIONS], len(found) > MAX_CONVERSATIONS
@@ -351,7 +350,7 @@ class PastSearch:
                 room -= own.size
                 if room <= 0:
                     break
-        raise NotFound(f"No artifact {artifact_id} {where}.", param="artifact_id")
+        raise errors.NotFound(f"No artifact {artifact_id} {where}.", param="artifact_id")
 
     async def _part(
         self, tenant: str, conversation_id: str, artifact: Artifact, question: str | None, offset: int

@@ -5,16 +5,14 @@ from dataclasses import replace
 from functools import partial
 
 from gateway.api.auth import ANONYMOUS
-from gateway.api.fields import invalid, missing
 from gateway.api.files.endpoint import UploadForm
 from gateway.api.pagination import refuse_nul
 from gateway.api.server.fast_router import note_fault
 from gateway.api.server.receiving import header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
-from gateway.core import jsons
-from gateway.core.config.setting_sections import USER
-from gateway.core.errors import Forbidden, GatewayError
+from gateway.core import errors, jsons
+from gateway.core.config import setting_sections
 from gateway.core.types.files import FILE_PURPOSES, UPLOADED, HeldFile
 from gateway.documents.files.file_service import UploadFields
 from gateway.storage.stored_files import find_held, list_files
@@ -51,13 +49,13 @@ class FilePages:
             PageRoute("POST", f"{one}/delete", self.delete, is_admin=True),
         )
 
-    async def list(self, page: PageRequest, problem: GatewayError | None = None) -> PageAnswer:
+    async def list(self, page: PageRequest, problem: errors.GatewayError | None = None) -> PageAnswer:
         """`GET /ui/admin/files`"""
         tenant, after = page.query.get("tenant") or None, page.query.get("after") or None
         for name, value in (("tenant", tenant), ("after", after)):
             refuse_nul(name, value)
             if value is not None and len(value) > MAX_TENANT:
-                raise invalid(name, f"must have at most {MAX_TENANT} characters")
+                raise errors.invalid(name, f"must have at most {MAX_TENANT} characters")
         work = partial(list_files, tenant=tenant, limit=ON_A_PAGE + 1, now=self._parts.clock.now(), after=after)
         found = await self._parts.transactions.run(work)
         shown = found[:ON_A_PAGE]
@@ -88,7 +86,7 @@ class FilePages:
         wants_json = "json" in (header(page.scope, b"accept") or "")
         try:
             added = f"{FILES}/{await self._add(page)}"
-        except GatewayError as error:
+        except errors.GatewayError as error:
             if not wants_json:
                 return await self.list(page, error)
             note_fault(page.scope["gateway"], error)
@@ -99,10 +97,10 @@ class FilePages:
         """`POST /ui/admin/files/{file_id}/delete`"""
         viewer = page.someone
         if not page.form.get("confirm"):
-            raise invalid("confirm", "must be checked: deleting a file cannot be undone")
+            raise errors.invalid("confirm", "must be checked: deleting a file cannot be undone")
         held = await self._held(page)
         if viewer.key is None and held.tenant != ANONYMOUS:
-            raise Forbidden("Without a login only files of clients without a key are deleted here.")
+            raise errors.Forbidden("Without a login only files of clients without a key are deleted here.")
         await self._files.delete(held.tenant, held.file.id, viewer.actor)
         return redirect(f"{FILES}?done=deleted")
 
@@ -115,7 +113,7 @@ class FilePages:
         """Returns the id of the new file. The token is checked before anything of the file is kept: it stands in a
         header, or in front of the file. Raises Forbidden: nothing of this viewer's is kept here."""
         if (reason := self._why_not(page)) is not None:
-            raise Forbidden(reason)
+            raise errors.Forbidden(reason)
         caller = page.someone.caller()
         form = UploadForm(page.scope, page.receive, self._parts.settings.files.max_bytes, own=(CSRF, EXPIRES))
 
@@ -130,10 +128,10 @@ class FilePages:
         def said() -> UploadFields:
             check()
             if not form.is_chosen:
-                raise missing("file")
+                raise errors.missing("file")
             lasts = form.field(EXPIRES) or ""
             if lasts not in LASTS:
-                raise invalid(EXPIRES, f"must be one of {', '.join(filter(None, LASTS))}")
+                raise errors.invalid(EXPIRES, f"must be one of {', '.join(filter(None, LASTS))}")
             return replace(form.said(), expires_after=float(lasts) if lasts else None)
 
         return (await self._files.add(caller, pieces(), said)).id
@@ -141,7 +139,7 @@ class FilePages:
     def _why_not(self, page: PageRequest) -> str | None:
         """Why this viewer uploads nothing here; None: it may."""
         viewer = page.someone
-        if viewer.key is not None and USER not in viewer.roles:
+        if viewer.key is not None and setting_sections.USER not in viewer.roles:
             return "To upload files your key needs the role 'user' as well: they are kept for its tenant."
         if not self._parts.serves(viewer.caller()):
             return "This gateway passes files on to the default upstream. Set files.serve: on to keep them here."

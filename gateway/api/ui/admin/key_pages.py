@@ -8,29 +8,31 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
-from gateway.api.fields import invalid, missing
 from gateway.api.keys.endpoint import KeyRequest
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
-from gateway.core import jsons
-from gateway.core.config.setting_sections import ADMIN, USER, VIEWER, ContextDefaults, words
-from gateway.core.errors import Forbidden, InvalidRequest, KeyChanged
-from gateway.storage.audit_events import recorder
+from gateway.core import errors, jsons
+from gateway.core.config import setting_sections
+from gateway.storage import audit_events
 
 # What is entered of a key, as the body of the API's requests. The API's own checks say what is wrong with it.
 
 Json = dict[str, Any]
-ROLES = (USER, VIEWER, ADMIN)
+ROLES = (setting_sections.USER, setting_sections.VIEWER, setting_sections.ADMIN)
 KEY_TEXT_FIELDS = ("tenant", "name", "owner", "project", "retention_days", "file_bytes", "expires_at")
 RATES = ("rpm", "tpm", "concurrent")
 FLAGS = ("true", "false")
 CHOICES = {
-    **{name: found for name, field in ContextDefaults.model_fields.items() if (found := words(field.annotation))},
+    **{
+        name: found
+        for name, field in setting_sections.ContextDefaults.model_fields.items()
+        if (found := setting_sections.words(field.annotation))
+    },
     "recall": ("auto", *FLAGS),
     "cite": FLAGS,
 }
 """Fields of `context` with a few values."""
-KEY_CONTEXT_FIELDS = tuple(ContextDefaults.model_fields)
+KEY_CONTEXT_FIELDS = tuple(setting_sections.ContextDefaults.model_fields)
 MAX_BUDGETS, SPARE = 50, 2
 """Budgets that are read of a form; empty rows in it for further ones."""
 SECONDS = "%Y-%m-%dT%H:%M:%S"
@@ -82,7 +84,7 @@ def changes_of(form: Mapping[str, str], key: Mapping[str, Any]) -> Json:
     said = {name: value for name, value in body_of(form).items() if value != now[name]}
     changes = {name: value for name, value in said.items() if _digest(value) != seal.get(name)}
     if lost := [name for name in changes if _digest(now[name]) != seal.get(name)]:
-        raise KeyChanged(f"Somebody else changed this key meanwhile: {', '.join(lost)}.")
+        raise errors.KeyChanged(f"Somebody else changed this key meanwhile: {', '.join(lost)}.")
     return changes
 
 
@@ -173,7 +175,9 @@ class KeyPages:
 
     async def new(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/admin/keys/new`"""
-        return await self._form(page, None, {"tenant": _maker(page).caller().tenant, f"role_{USER}": "on"})
+        return await self._form(
+            page, None, {"tenant": _maker(page).caller().tenant, f"role_{setting_sections.USER}": "on"}
+        )
 
     async def create(self, page: PageRequest) -> PageAnswer:
         """`POST /ui/admin/keys/new`"""
@@ -181,9 +185,9 @@ class KeyPages:
         body = body_of(page.form)
         try:
             if body["tenant"] is None:
-                raise missing("tenant")  # to the API that is the maker's own; a form has it, and says so
+                raise errors.missing("tenant")  # to the API that is the maker's own; a form has it, and says so
             made = await self._keys.create(self._asked(page, body=body))
-        except InvalidRequest as error:
+        except errors.InvalidRequest as error:
             return await self._form(page, None, page.form, error)
         return await page.render("admin_secret.html", key=_view(made), secret=made["key"], is_new=True)
 
@@ -200,10 +204,10 @@ class KeyPages:
             if not (changes := changes_of(page.form, found)):
                 return _to(page, "same")
             await self._keys.update(self._asked(page, body=changes, seen=found["updated_at"]))
-        except KeyChanged as error:
+        except errors.KeyChanged as error:
             found = await self._keys.read(self._asked(page))
-            return await self._form(page, found, form_of(found), KeyChanged(f"{error.message} {NOT_SAVED}"))
-        except InvalidRequest as error:
+            return await self._form(page, found, form_of(found), errors.KeyChanged(f"{error.message} {NOT_SAVED}"))
+        except errors.InvalidRequest as error:
             return await self._form(page, found, page.form, error)
         return _to(page, "changed")
 
@@ -212,7 +216,7 @@ class KeyPages:
         _maker(page)
         grace = page.form.get("grace_seconds", "0")
         if grace not in GRACES:
-            raise invalid("grace_seconds", f"must be one of {', '.join(GRACES)}")
+            raise errors.invalid("grace_seconds", f"must be one of {', '.join(GRACES)}")
         made = await self._keys.rotate(self._asked(page, body={"grace_seconds": int(grace)}))
         return await page.render("admin_secret.html", key=_view(made), secret=made["key"], is_new=False)
 
@@ -220,7 +224,7 @@ class KeyPages:
         """`POST /ui/admin/keys/{key_id}/revoke`"""
         _maker(page)
         if not page.form.get("confirm"):
-            raise invalid("confirm", "must be checked: revoking a key cannot be undone")
+            raise errors.invalid("confirm", "must be checked: revoking a key cannot be undone")
         await self._keys.revoke(self._asked(page))
         return _to(page, "revoked")
 
@@ -229,7 +233,7 @@ class KeyPages:
         page: PageRequest,
         key: Mapping[str, Any] | None,
         fields: Mapping[str, str],
-        problem: InvalidRequest | None = None,
+        problem: errors.InvalidRequest | None = None,
         done: str | None = None,
     ) -> PageAnswer:
         return await page.render(
@@ -256,7 +260,10 @@ class KeyPages:
         seen: str | None = None,
     ) -> KeyRequest:
         """The page's request, as the API has those of administrators."""
-        record, at = recorder(page.someone.actor, self._clock), datetime.fromisoformat(seen) if seen else None
+        record, at = (
+            audit_events.recorder(page.someone.actor, self._clock),
+            datetime.fromisoformat(seen) if seen else None,
+        )
         return KeyRequest(page.someone.caller(), record, body or {}, query or {}, page.params.get("key_id", ""), at)
 
 
@@ -267,7 +274,9 @@ def _may_change(page: PageRequest) -> bool:
 def _maker(page: PageRequest) -> PageViewer:
     """Raises Forbidden: there are no keys to log in with, so nobody is known to be an administrator."""
     if page.viewer is None or page.viewer.key is None:
-        raise Forbidden("Keys are made and changed by who has logged in with a key of role 'admin' (auth.mode: keys).")
+        raise errors.Forbidden(
+            "Keys are made and changed by who has logged in with a key of role 'admin' (auth.mode: keys)."
+        )
     return page.viewer
 
 

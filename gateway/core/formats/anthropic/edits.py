@@ -10,8 +10,7 @@ place in a stored conversation, or that extract. A block of another maker is lef
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gateway.core import jsons
-from gateway.core.errors import invalid
+from gateway.core import errors, jsons
 from gateway.core.formats.compaction_items import (
     CHARS_PER_TOKEN,
     CompactionMark,
@@ -43,14 +42,14 @@ def edits_of(value: Any) -> list[Json]:
         return []
     edits = value.get("edits") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(edits, list | None):
-        raise invalid("context_management", "must be an object with a list of edits")
+        raise errors.invalid("context_management", "must be an object with a list of edits")
     for index, edit in enumerate(edits or ()):
         where = f"context_management.edits[{index}]"
         if not isinstance(edit, dict) or not isinstance(edit.get("type"), str):
-            raise invalid(where, "must be an object with a type")
+            raise errors.invalid(where, "must be an object with a type")
         trigger = edit.get("trigger")
         if trigger is not None and not (isinstance(trigger, dict) and _is_positive(trigger.get("value"))):
-            raise invalid(f"{where}.trigger.value", "must be a whole number of at least 1")
+            raise errors.invalid(f"{where}.trigger.value", "must be a whole number of at least 1")
         if edit["type"] == CLEAR_TOOLS:
             _check_fields(edit, where)
     return edits or []
@@ -139,13 +138,13 @@ def _check_fields(edit: Json, where: str) -> None:
         given = edit.get(name)
         value = given.get("value") if isinstance(given, dict) else None
         if given is not None and not (_is_positive(value) or (value == 0 and not isinstance(value, bool))):
-            raise invalid(f"{where}.{name}.value", "must be a whole number")
+            raise errors.invalid(f"{where}.{name}.value", "must be a whole number")
     for name in ("exclude_tools", "clear_tool_inputs"):
         value = edit.get(name)
         is_flag = name == "clear_tool_inputs" and isinstance(value, bool)
         are_names = isinstance(value, list) and all(isinstance(each, str) for each in value)
         if value is not None and not is_flag and not are_names:
-            raise invalid(f"{where}.{name}", "must be a list of names")
+            raise errors.invalid(f"{where}.{name}", "must be a list of names")
 
 
 def _is_positive(value: Any) -> bool:

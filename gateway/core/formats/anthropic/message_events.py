@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.errors import ContextLengthExceeded, GatewayError, UpstreamOverflow, UpstreamRefused
+from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import block_events, with_iterations
 from gateway.core.formats.anthropic.request_parser import BLOCK_ORDER
 from gateway.core.formats.anthropic.serializer import (
@@ -305,19 +304,19 @@ OPENAI_OVERFLOW = re.compile(
 )
 
 
-def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
+def error_body(error: errors.GatewayError, request_id: str) -> dict[str, Any]:
     """The error as a client of this API reads it. One that came from Anthropic is as it came; one of another upstream's
     stands under `upstream`."""
-    if isinstance(error, UpstreamRefused) and _is_anthropics(error.original):
+    if isinstance(error, errors.UpstreamRefused) and _is_anthropics(error.original):
         return {"request_id": request_id, **error.original}
     said = error.body()["error"]
     text, status = str(said.get("message") or error.message), error.status
-    if isinstance(error, ContextLengthExceeded | UpstreamOverflow):
+    if isinstance(error, errors.ContextLengthExceeded | errors.UpstreamOverflow):
         text = overflow_text(text)
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     found = {"type": kind, "message": text}
     found |= {name: said[name] for name in ("param", "code") if said.get(name) is not None}
-    if isinstance(error, UpstreamRefused):
+    if isinstance(error, errors.UpstreamRefused):
         found["upstream"] = error.original
     return {"type": "error", "error": found, "request_id": request_id}
 

@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.errors import InvalidRequest
+from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import EDITS
 from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
@@ -138,7 +137,7 @@ class PromptDigest:
         """The next message, as it goes up."""
         try:
             said: Any = as_turns([message])
-        except InvalidRequest:  # what Anthropic does not take, another provider of signed thoughts may
+        except errors.InvalidRequest:  # what Anthropic does not take, another provider of signed thoughts may
             said = message
         self._hash.update(b"\n" + jsons.canonical(_unmarked(said)))
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gateway.core import jsons
-from gateway.core.errors import invalid, missing
+from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import COVERED, CompactedMessages, edits_of
 from gateway.core.ids import FILE
 from gateway.core.types.chat import CacheMark, NativeRequest
@@ -51,12 +50,12 @@ class MessageReader:
     def read(self, message: Any, where: str) -> None:
         """Raises InvalidRequest: it breaks a rule; names the field, which is at or under `where`."""
         if not isinstance(message, dict):
-            raise invalid(where, "must be an object")
+            raise errors.invalid(where, "must be an object")
         role, content = message.get("role"), message.get("content")
         if role not in ANTHROPIC_ROLES:
-            raise invalid(f"{where}.role", f"must be one of {', '.join(ANTHROPIC_ROLES)}")
+            raise errors.invalid(f"{where}.role", f"must be one of {', '.join(ANTHROPIC_ROLES)}")
         if content is None:
-            raise missing(f"{where}.content")
+            raise errors.missing(f"{where}.content")
         if isinstance(content, str):
             self.add({"role": role, "content": content}, where)
             return
@@ -75,7 +74,7 @@ class MessageReader:
         blocks = checked_blocks(value, "system")
         for index, block in enumerate(blocks):
             if block["type"] != "text":
-                raise invalid(f"system[{index}].type", "must be text")
+                raise errors.invalid(f"system[{index}].type", "must be text")
         if blocks:
             self._said("system", blocks, "system")
 
@@ -104,7 +103,7 @@ class MessageReader:
     def _result(self, block: Block, where: str) -> dict[str, Any]:
         call_id = block.get("tool_use_id")
         if not isinstance(call_id, str) or not call_id:
-            raise missing(f"{where}.tool_use_id")
+            raise errors.missing(f"{where}.tool_use_id")
         content = block.get("content")
         if content is None:
             content = ""
@@ -123,7 +122,7 @@ class MessageReader:
         if kind in ("image", "document"):
             source = block.get("source")
             if not isinstance(source, dict):
-                raise missing(f"{where}.source")
+                raise errors.missing(f"{where}.source")
             found = _image(block, source) if kind == "image" else _document(block, source)
             if found is not None and named_picture(found) is not None:
                 self.needs.append(f"{where}.source.file_id")
@@ -151,12 +150,12 @@ class MessageReader:
 def checked_blocks(value: Any, where: str) -> list[Block]:
     """Raises InvalidRequest: not a list of blocks with a type; names the field."""
     if not isinstance(value, list):
-        raise invalid(where, "must be a string or a list of blocks")
+        raise errors.invalid(where, "must be a string or a list of blocks")
     for index, block in enumerate(value):
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise invalid(f"{where}[{index}]", "must be an object with a type")
+            raise errors.invalid(f"{where}[{index}]", "must be an object with a type")
         if block["type"] == "text" and not isinstance(block.get("text"), str):
-            raise invalid(f"{where}[{index}].text", "must be a string")
+            raise errors.invalid(f"{where}[{index}].text", "must be a string")
     return value
 
 
@@ -205,10 +204,10 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
 def _call(block: Block, where: str) -> dict[str, Any]:
     for name in ("id", "name"):
         if not isinstance(block.get(name), str) or not (block[name] or name == "name"):  # models forget names
-            raise missing(f"{where}.{name}")
+            raise errors.missing(f"{where}.{name}")
     given = block.get("input")
     if not isinstance(given, dict):
-        raise invalid(f"{where}.input", "must be an object")
+        raise errors.invalid(f"{where}.input", "must be an object")
     function = {"name": block["name"], "arguments": jsons.dumps_text(given)}
     return {"id": block["id"], "type": "function", "function": function}
 
@@ -404,12 +403,12 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
     may be.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("max_tokens") is None and not counted:
-        raise missing("max_tokens")
+        raise errors.missing("max_tokens")
     messages = body.get("messages")
     if messages is None:
-        raise missing("messages")
+        raise errors.missing("messages")
     if not isinstance(messages, list) or not messages:
-        raise invalid("messages", "must be a list of at least one message")
+        raise errors.invalid("messages", "must be a list of at least one message")
     reader = MessageReader()
     if body.get("system") is not None:
         reader.system(body["system"])
@@ -450,15 +449,15 @@ def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str], hosted: 
     if tools is None:
         return
     if not isinstance(tools, list):
-        raise invalid("tools", "must be a list")
+        raise errors.invalid("tools", "must be a list")
     functions: list[Json] = []
     exact = True
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         if not isinstance(tool, dict):
-            raise invalid(where, "must be an object")
+            raise errors.invalid(where, "must be an object")
         if not isinstance(tool.get("name"), str | None):
-            raise invalid(f"{where}.name", "must be a string")
+            raise errors.invalid(f"{where}.name", "must be a string")
         if tool.get("type") not in (None, "custom"):
             exact = False
             function = client_function(tool)
@@ -468,9 +467,9 @@ def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str], hosted: 
                 functions.append({"type": "function", "function": function})
             continue
         if not isinstance(tool.get("name"), str) or not tool["name"]:
-            raise missing(f"{where}.name")
+            raise errors.missing(f"{where}.name")
         if not isinstance(tool.get("input_schema"), dict):
-            raise missing(f"{where}.input_schema")
+            raise errors.missing(f"{where}.input_schema")
         function = {"name": tool["name"], "description": tool.get("description"), "parameters": tool["input_schema"]}
         function |= {"strict": tool.get("strict")}
         function = {name: value for name, value in function.items() if value is not None}
@@ -500,12 +499,12 @@ def _read_choice(choice: Any, chat: Json) -> None:
     kind = choice.get("type") if isinstance(choice, dict) else None
     if kind == "tool":
         if not isinstance(choice.get("name"), str):
-            raise missing("tool_choice.name")
+            raise errors.missing("tool_choice.name")
         chat["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
     elif isinstance(kind, str) and kind in TOOL_CHOICES:
         chat["tool_choice"] = TOOL_CHOICES[kind]
     else:
-        raise invalid("tool_choice.type", f"must be one of {', '.join((*TOOL_CHOICES, 'tool'))}")
+        raise errors.invalid("tool_choice.type", f"must be one of {', '.join((*TOOL_CHOICES, 'tool'))}")
     if choice.get("disable_parallel_tool_use") is not None:
         chat["parallel_tool_calls"] = not choice["disable_parallel_tool_use"]
 
@@ -525,7 +524,7 @@ def _user(metadata: Any) -> tuple[str | None, str | None]:
     if given is None:
         return None, None
     if not isinstance(given, str):
-        raise invalid("metadata.user_id", "must be a string")
+        raise errors.invalid("metadata.user_id", "must be a string")
     user, session = given, None
     if ended := SESSION_OF_USER.search(given):
         user, session = given[: ended.start()], ended.group(1)

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.errors import InvalidRequest
+from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import applied, with_iterations
 from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER
 from gateway.core.formats.tool_calls import CallIds
@@ -523,7 +522,7 @@ def _part(part: Any) -> Iterator[Block]:
     elif kind == "refusal":
         yield {"type": "text", "text": str(part.get("refusal") or "")}
     elif kind == "input_audio":
-        raise InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
+        raise errors.InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
     elif kind == ANTHROPIC_BLOCK:  # which a chat has no words for, with the mark that its part may have
         if isinstance(block := part.get(ANTHROPIC_BLOCK), dict):
             yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from gateway.core.errors import invalid, missing
+from gateway.core import errors
 from gateway.core.types.items import (
     LOCAL_SHELL,
     OUTPUT,
@@ -97,7 +97,7 @@ def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str,
             annotations += _annotations(part, name)
             parts.append(_chat_text(part, name, ("annotations", "logprobs")))
         else:
-            raise invalid(f"{name}.type", f"must be one of {', '.join((*OUTPUT_TEXT_TYPES, 'refusal'))}")
+            raise errors.invalid(f"{name}.type", f"must be one of {', '.join((*OUTPUT_TEXT_TYPES, 'refusal'))}")
     body: dict[str, Any] = {"content": parts}
     if len(parts) == 1:
         only = parts[0]
@@ -116,7 +116,7 @@ def _chat_part(part: Any, where: str, needs: list[str] | None) -> Part:
         needs.append(f"{where}.{reference}" if is_one else where)
         return dict(part)
     if kind not in _PARTS:
-        raise invalid(f"{where}.type", f"must be one of {', '.join(_PARTS)}")
+        raise errors.invalid(f"{where}.type", f"must be one of {', '.join(_PARTS)}")
     return _PARTS[kind](part, where)
 
 
@@ -135,17 +135,17 @@ def _chat_image(part: Part, where: str) -> Part:
 
 def _chat_file(part: Part, where: str) -> Part:
     if part.get("file_url") is not None:
-        raise invalid(f"{where}.file_url", "is not supported: no URL is fetched; send file_id or file_data")
+        raise errors.invalid(f"{where}.file_url", "is not supported: no URL is fetched; send file_id or file_data")
     names = ("file_id", "file_data", "filename", "detail")
     file = {name: _text(part, name, where) for name in names if part.get(name) is not None}
     if "file_id" not in file and "file_data" not in file:
-        raise invalid(where, "needs file_id or file_data")
+        raise errors.invalid(where, "needs file_id or file_data")
     return {"type": "file", "file": file, **rest_of(part, "type", "file_url", *names)}
 
 
 def _chat_audio(part: Part, where: str) -> Part:
     if not isinstance(part.get("input_audio"), dict):
-        raise invalid(f"{where}.input_audio", "must be an object")
+        raise errors.invalid(f"{where}.input_audio", "must be an object")
     return part
 
 
@@ -160,25 +160,25 @@ _PARTS: dict[str, Callable[[Part, str], Part]] = {
 def _annotations(part: Part, where: str) -> list[Any]:
     found = part.get("annotations") or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise invalid(f"{where}.annotations", "must be a list of objects")
+        raise errors.invalid(f"{where}.annotations", "must be a list of objects")
     return [nested_annotation(each) for each in found]
 
 
 def _listed(content: Any, where: str) -> list[tuple[int, Any]]:
     if not isinstance(content, list) or not content:
-        raise invalid(where, "must be a string or a list of at least one part")
+        raise errors.invalid(where, "must be a string or a list of at least one part")
     return list(enumerate(content))
 
 
 def _kind(part: Any, where: str) -> str:
     if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-        raise invalid(where, "must be an object with a type")
+        raise errors.invalid(where, "must be an object with a type")
     return str(part["type"])
 
 
 def _text(part: Part, name: str, where: str) -> str:
     if not isinstance(part.get(name), str):
-        raise invalid(f"{where}.{name}", "must be a string")
+        raise errors.invalid(f"{where}.{name}", "must be a string")
     return str(part[name])
 
 
@@ -236,35 +236,35 @@ class ItemReader:
     def read(self, item: Any, where: str) -> None:
         """Adds an item. Raises InvalidRequest: it breaks a rule; names the field, at or below `where`."""
         if not isinstance(item, dict):
-            raise invalid(where, "must be an object")
+            raise errors.invalid(where, "must be an object")
         kind = item.get("type")
         if kind is None and "role" in item:
             kind = "message"
         if not isinstance(kind, str):
-            raise invalid(f"{where}.type", "must be a string")
+            raise errors.invalid(f"{where}.type", "must be a string")
         if kind not in self._kinds or self._is_hosted(item, kind):
             self.read_other(item, kind, where)
             return
         statuses = PATCHED if kind == PATCH + OUTPUT else ITEM_STATUSES
         if item.get("status") is not None and item["status"] not in statuses:
-            raise invalid(f"{where}.status", f"must be one of {', '.join(statuses)}")
+            raise errors.invalid(f"{where}.status", f"must be one of {', '.join(statuses)}")
         pinned = item.get("pinned", False)
         if not isinstance(pinned, bool):
-            raise invalid(f"{where}.pinned", "must be true or false")
+            raise errors.invalid(f"{where}.pinned", "must be true or false")
         if pinned and kind == "reasoning":
-            raise invalid(f"{where}.pinned", "is for messages, tool calls and their outputs")
+            raise errors.invalid(f"{where}.pinned", "is for messages, tool calls and their outputs")
         self._kinds[kind](item, where)
         if pinned:
             self.messages[-1].pinned = True
 
     def read_other(self, item: Item, kind: str, where: str) -> None:
         """An item that no chat can hold."""
-        raise invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
+        raise errors.invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
 
     def end(self) -> None:
         """After the last item. Raises InvalidRequest: reasoning was not followed by what it led to."""
         if self._reasoning:
-            raise invalid(self._reasoning_at, "must be followed by an assistant's message or a tool call")
+            raise errors.invalid(self._reasoning_at, "must be followed by an assistant's message or a tool call")
 
     def thoughts(self, items: list[Item], where: str) -> dict[str, Any]:
         """The fields of an assistant's message that these reasoning items are; `where` is the path of the last."""
@@ -272,16 +272,18 @@ class ItemReader:
         for item in items:
             content = item.get("content")
             if not isinstance(content, list) or not content:
-                raise invalid(f"{where}.content", "must hold reasoning_text: a chat has no other form of thoughts")
+                raise errors.invalid(
+                    f"{where}.content", "must hold reasoning_text: a chat has no other form of thoughts"
+                )
             texts += reasoning_texts(content, f"{where}.content")
         return {"reasoning_content": "\n\n".join(texts)}
 
     def _message(self, item: Item, where: str) -> None:
         role = item.get("role")
         if role not in ITEM_ROLES:
-            raise invalid(f"{where}.role", f"must be one of {', '.join(ITEM_ROLES)}")
+            raise errors.invalid(f"{where}.role", f"must be one of {', '.join(ITEM_ROLES)}")
         if item.get("content") is None:
-            raise missing(f"{where}.content")
+            raise errors.missing(f"{where}.content")
         name = {"name": text_of(item, "name", where)} if item.get("name") is not None else {}
         if role == "assistant":
             partial = item.get("status") == "incomplete"
@@ -301,7 +303,7 @@ class ItemReader:
         kind, call_id = item["type"], filled(item, "call_id", where)
         typed = TYPED_CALLS[kind]
         if not isinstance(item.get(typed.holds), dict):
-            raise invalid(f"{where}.{typed.holds}", "must be an object")
+            raise errors.invalid(f"{where}.{typed.holds}", "must be an object")
         self._call_ids[str(item.get("id"))] = call_id
         function = {"name": typed.tool, "arguments": arguments_of(kind, item[typed.holds])}
         self._add_call({"id": call_id, "type": "function", "function": function, TYPED: kind}, where)
@@ -312,10 +314,10 @@ class ItemReader:
         call_id = filled(item, named, where)
         output = item.get("output")
         if output is None and kind != PATCH:
-            raise missing(f"{where}.output")
+            raise errors.missing(f"{where}.output")
         if kind == SHELL:
             if not isinstance(output, list) or not all(isinstance(each, dict) for each in output):
-                raise invalid(f"{where}.output", "must be a list of objects")
+                raise errors.invalid(f"{where}.output", "must be a list of objects")
         elif output is not None:
             text_of(item, "output", where)
         call_id = self._call_ids.get(call_id, call_id) if named == "id" else call_id
@@ -342,7 +344,7 @@ class ItemReader:
     def _output(self, item: Item, where: str) -> None:
         call_id = filled(item, "call_id", where)
         if item.get("output") is None:
-            raise missing(f"{where}.output")
+            raise errors.missing(f"{where}.output")
         content = chat_content(item["output"], f"{where}.output", self.needs)
         self.add({"role": "tool", "tool_call_id": call_id, "content": content}, where)
 
@@ -390,7 +392,7 @@ def reasoning_texts(parts: Any, where: str) -> list[str]:
     for index, part in enumerate(parts):
         name = f"{where}[{index}]"
         if not isinstance(part, dict) or part.get("type") != "reasoning_text":
-            raise invalid(f"{name}.type", "must be reasoning_text")
+            raise errors.invalid(f"{name}.type", "must be reasoning_text")
         texts.append(filled(part, "text", name))
     return texts
 
@@ -399,9 +401,9 @@ def text_of(item: Item, name: str, where: str) -> str:
     """A field that must be a string. Raises InvalidRequest: it is none."""
     value = item.get(name)
     if value is None:
-        raise missing(f"{where}.{name}")
+        raise errors.missing(f"{where}.{name}")
     if not isinstance(value, str):
-        raise invalid(f"{where}.{name}", "must be a string")
+        raise errors.invalid(f"{where}.{name}", "must be a string")
     return value
 
 
@@ -409,7 +411,7 @@ def filled(item: Item, name: str, where: str) -> str:
     """The same, not empty."""
     value = text_of(item, name, where)
     if not value:
-        raise invalid(f"{where}.{name}", "must not be empty")
+        raise errors.invalid(f"{where}.{name}", "must not be empty")
     return value
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from gateway.core.errors import InvalidRequest, invalid, missing
+from gateway.core import errors
 from gateway.core.formats.compaction_items import as_message
 from gateway.core.formats.responses.item_reader import (
     NAMESPACE,
@@ -92,7 +92,7 @@ class InputReader(ItemReader):
     def read_other(self, item: Item, kind: str, where: str) -> None:
         """Kept as it is on the assistant's message that it belongs to."""
         if kind in STANDING:
-            raise invalid(f"{where}.type", f"must not be {kind}: this is for responses alone")
+            raise errors.invalid(f"{where}.type", f"must not be {kind}: this is for responses alone")
         answer = self._answer
         if answer is None:
             answer = self.add_answer({"content": None}, "complete", where)
@@ -172,11 +172,11 @@ def read_input(value: Any) -> tuple[list[ReadMessage], list[str], list[tuple[str
     """The chat messages that `input` is, the paths of what no chat can hold, and paths and types of hosted calls.
     Raises InvalidRequest: an item breaks a rule; names `input[i]…`."""
     if value is None:
-        raise missing("input")
+        raise errors.missing("input")
     if isinstance(value, str):
         return [ReadMessage({"role": "user", "content": value}, "complete", "input")], [], []
     if not isinstance(value, list):
-        raise invalid("input", "must be a string or a list of items")
+        raise errors.invalid("input", "must be a string or a list of items")
     reader = InputReader()
     for index, item in enumerate(value):
         if isinstance(item, CompactedExtract):
@@ -197,7 +197,7 @@ def _texts(item: Item, where: str) -> list[str]:
         if parts is None:
             continue
         if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-            raise invalid(f"{where}.{name}", "must be a list of parts")
+            raise errors.invalid(f"{where}.{name}", "must be a list of parts")
         texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and part["text"]]
         if texts and not sealed:
             return texts
@@ -299,14 +299,14 @@ def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
     if value is None:
         return [], []
     if not isinstance(value, list):
-        raise invalid("tools", "must be a list")
+        raise errors.invalid("tools", "must be a list")
     own: list[Json] = []
     hosted: list[tuple[int, Json]] = []
     named = [tool.get("name") for tool in value if isinstance(tool, dict)]
     for index, tool in enumerate(value):
         where = f"tools[{index}]"
         if not isinstance(tool, dict):
-            raise invalid(where, "must be an object")
+            raise errors.invalid(where, "must be an object")
         kind = filled(tool, "type", where)
         if kind == NAMESPACE:
             own += [_own(each, path) for path, each in _within(tool, where)]
@@ -345,12 +345,12 @@ def _within(group: Json, where: str) -> list[tuple[str, Json]]:
     """The tools of a namespace, under names in one piece, each with its path."""
     namespace, tools = filled(group, "name", where), group.get("tools")
     if not isinstance(tools, list):
-        raise invalid(f"{where}.tools", "must be a list")
+        raise errors.invalid(f"{where}.tools", "must be a list")
     found = []
     for index, tool in enumerate(tools):
         path = f"{where}.tools[{index}]"
         if not isinstance(tool, dict) or tool.get("type") not in OWN_KINDS:
-            raise invalid(path, f"must be an object of type {' or '.join(OWN_KINDS)}")
+            raise errors.invalid(path, f"must be an object of type {' or '.join(OWN_KINDS)}")
         found.append((path, {**tool, "name": joined(namespace, filled(tool, "name", path))}))
     return found
 
@@ -369,10 +369,10 @@ def chat_tool_choice(value: Any, typed: Collection[str] = ()) -> ToolChoice:
     Raises InvalidRequest: names `tool_choice…`."""
     if value is None or isinstance(value, str):
         if value not in (None, *RESPONSES_TOOL_CHOICES):
-            raise invalid("tool_choice", f"must be one of {', '.join(RESPONSES_TOOL_CHOICES)}, or an object")
+            raise errors.invalid("tool_choice", f"must be one of {', '.join(RESPONSES_TOOL_CHOICES)}, or an object")
         return ToolChoice(value)
     if not isinstance(value, dict):
-        raise invalid("tool_choice", "must be a string or an object")
+        raise errors.invalid("tool_choice", "must be a string or an object")
     kind = filled(value, "type", "tool_choice")
     if kind in (*OWN_KINDS, *typed):
         return ToolChoice(_chosen(value, "tool_choice"))
@@ -395,12 +395,12 @@ def _allowed(value: Json, typed: Collection[str]) -> ToolChoice:
     if isinstance(value.get("allowed_tools"), dict):
         return ToolChoice(value)
     if value.get("mode") not in ALLOWED_TOOLS_MODES:
-        raise invalid("tool_choice.mode", f"must be one of {', '.join(ALLOWED_TOOLS_MODES)}")
+        raise errors.invalid("tool_choice.mode", f"must be one of {', '.join(ALLOWED_TOOLS_MODES)}")
     tools = value.get("tools")
     if tools is None:
-        raise missing("tool_choice.tools")
+        raise errors.missing("tool_choice.tools")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise invalid("tool_choice.tools", "must be a list of objects")
+        raise errors.invalid("tool_choice.tools", "must be a list of objects")
     own = [(index, tool) for index, tool in enumerate(tools) if tool.get("type") in (*OWN_KINDS, *typed)]
     chosen = [_chosen(tool, f"tool_choice.tools[{index}]") for index, tool in own]
     names_hosted = len(own) < len(tools)
@@ -489,16 +489,16 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
     """Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("background"):
         text = "background responses are not served: send background false, or leave it out."
-        raise InvalidRequest(text, param="background", code="unsupported_parameter")
+        raise errors.InvalidRequest(text, param="background", code="unsupported_parameter")
     truncation = body.get("truncation")
     if truncation not in (None, *TRUNCATIONS):
-        raise invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
+        raise errors.invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
     messages, needs, hosted = read_input(body.get("input"))
     bodies, places = [each.body for each in messages], [_place(each) for each in messages]
     instructions = body.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
-            raise invalid("instructions", "must be a string")
+            raise errors.invalid("instructions", "must be a string")
         if instructions:
             bodies.insert(0, {"role": "system", "content": instructions})
             places.insert(0, ("instructions", "system", ""))
@@ -516,10 +516,10 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
     _words(body, chat, native)
     previous = body.get("previous_response_id")
     if previous is not None and not isinstance(previous, str):
-        raise invalid("previous_response_id", "must be a string")
+        raise errors.invalid("previous_response_id", "must be a string")
     if previous is not None and body.get("conversation") is not None:
         text = "previous_response_id and conversation name two histories: send one of them."
-        raise InvalidRequest(text, param="previous_response_id", code="invalid_value")
+        raise errors.InvalidRequest(text, param="previous_response_id", code="invalid_value")
     native_words = NativeRequest("responses", native, tuple(needs), hosted=tuple(hosted))
     return ResponsesReading(chat, native_words, tuple(places), truncation == "disabled", previous, _threshold(body))
 
@@ -534,15 +534,15 @@ def _threshold(body: Mapping[str, Any]) -> int | None:
     if given is None:
         return None
     if not isinstance(given, list):
-        raise invalid("context_management", "must be a list")
+        raise errors.invalid("context_management", "must be a list")
     found: list[int] = []
     for index, each in enumerate(given):
         where = f"context_management[{index}]"
         if not isinstance(each, dict) or each.get("type") != "compaction":
-            raise invalid(f"{where}.type", "must be compaction")
+            raise errors.invalid(f"{where}.type", "must be compaction")
         limit = each.get("compact_threshold")
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-            raise invalid(f"{where}.compact_threshold", "must be a whole number of at least 1")
+            raise errors.invalid(f"{where}.compact_threshold", "must be a whole number of at least 1")
         found += [limit] if limit is not None else []
     return min(found, default=None)
 
@@ -595,7 +595,7 @@ def _words(body: Mapping[str, Any], chat: Json, native: Json) -> None:
         chat["max_completion_tokens"] = body["max_output_tokens"]
     include = body.get("include") or []
     if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
-        raise invalid("include", "must be a list of strings")
+        raise errors.invalid("include", "must be a list of strings")
     if LOGPROBS in include or body.get("top_logprobs"):
         chat["logprobs"] = True
         chat["top_logprobs"] = body.get("top_logprobs") or 0
@@ -607,7 +607,7 @@ def _words(body: Mapping[str, Any], chat: Json, native: Json) -> None:
 
 def _response_format(shape: Any) -> Json | None:
     if not isinstance(shape, dict) or not isinstance(shape.get("type"), str):
-        raise invalid("text.format", "must be an object with a type")
+        raise errors.invalid("text.format", "must be an object with a type")
     if shape["type"] != "json_schema" or "json_schema" in shape:
         return shape
     return {"type": "json_schema", "json_schema": rest_of(shape, "type")}
@@ -618,5 +618,5 @@ def _object(body: Mapping[str, Any], name: str) -> Json:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise invalid(name, "must be an object")
+        raise errors.invalid(name, "must be an object")
     return value

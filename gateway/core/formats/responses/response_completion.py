@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.errors import GatewayError
+from gateway.core import errors, jsons
 from gateway.core.formats.responses.item_reader import names_apart
 from gateway.core.ids import RESPONSE, answer_id, content_digest
 from gateway.core.types.agents import CHAT
@@ -363,12 +362,12 @@ def as_incomplete(item: Json) -> Json:
     return {**item, "status": status_of(item.get("type"), "incomplete")}
 
 
-def failed(error: GatewayError) -> Json:
+def failed(error: errors.GatewayError) -> Json:
     """What a response says that broke off by an error."""
     return {"status": "failed", "error": {"code": "server_error", "message": told(error)["message"]}}
 
 
-def told(error: GatewayError) -> Json:
+def told(error: errors.GatewayError) -> Json:
     """An error as its client is told it: `code`, `message`, `param`."""
     said = error.body()["error"]
     message = str(said.get("message") or error.message)

@@ -6,7 +6,7 @@ The items of a streamed response while they come, and the events of each.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gateway.core.errors import GatewayError
+from gateway.core import errors
 from gateway.core.formats.responses.item_reader import names_apart
 from gateway.core.formats.responses.response_completion import (
     ENCRYPTED,
@@ -355,7 +355,7 @@ class ResponseEvents:
         response = ended(self._response or {}, output, reason, self._usage, self._extras)
         return self._numbered([*events, {"type": f"response.{response['status']}", "response": response}])
 
-    def fault(self, error: GatewayError) -> list[Json]:
+    def fault(self, error: errors.GatewayError) -> list[Json]:
         """What stands at the end of an answer that broke off."""
         events: list[Json] = [{"type": "error", **told(error)}]
         if self._response is not None:
