@@ -192,7 +192,7 @@ def _mixed() -> str:
 
 TEXTS = {
     **{name: _varied(sentence) for name, sentence in SENTENCES.items()},
-    "prose": (ROOT / "docs" / "adr" / "0011-relevance.md").read_text(),
+    "prose": (ROOT / "docs" / "economy.md").read_text(),
     "Markdown": (ROOT / "docs" / "configuration.md").read_text(),
     "code": (ROOT / "gateway/pipeline/pipeline.py").read_text(),
     "tests": (ROOT / "tests" / "conftest.py").read_text(),
