@@ -3,11 +3,12 @@
 import base64
 
 from tests.properties.checks import blocks, escapes, once
-from tests.properties.checks.budget import steps_with
+from tests.properties.checks.budget import budget_of, needed, steps_with
 from tests.properties.checks.contents import IDENTITY, reduced_label
 from tests.properties.checks.lossless import same, same_but_for_a_document
 from tests.properties.checks.memory import with_results
 from tests.properties.checks.seen import LEFT_OUT, Json, Seen, amid, beside, hold, text_of
+from tests.properties.checks.tokens import of_message
 
 
 def check(seen: Seen) -> None:
@@ -37,9 +38,11 @@ def check(seen: Seen) -> None:
 
 def _said_beside(seen: Seen) -> None:
     """What was said directly before the message that began a tool loop leaves only where one step is left, unless it
-    had left before that loop."""
+    had left before that loop, or has no room beside that step: a picture may take more than a small budget."""
     calls = [i for i, m in enumerate(seen.originals) if m.get("tool_calls") and i > seen.current >= 0]
     gone = [i for i in beside(seen.originals) if i not in seen.indexes and LEFT_OUT not in seen.standing.get(i, ())]
+    room = budget_of(seen.case) - needed(seen.case, seen.originals)
+    gone = [i for i in gone if of_message(seen.originals[i]) <= room]
     if not calls or not gone:
         return
     pinned = steps_with(seen.originals, with_results(seen.originals, seen.case.pinned))
