@@ -3,13 +3,14 @@ attached, in files or pasted, and a bit of everything (guarantee §4)."""
 
 import pytest
 
-from tests.properties.cases import CHATS, DOCUMENTS, FLAVOURS, Flavour
+from tests.properties.cases import CHATS, DOCUMENTS, FLAVOURS, TOOL_LOOPS, Flavour
 from tests.properties.running import CASES, check_singles
 
 FOUND = {
     "a turn proved too long, and what was quoted of it did not come back": (CHATS, (100511, 101689, 101709)),
     "the same beginning of a passage was taken again and again": (CHATS, (13_010_792,)),
     "JSON with numbers beyond a double was cut at the tags in its strings": (DOCUMENTS, (10_615_047,)),
+    "a task's document of dense text was not given up, and the request refused": (TOOL_LOOPS, (10_003_478, 10_022_325)),
 }
 """Requests that once showed a fault."""
 

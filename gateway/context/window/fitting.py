@@ -189,6 +189,7 @@ class ForwardedMinimum:
         self.spares_current = False
         self.kept: frozenset[str] = frozenset()
         self._kept_at: frozenset[int] = frozenset()
+        self._whole: dict[str, ArtifactRendering] = {}
         self._for_kept = 0
         self.pointers = self._pointers()
 
@@ -197,7 +198,8 @@ class ForwardedMinimum:
         `may_spare`: whether `spares_current` is tried, and what the user said in a tool loop is spared.
         Raises ContextLengthExceeded: not even the minimum fits."""
         if may_spare:
-            self.pointers |= self._task_in_full()
+            self._whole = self._task_in_full()
+            self.pointers |= self._whole
         self._take_before()
         self._raise_goal()
         if may_spare:
@@ -255,6 +257,9 @@ class ForwardedMinimum:
             elif self._kept_at:  # which matters less than what was said
                 self._let_go()
                 steps = self._steps()
+            elif self._whole:  # of dense text there are more tokens than its characters tell
+                self.pointers |= {name: self._pointer(each.artifact) for name, each in self._whole.items()}
+                self._whole = {}
             elif len(said) > 1:  # half of what is free after a pass, so that the next steps have room
                 self._leave_out(said, tokens - (self._goal + self._budget) / 2)
             elif self.keeps_block:  # it cannot stay as its turn's first step fixed it
