@@ -34,7 +34,7 @@ MAX_USER = 512
 OUR_ROLES: tuple[setting_sections.Role, ...] = ("user", "viewer", "admin")
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """The type of key that a signature is made with, by how its algorithm's name begins."""
-UNKNOWN = "This token is not accepted here: "
+NOT_ACCEPTED = "This token is not accepted here: "
 
 
 def is_signed(token: str) -> bool:
@@ -132,9 +132,9 @@ class Issuer:
         header = _header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in self.settings.algorithms or not isinstance(algorithm, str):
-            raise errors.Unauthorized(f"{UNKNOWN}its alg is none of {', '.join(self.settings.algorithms)}.")
+            raise errors.Unauthorized(f"{NOT_ACCEPTED}its alg is none of {', '.join(self.settings.algorithms)}.")
         if kid is not None and not isinstance(kid, str):
-            raise errors.Unauthorized(f"{UNKNOWN}its kid is no text.")
+            raise errors.Unauthorized(f"{NOT_ACCEPTED}its kid is no text.")
         jose = await load_jose()
         key = await self._key(jose, algorithm, kid)
         try:
@@ -143,7 +143,7 @@ class Issuer:
         except jose.ExpiredTokenError:
             raise errors.Unauthorized("This token has expired.") from None
         except (jose.JoseError, ValueError, TypeError, KeyError, OverflowError) as fault:
-            raise errors.Unauthorized(f"{UNKNOWN}{_reason(fault)}.") from None
+            raise errors.Unauthorized(f"{NOT_ACCEPTED}{_reason(fault)}.") from None
         return claims
 
     def _check(self, jose: "Jose", claims: dict[str, Any], expected: Expected) -> None:
@@ -177,7 +177,7 @@ class Issuer:
             if known_since == since:
                 break
             since = known_since
-        raise errors.Unauthorized(f"{UNKNOWN}its issuer publishes no key that it could be signed with.")
+        raise errors.Unauthorized(f"{NOT_ACCEPTED}its issuer publishes no key that it could be signed with.")
 
     async def _fetch_keys(self) -> dict[str, Any]:
         if self._jwks_file is not None:

@@ -21,7 +21,7 @@ from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.request_list import list_conversations
 
-CONVERSATION_ID = "conv_"
+CONVERSATION_PREFIX = "conv_"
 CONVERSATION_COLUMNS = (
     TableColumn("conversation", ID_STYLE),
     TableColumn("active (UTC)", drop=2),
@@ -50,11 +50,11 @@ def ls(call: CommandCall) -> int:
     part = report_lists.ListPart(
         report_lists.ConversationChoice(
             tenant=options.tenant,
-            id=text if text.startswith(CONVERSATION_ID) else None,
+            id=text if text.startswith(CONVERSATION_PREFIX) else None,
             session=options.session,
             user=options.user,
             model=options.model,
-            text=None if text.startswith(CONVERSATION_ID) else text,
+            text=None if text.startswith(CONVERSATION_PREFIX) else text,
         ),
         since=parse_when("--since", options.since, call.clock.now()),
         limit=options.limit,

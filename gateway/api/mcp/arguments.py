@@ -10,7 +10,7 @@ from gateway.api.fields import RequestFields
 from gateway.api.request.remembered_entities import ThingField
 from gateway.core.types.memory import MAX_NAME_CHARS, MAX_NOTES
 
-MAX_QUERY_CHARS = 1_000
+MAX_QUERY_CHARS = 1000
 MAX_USER_CHARS = 512
 MAX_NAME = 64
 MAX_FOUND, USUAL = 20, 5

@@ -30,7 +30,7 @@ from gateway.core.types.upstreams import CallScope
 from gateway.pipeline.stages import PreparedRequest, RequestFeature
 from gateway.storage.store import ConversationStore
 
-SUMMARY_PROMPT_VERSION = 2
+ROLLING_PROMPT_VERSION = 2
 """Stored with each summary: raised whenever the prompt changes."""
 SUMMARY_SYSTEM_PROMPT = """You summarize the oldest turns of a conversation, so that another model can go on with it \
 from your summary and the turns that followed. Keep who said what: facts, names, figures, dates, identifiers, \
@@ -413,4 +413,4 @@ def _new_segment(made: TurnSummary, covered: Sequence[OldMessage], found: Uncove
     segment = SummarySegment(
         new_id("sum_"), first.number, last.number, last.message_id, made.text, *turns, made.size_chars
     )
-    return NewSegment(segment, found, SUMMARY_PROMPT_VERSION)
+    return NewSegment(segment, found, ROLLING_PROMPT_VERSION)

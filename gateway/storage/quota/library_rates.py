@@ -120,7 +120,7 @@ redis.call('PEXPIRE', KEYS[1], 1000 * ARGV[2])
 
 
 T = TypeVar("T")
-MINUTE = 60
+WINDOW_SECONDS = 60
 UNBOUNDED_RATE = 2**52
 """More than any limit, and exact as a number of Lua's."""
 PAUSE_SECONDS = 2.0
@@ -139,19 +139,19 @@ class LibraryRates:
 
     async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
         """Counts `amount` if no more than `limit` are counted then (`ports.RateStore`)."""
-        taken = await self._asked(self._windows.acquire_sliding_window_entry(key, limit, MINUTE, amount))
+        taken = await self._asked(self._windows.acquire_sliding_window_entry(key, limit, WINDOW_SECONDS, amount))
         return taken, await self._window(key)
 
     async def correct(self, key: str, amount: int, since: float) -> None:
         if amount < 0:
             window = await self._window(key)
-            began = time.time() + window.current_seconds - 2 * MINUTE
+            began = time.time() + window.current_seconds - 2 * WINDOW_SECONDS
             if since < began - 1 or window.current + amount < 0:
                 return
-        await self._asked(self._windows.acquire_sliding_window_entry(key, UNBOUNDED_RATE, MINUTE, amount))
+        await self._asked(self._windows.acquire_sliding_window_entry(key, UNBOUNDED_RATE, WINDOW_SECONDS, amount))
 
     async def _window(self, key: str) -> RateWindow:
-        return RateWindow(*await self._asked(self._windows.get_sliding_window(key, MINUTE)))
+        return RateWindow(*await self._asked(self._windows.get_sliding_window(key, WINDOW_SECONDS)))
 
     async def _asked(self, work: Awaitable[T]) -> T:
         return await work

@@ -11,7 +11,7 @@ from gateway.core import ports
 from gateway.core.types.keys import RateWindow
 from gateway.storage.database.sqlite import DatabaseTransactions
 
-MINUTE = 60
+WINDOW_SECONDS = 60
 MAX_KEYS = 100_000
 """Of which counts are kept; what is beyond that is looked through for what is over."""
 
@@ -25,28 +25,28 @@ class LocalCounts:
 
     def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, RateWindow]:
         """Counts `amount` if no more than `limit` are counted then, and tells what is counted. `now`: Unix seconds."""
-        number = int(now // MINUTE)
-        left = MINUTE - now % MINUTE
+        number = int(now // WINDOW_SECONDS)
+        left = WINDOW_SECONDS - now % WINDOW_SECONDS
         known = self._counts.get(key)
         at, previous, current = known or (number, 0, 0)
         if at != number:
             previous, current = (current, 0) if at == number - 1 else (0, 0)
-        fits = int(previous * left / MINUTE) + current + amount <= limit
+        fits = int(previous * left / WINDOW_SECONDS) + current + amount <= limit
         if fits:
             current += amount
             if known is None:
                 self._note(key, (number, previous, current))
             else:
                 self._counts[key] = number, previous, current
-        return fits, RateWindow(previous, left, current, left + MINUTE)
+        return fits, RateWindow(previous, left, current, left + WINDOW_SECONDS)
 
     def correct(self, key: str, amount: int, since: float) -> None:
         """Counts so many more or fewer (`ports.RateStore`)."""
-        number = int(time.time() // MINUTE)
+        number = int(time.time() // WINDOW_SECONDS)
         at, previous, current = self._counts.get(key, (number, 0, 0))
         if at != number:
             previous, current = (current, 0) if at == number - 1 else (0, 0)
-        if amount > 0 or (since >= number * MINUTE and current + amount >= 0):
+        if amount > 0 or (since >= number * WINDOW_SECONDS and current + amount >= 0):
             self._note(key, (number, previous, current + amount))
 
     def enter(self, key: str, request_id: str, limit: int) -> bool:
