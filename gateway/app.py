@@ -33,6 +33,7 @@ from gateway.api.openapi.openapi_document import OpenApiEndpoint, RootEndpoint
 from gateway.api.operations import LiveEndpoint, MetricsPage, ModelsEndpoint, ReadyEndpoint
 from gateway.api.organization.endpoint import organization_routes
 from gateway.api.passthrough.endpoint import CallMetering, RelayEndpoint
+from gateway.api.passthrough.relay_rules import BY_A_MODEL, PREFIX
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request_list_endpoint import PATH as REQUESTS_PATH
 from gateway.api.request_list_endpoint import RequestListEndpoint
@@ -44,7 +45,6 @@ from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.api.tokens import SignedTokens
 from gateway.api.ui.app import UiApp
 from gateway.api.ui.dependencies import PageParts
-from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
 from gateway.context.internal_calls import InternalModels
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.planner import ContextPlanning
@@ -52,16 +52,18 @@ from gateway.context.planning.decision import PlannerCooldown, ToolLoops
 from gateway.context.planning.summaries import PLAN_SECONDS, SummaryCache
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated
-from gateway.core import ports
+from gateway.core import errors, ports
 from gateway.core.clock import SystemClock, fewest_days
 from gateway.core.config.exposure import has_page, operators_keys
-from gateway.core.config.settings import Settings
+from gateway.core.config.loading import ConfigurationError
+from gateway.core.config.settings import LOCAL, Settings
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import COUNTS_WRITE_SECONDS, SharedCounts
 from gateway.core.instrumentation.refusals import RefusedRequests
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.scheduler import Scheduler
 from gateway.core.types import audit_log
+from gateway.core.types.relevance import EmbeddingFault
 from gateway.documents import file_reader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import open_files
@@ -70,7 +72,7 @@ from gateway.documents.process import SWEEP_SECONDS, clear_left_behind
 from gateway.operations.otel.factory import open_telemetry
 from gateway.operations.purge import schedule_files, schedule_sweeps, sweep_seconds
 from gateway.operations.storage_upkeep import begin_preparing, schedule_older_bills
-from gateway.operations.warm_up import WarmUp, open_embedder, pieces
+from gateway.operations.warm_up import WarmUp, pieces
 from gateway.pipeline.billing import BEAT_SECONDS
 from gateway.pipeline.features import citations, echoes, pdf_pages
 from gateway.pipeline.features.agent_sections import AgentSections
@@ -89,6 +91,7 @@ from gateway.pipeline.pipeline import open_limited, open_pipeline
 from gateway.pipeline.replay import TurnReplayer
 from gateway.pipeline.stages import FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
+from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.retrieval.embeddings.search import EmbeddingModel
 from gateway.retrieval.index_cache import ContentIndexes
 from gateway.storage import audit_events
@@ -114,6 +117,8 @@ from gateway.upstream.http_client import ConnectionPool, new_client
 from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.litellm.wire import LitellmLibrary
+from gateway.upstream.openai.answers import HttpUpstream
+from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.openai.model_info import DiscoveredModels
 from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels, probe, reach
 from gateway.upstream.responses_adapter import ResponsesUpstream
@@ -278,7 +283,7 @@ class Gateway:
             counters=self.counters,
             pool=self.pool,
             library=self.library,
-            embedder=self.embedder,
+            load_embedder=self.embedder.load if isinstance(self.embedder, MiniLM) else None,
             clock=self.clock,
         )
         self.warm_up = WarmUp(found, self.clock)
@@ -476,6 +481,23 @@ class Gateway:
         await self.cache.close()
 
 
+def open_embedder(
+    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
+) -> ports.Embedder | None:
+    """The embedder, not loaded or called yet; None where none is configured.
+    Raises ConfigurationError: it cannot be used."""
+    name = settings.context.embedding_model
+    if name is None:
+        return None
+    try:
+        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
+    except EmbeddingFault as error:
+        hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
+        raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
+    except errors.GatewayError as error:
+        raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None
+
+
 def create_app(settings: Settings, draining: ShutdownState | None = None, shared: SharedCounts | None = None) -> App:
     """The gateway as an ASGI application. It connects to nothing before its lifespan begins.
     `shared`: where it counts, if it is one of several workers.
@@ -568,7 +590,7 @@ def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
 def posted(gateway: Gateway, routes: Iterable[Route]) -> dict[str, App]:
     """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
     found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
-    return {**{f"/v1/{path}": gateway.relay for path in RELAYED_ENDPOINTS}, **found}
+    return {**{PREFIX + "/".join(each.segments): gateway.relay for each in BY_A_MODEL}, **found}
 
 
 def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:

@@ -22,8 +22,6 @@ from gateway.core.types.bill import InternalCall, Purpose, is_figure
 from gateway.core.types.chat import ModelDeployment, ModelFacts
 from gateway.core.types.content import texts_of
 from gateway.core.types.upstreams import OUTPUT_LIMITS, CallScope, UpstreamRequest
-from gateway.upstream.openai.mending import error_object
-from gateway.upstream.routing.router import ConfiguredRouter
 
 
 @dataclass(slots=True)
@@ -203,7 +201,7 @@ def is_unknown(deployment: ModelDeployment, refusal: errors.UpstreamRefused) -> 
     other 404, such as the page of a proxy that is being restarted, is a call that failed."""
     if not isinstance(refusal.original, dict | list):
         return False
-    if str(error_object(refusal.original).get("code")) in UNKNOWN_CODES:
+    if str(errors.error_object(refusal.original).get("code")) in UNKNOWN_CODES:
         return True
     named = rf"(?<![\w.-]){re.escape(deployment.provider_model)}(?![\w-])"
     return refusal.status == 404 and re.search(named, refusal.message, re.IGNORECASE) is not None
@@ -224,7 +222,7 @@ class InternalModels:
     def __init__(
         self,
         upstream: ports.Upstream,
-        router: ConfiguredRouter,
+        router: ports.ModelChoice,
         counters: CounterRegistry,
         clock: ports.Clock,
         count_outcome: CountOutcome,

@@ -65,6 +65,7 @@ from gateway.context.planning.decision import (
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NativePdfs
 from gateway.context.window.counting import REPLY_TOKENS, PromptBudget, PromptCounter, prompt_tokens
+from gateway.conversations.rebuild import new_history
 from gateway.core import errors, ports
 from gateway.core.config.settings import NO_PROFILES, ContextSettings, Settings
 from gateway.core.frozen_records import record
@@ -534,6 +535,11 @@ class ContextManager:
         if options.memory != EXTRACTS and request.plain is not None and "assistant" in request.plain.roles:
             return None  # a summary may wait to be shown
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
+
+    async def rehearse(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> None:
+        """Makes a context that nobody is sent, by each of the ways: what is loaded at its first use is there then."""
+        await self.as_sent(request, facts, budget)
+        await self.build(request, new_history(request), facts, budget)
 
     async def count(self, request: ChatRequest, facts: ModelFacts) -> int:
         """Tokens of a request as it was sent, as its budget is kept (guarantee §4 I1)."""

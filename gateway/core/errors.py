@@ -2,7 +2,10 @@
 docstring says when it is raised, and `advice` what to do."""
 
 import re
+from contextlib import suppress
 from typing import Any
+
+from gateway.core import jsons
 
 REQUIRED = "missing_required_parameter"
 CODES = {
@@ -596,3 +599,19 @@ class UpstreamOverflow(UpstreamRefused):
             named = {"param": told["param"]} if error.get("param") == "messages" else {}
             return {**self.original, "error": {**told, **error, **named}}
         return {"error": {**told, "code": "context_length_exceeded", "upstream": self.original}}
+
+
+def error_object(original: Any) -> dict[str, Any]:
+    """The object that holds code and message, wherever this provider puts it: under `error`, at the top (Mistral,
+    Cerebras), in a list of one (Gemini), or as JSON in a text (Ollama)."""
+    if isinstance(original, list) and len(original) == 1:
+        return error_object(original[0])
+    if not isinstance(original, dict):
+        return {"message": jsons.dumps_text(original)[:4000]}
+    error = original.get("error", original)
+    found: dict[str, Any] = error if isinstance(error, dict) else {**original, "message": error}
+    inner = found.get("message")
+    if isinstance(inner, str) and inner.startswith("{"):
+        with suppress(jsons.JSONDecodeError):
+            return {**found, **error_object(jsons.loads(inner))}
+    return found

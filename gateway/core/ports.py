@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from gateway.core.types.chat import JsonAnswer, ModelDeployment, RequestCaller, StoredFile, StreamOpener
+    from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, RequestCaller, StoredFile, StreamOpener
     from gateway.core.types.conversation import (
         ConversationRef,
         EarlierMessages,
@@ -110,6 +110,22 @@ class Upstream(Protocol):
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
         """An answer in chunks; leaving the context closes the connection."""
+        ...
+
+
+class ModelChoice(Protocol):
+    """Where models are served, and what is known of them. A port since contexts ask internal models whoever serves
+    them."""
+
+    def internal(
+        self, name: str, chosen: bool, primary: ModelDeployment, caller: RequestCaller
+    ) -> ModelDeployment | None:
+        """The deployment of an internal model; None if nobody may serve it (guarantee §5).
+        `chosen`: the request or the operator named it."""
+        ...
+
+    def facts(self, model: str, deployment: ModelDeployment | None = None) -> ModelFacts:
+        """What is known of a model, at its deployment where that is named."""
         ...
 
 

@@ -17,22 +17,16 @@ from gateway.api.tokens import load_jose
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptBudget
-from gateway.conversations.rebuild import new_history
-from gateway.core import errors, ports
-from gateway.core.config.loading import ConfigurationError
-from gateway.core.config.settings import LOCAL, Settings
+from gateway.core import ports
+from gateway.core.config.settings import Settings
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.types.chat import ModelFacts, RequestCaller
-from gateway.core.types.relevance import EmbeddingFault
 from gateway.documents import file_reader
-from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.upstream.http_client import ConnectionPool
 from gateway.upstream.litellm.provider import rehearse
 from gateway.upstream.litellm.wire import LitellmLibrary
-from gateway.upstream.openai.answers import HttpUpstream
-from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.routing.catalogue import (
     OPENAI_COMPATIBLE,
     THROUGH_LITELLM,
@@ -96,7 +90,7 @@ def pieces(
     counters: CounterRegistry,
     pool: ConnectionPool,
     library: LitellmLibrary,
-    embedder: ports.Embedder | None,
+    load_embedder: Callable[[], Awaitable[object]] | None,
     clock: ports.Clock,
 ) -> list[WarmUpPiece]:
     """What this configuration's first requests need, the most common first.
@@ -121,8 +115,8 @@ def pieces(
         found.append(WarmUpPiece("certificates", pool.prepare))
     if providers & THROUGH_LITELLM:
         found.append(WarmUpPiece("litellm", lambda: rehearse(library)))
-    if isinstance(embedder, MiniLM):
-        found.append(WarmUpPiece("embedder", embedder.load))
+    if load_embedder is not None:
+        found.append(WarmUpPiece("embedder", load_embedder))
     return found
 
 
@@ -149,8 +143,7 @@ async def _rehearse_context(
     request = parse_chat_request(body, {}, RequestCaller("rehearsal"), settings, arrival, plain)
     files = file_reader.FileReader(MemoryCache(2**16, clock), 1.0)
     manager = ContextManager(settings=settings, counters=counters, sources=ContextSources(files=files))
-    await manager.as_sent(request, counted, budget)
-    await manager.build(request, new_history(request), counted, budget)
+    await manager.rehearse(request, counted, budget)
 
 
 @contextmanager
@@ -167,20 +160,3 @@ def _giving_way() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(usual)
-
-
-def open_embedder(
-    settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
-) -> ports.Embedder | None:
-    """The embedder, not loaded or called yet; None where none is configured.
-    Raises ConfigurationError: it cannot be used."""
-    name = settings.context.embedding_model
-    if name is None:
-        return None
-    try:
-        return MiniLM() if name == LOCAL else UpstreamEmbedder(http, router, counters.counter, name)
-    except EmbeddingFault as error:
-        hint = "; install context-gateway[embeddings]" if name == LOCAL else ""
-        raise ConfigurationError(f"context.embedding_model: {name}: {error}{hint}") from None
-    except errors.GatewayError as error:
-        raise ConfigurationError(f"context.embedding_model: {name}: {error.message}") from None

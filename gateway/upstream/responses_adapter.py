@@ -23,7 +23,7 @@ from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http_client import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
-from gateway.upstream.openai.mending import error_object, refusal, relayed_headers, status_of, whole_mended
+from gateway.upstream.openai.mending import refusal, relayed_headers, status_of, whole_mended
 
 Json = dict[str, Any]
 RESPONSES = "responses"
@@ -82,7 +82,7 @@ class ResponsesUpstream:
     ) -> Json:
         """The body without what was refused. Raises UpstreamRefused: this one, if it was something else."""
         said = refused.message.lower()
-        names_it = "encrypted" in said or error_object(refused.original).get("param") == "include"
+        names_it = "encrypted" in said or errors.error_object(refused.original).get("param") == "include"
         if (
             isinstance(refused, errors.UpstreamOverflow)
             or refused.status not in RESPONSES_REFUSED_STATUSES

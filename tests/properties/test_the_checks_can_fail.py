@@ -88,6 +88,7 @@ def test_a_task_that_leaves_before_its_steps_is_found() -> None:
         said.append({"role": "assistant", "content": None, "tool_calls": [call]})
         said.append({"role": "tool", "tool_call_id": name, "content": "x"})
     case = replace(single(1), own=["a reminder"], pinned=frozenset())
+    case.body["context"]["max_input_tokens"] = 10_000
     words.check(Seen(case, said, [said[1], *said[4:]], {}, indexes=[1, 4, 5]))
     with pytest.raises(Broken, match="I4"):
         words.check(Seen(case, said, said[1:], {}, indexes=[1, 2, 3, 4, 5]))

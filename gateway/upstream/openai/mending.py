@@ -8,7 +8,6 @@ one, tool calls are whole, halves of characters are joined, and usage has no fig
 import re
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -55,33 +54,17 @@ ONE_LIMIT = re.compile(
 LIMIT = re.compile(r"(?:context length (?:is|of)|limit of|<=|>)\s*(\d[\d,]*)")
 
 
-def error_object(original: Any) -> dict[str, Any]:
-    """The object that holds code and message, wherever this provider puts it: under `error`, at the top (Mistral,
-    Cerebras), in a list of one (Gemini), or as JSON in a text (Ollama)."""
-    if isinstance(original, list) and len(original) == 1:
-        return error_object(original[0])
-    if not isinstance(original, dict):
-        return {"message": jsons.dumps_text(original)[:4000]}
-    error = original.get("error", original)
-    found: dict[str, Any] = error if isinstance(error, dict) else {**original, "message": error}
-    inner = found.get("message")
-    if isinstance(inner, str) and inner.startswith("{"):
-        with suppress(jsons.JSONDecodeError):
-            return {**found, **error_object(jsons.loads(inner))}
-    return found
-
-
 def message_of(original: Any) -> str | None:
     """What the provider says; None if it says nothing that can be shown."""
     if not isinstance(original, dict | list) or not original:
         return None
-    error = error_object(original)
+    error = errors.error_object(original)
     return next((t for t in (error.get("message"), error.get("detail")) if isinstance(t, str) and t), None)
 
 
 def status_of(original: Any) -> int | None:
     """The status that an error names in its body, whatever the status of the answer."""
-    error = error_object(original)
+    error = errors.error_object(original)
     for code in (error.get("code"), error.get("status"), error.get("status_code")):
         number = int(code) if isinstance(code, str) and STATUS.fullmatch(code) else code
         if isinstance(number, int) and 400 <= number < 600:
@@ -93,7 +76,7 @@ def is_overflow(status: int, original: Any) -> bool:
     """Whether an error says that the prompt exceeds the model's window, rather than a limit of tokens a minute."""
     if status not in OVERFLOW_STATUS:
         return False
-    error = error_object(original)
+    error = errors.error_object(original)
     names = {str(error.get("code")), str(error.get("type"))}
     if names & OVERFLOW_CODES:
         return True
@@ -108,7 +91,7 @@ def is_overflow(status: int, original: Any) -> bool:
 
 def reported_tokens(original: Any) -> tuple[int | None, int | None]:
     """How many tokens the provider counted and how many it allows, where its error says so."""
-    error = error_object(original)
+    error = errors.error_object(original)
     if isinstance(error.get("n_prompt_tokens"), int) and isinstance(error.get("n_ctx"), int):  # llama.cpp
         return error["n_prompt_tokens"], error["n_ctx"]
     text = str(error.get("message") or "")
@@ -166,7 +149,7 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Mod
     if deployment.operator_key and (status in (401, 403) or named in (401, 403)):
         return errors.UpstreamAuth("The upstream refused the gateway's key.")
     if not 400 <= status < 600:
-        error = error_object(original)
+        error = errors.error_object(original)
         names = (str(error.get(name)) for name in ("code", "type"))
         status = named or next((BY_NAME[name] for name in names if name in BY_NAME), 502)
     kept = relayed_headers(headers)

@@ -20,7 +20,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.upstreams import RoutingAttempt
-from gateway.upstream.openai.mending import error_object, waited_for
+from gateway.upstream.openai.mending import waited_for
 from gateway.upstream.routing.deployments import DeploymentRank, GroupMember
 
 NO_CREDIT = (401, 402, 403)
@@ -414,7 +414,7 @@ def kind_of(error: errors.GatewayError, settings: setting_sections.RoutingSettin
 
 def refuses_content(refusal: errors.UpstreamRefused) -> bool:
     """Whether a provider will not answer because of what is said."""
-    error = error_object(refusal.original)
+    error = errors.error_object(refusal.original)
     inner = error.get("innererror")
     named = (error.get("code"), error.get("type"), inner.get("code") if isinstance(inner, dict) else None)
     if any(isinstance(name, str) and name.lower() in POLICY_CODES for name in named):

@@ -241,10 +241,10 @@ def test_s7_a_file_in_a_resend_is_named_where_it_stands(keeping: GatewayProcess,
 @pytest.mark.parametrize("road", ["chat", "responses", "messages"])
 def test_s14_6_mode_off_puts_files_in(keeping: GatewayProcess, upstream: MockUpstream, road: str) -> None:
     """No upstream knows their ids: each goes up with its name and media type, as if it had come with the request."""
-    pdf, raw = with_photos(["One page."]), picture()
+    pdf, notes, raw = with_photos(["One page."]), docx(["x"]), picture()
     ids = [
         uploaded(keeping, pdf, "report.pdf", "application/octet-stream"),
-        uploaded(keeping, docx(["x"]), "notes.docx", DOCX),
+        uploaded(keeping, notes, "notes.docx", DOCX),
         uploaded(keeping, raw),
     ]
     off: Json = {"context": {"mode": "off"}}
@@ -260,7 +260,7 @@ def test_s14_6_mode_off_puts_files_in(keeping: GatewayProcess, upstream: MockUps
     posted(keeping, asked)
     assert upstream.last.body["messages"][0]["content"] == [
         {"type": "file", "file": {"filename": "report.pdf", "file_data": url_of(pdf, "application/pdf")}},
-        {"type": "file", "file": {"filename": "notes.docx", "file_data": url_of(docx(["x"]), DOCX)}},
+        {"type": "file", "file": {"filename": "notes.docx", "file_data": url_of(notes, DOCX)}},
         {"type": "image_url", "image_url": {"url": url_of(raw)}},
     ]
 

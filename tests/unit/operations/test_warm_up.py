@@ -13,6 +13,7 @@ from gateway.app import Gateway
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings
 from gateway.operations.warm_up import WarmUp, WarmUpPiece, pieces
+from gateway.retrieval.embeddings.minilm import MiniLM
 
 OPENAI = {"model_name": "gpt-4o", "litellm_params": {"model": "openai/gpt-4o", "api_key": "sk-x"}}
 LOCAL = {"model_name": "local", "litellm_params": {"model": "openai/local", "api_base": "http://127.0.0.1:9/v1"}}
@@ -37,7 +38,9 @@ def interpreter() -> Iterator[None]:
 def named(*models: dict[str, Any], **sections: Any) -> list[str]:
     """The names of the pieces of a configuration."""
     gateway = Gateway(Settings.model_validate({"model_list": list(models), **sections}))
-    parts = gateway.catalogue, gateway.counters, gateway.pool, gateway.library, gateway.embedder, gateway.clock
+    embedder = gateway.embedder
+    load = embedder.load if isinstance(embedder, MiniLM) else None
+    parts = gateway.catalogue, gateway.counters, gateway.pool, gateway.library, load, gateway.clock
     return [piece.name for piece in pieces(gateway.settings, gateway.router, *parts)]
 
 
