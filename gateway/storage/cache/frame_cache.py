@@ -14,8 +14,9 @@ FRAME_PREFIX = "frame:"
 
 
 class FrameCache:
-    """Frames by key, each for `ttl` seconds after it was written. Where they take more than `max_bytes` in the process,
-    the oldest of the tenant leaves that has most, so that no tenant takes the room of another."""
+    """Frames by key, each for `ttl` seconds after it was written, or as long as `keep` is told. Where they take more
+    than `max_bytes` in the process, the oldest of the tenant leaves that has most, so that no tenant takes the room of
+    another."""
 
     def __init__(self, shared: ports.CacheBackend | None, clock: ports.Clock, ttl: float, max_bytes: int) -> None:
         """`shared`: the cache of all replicas; None: there is none but this process."""
