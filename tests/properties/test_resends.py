@@ -176,7 +176,7 @@ def _comparable(one: Json, other: Json) -> Json:
 
 
 def _close_by(one: int, other: int) -> None:
-    assert abs(one - other) <= ESTIMATES_DIFFER * max(one, other)
+    assert abs(one - other) <= ESTIMATES_DIFFER * max(abs(one), abs(other))
 
 
 async def _changed(side: Side, how: str, which: float) -> None:

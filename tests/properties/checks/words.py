@@ -1,6 +1,7 @@
 """I4: the current user message keeps its own words; documents in it, and in older ones, may be reduced."""
 
 import base64
+from itertools import takewhile
 
 from tests.properties.checks import blocks, escapes, once
 from tests.properties.checks.budget import budget_of, needed, steps_with
@@ -42,7 +43,7 @@ def _said_beside(seen: Seen) -> None:
     calls = [i for i, m in enumerate(seen.originals) if m.get("tool_calls") and i > seen.current >= 0]
     gone = [i for i in beside(seen.originals) if i not in seen.indexes and LEFT_OUT not in seen.standing.get(i, ())]
     room = budget_of(seen.case) - needed(seen.case, seen.originals)
-    gone = [i for i in gone if of_message(seen.originals[i]) <= room]
+    gone = list(takewhile(lambda i: of_message(seen.originals[i]) <= room, reversed(gone)))  # the window has no gap
     if not calls or not gone:
         return
     pinned = steps_with(seen.originals, with_results(seen.originals, seen.case.pinned))
