@@ -65,6 +65,7 @@ from gateway.core.scheduler import Scheduler
 from gateway.core.types import audit_log
 from gateway.core.types.relevance import EmbeddingFault
 from gateway.documents import file_reader
+from gateway.documents.attachment_reader import AttachmentReader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import open_files
 from gateway.documents.files.file_service import CallersFiles, FilesHere
@@ -80,6 +81,7 @@ from gateway.pipeline.features.cache_breaks import CacheBreaks
 from gateway.pipeline.features.entity_memory import EntityMemory
 from gateway.pipeline.features.holdout import Holdout
 from gateway.pipeline.features.pdf_pages import PageCutter
+from gateway.pipeline.features.prompt_profiles import ProfileComposer
 from gateway.pipeline.features.recall_rounds import RecallFeature
 from gateway.pipeline.features.rolling_summaries import RollingSummaries, TurnSummarizer
 from gateway.pipeline.guards.factory import open_guards, refuses_files
@@ -217,7 +219,8 @@ class Gateway:
         self.meaning = None
         if self.embedder is not None:
             seconds, ttl = settings.context.embedding_timeout, settings.cache.vector_ttl
-            self.meaning = EmbeddingModel(self.embedder, cache, clock, seconds, ttl)
+            self.meaning = EmbeddingModel(self.embedder, cache, clock, seconds, ttl, self.store.has_conversation)
+        self.profiles = ProfileComposer(settings.prompt_profiles, self.counters)
         summaries = SummaryCache(cache, clock, settings.cache.summary_ttl, settings.context.planning_max_seconds)
         count = self.metrics.internal_call_ended
         spans = self.telemetry.spans
@@ -266,6 +269,7 @@ class Gateway:
                 self.guards.build(),
                 EntityMemory(self.things).build(),
                 Holdout(self.settings.context.economy_holdout, self.store).build(),
+                self.profiles.build(),
                 AgentSections(self.counters, self.settings.context).build(),
                 RecallFeature(self.context, self.counters, self.indexes, self.settings.context).build(),
                 echoes.build(),
@@ -298,6 +302,7 @@ class Gateway:
             upstream=self.upstream,
             store=store,
             files=self.callers_files,
+            attachments=AttachmentReader(self.callers_files, self.files),
             context=self.context,
             counters=self.counters,
             clock=clock,
@@ -606,7 +611,7 @@ def _classic_routes(gateway: Gateway, ready: ReadyEndpoint) -> list[Route]:
         ClassicChat(gateway.answering, gateway.settings, gateway.resends, stream=each) for each in (False, True)
     )
     conversations = ClassicConversations(gateway.stored, gateway.conversations, gateway.auth)
-    info = PromptInfo(gateway.stored, gateway.context, gateway.router, gateway.auth, gateway.settings)
+    info = PromptInfo(gateway.stored, gateway.profiles, gateway.router, gateway.auth, gateway.settings)
     return [
         Route("/api/v1/chat", chat, methods=["POST"]),
         Route("/api/v1/chat/stream", streamed, methods=["POST"]),

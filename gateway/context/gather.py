@@ -1,7 +1,5 @@
 """Gathers all that a context is made of: what waits for a file, a cache or the storage is here and in
-`whole_files.py`. Everything behind it is computed from what was gathered, with what is pinned (guarantee §11.12).
-
-What is attached, files and contents that are HTML or data URLs, becomes text once; the conversation keeps the text."""
+`whole_files.py`. Everything behind it is computed from what was gathered, with what is pinned (guarantee §11.12)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -33,11 +31,10 @@ from gateway.context.whole_files import NO_FILES, NativeFiles, NativePdfs, Whole
 from gateway.context.window.counting import PromptBudget
 from gateway.conversations import message_forms
 from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
-from gateway.core import errors, ports
+from gateway.core import ports
 from gateway.core.config.settings import ContextSettings
 from gateway.core.ids import artifact_id
-from gateway.core.tasks import offload_if
-from gateway.core.types.artifacts import Artifact, RequestAttachment
+from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
 from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import (
@@ -49,20 +46,17 @@ from gateway.core.types.conversation import (
     FormNotes,
 )
 from gateway.core.types.memory import SUMMARY, PinnedMessage
-from gateway.core.types.places import PLACE_MARKER
 from gateway.core.types.recall import own_tools
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, text_of, tool_of
 from gateway.core.types.upstreams import PROTOCOLS
 from gateway.core.types.window import LAST_EARLIER, NO_REPEATS, RepeatedDocument, RepeatedDocuments, WindowInputs
 from gateway.documents import file_reader
-from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
-from gateway.documents.process import DocumentReader
 
 QUESTION_CHARS = 4000
 """Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
 each."""
 INLINE_CHARS = 100_000
-"""Of fewer characters a context is made, or a content decoded, in less time than a thread takes to start."""
+"""Of fewer characters a context is made in less time than a thread takes to start."""
 NO_EARLIER = EarlierMessages()
 OnForwarded = Callable[[ConversationHistory, NativeFiles], Awaitable[ConversationHistory]]
 
@@ -510,108 +504,3 @@ def with_in_full(
         restored=marked(context.restored),
         artifacts=marked(context.artifacts),
     )
-
-
-Kept = Callable[[DocumentFile, DocumentOwner], Awaitable[tuple[Reading, str]]]
-"""`FileReader.best`: what a document says, from the cache if it is there."""
-
-
-async def with_contents(
-    request: ChatRequest, files: ports.FileStore, documents: DocumentReader, kept: Kept
-) -> ChatRequest:
-    """The request with a text as the content of each attachment.
-    `kept`: reads files that are kept here, unless nothing may outlive the request.
-    Raises NotFound: no such file for this client; names its field; InvalidRequest: an attachment is no readable
-    document, or has no text; names its field."""
-    found = []
-    owner = DocumentOwner(request.caller.tenant, keeps=False)
-    for index, attachment in enumerate(request.attachments):
-        where = f"attachments[{index}]"
-        if attachment.file_data is not None:
-            found.append(await _sent(attachment, f"{where}.file_data", documents, owner))
-        elif attachment.content is None:
-            by = "attachment_id" if attachment.attachment_id is not None else "file_id"
-            found.append(await _fetched(attachment, f"{where}.{by}", request, files, documents, kept))
-        else:
-            found.append(await _decoded(attachment, f"{where}.content", documents, owner))
-    return replace(request, attachments=tuple(found))
-
-
-async def _fetched(
-    attachment: RequestAttachment,
-    where: str,
-    request: ChatRequest,
-    files: ports.FileStore,
-    documents: DocumentReader,
-    kept: Kept,
-) -> RequestAttachment:
-    file_id = attachment.attachment_id or attachment.file_id or ""
-    try:
-        file = await files.fetch(file_id, request.caller)
-        name = attachment.filename or file.name
-        document = file_reader.stored_document(name, file.media_type, file.content, pictures=True)
-    except errors.NotFound as error:
-        raise errors.NotFound(error.message, param=where, code="attachment_not_found") from error
-    except UnreadableDocument as error:
-        raise _unreadable(f"The file {file_id!r} of {where}", error, where) from error
-    owner = DocumentOwner(request.caller.tenant, keeps=file.own and request.store)
-    text = await _text(document, f"The file {file_id!r} of {where}", where, documents, owner, kept)
-    title = attachment.title or attachment.filename or file.name
-    return attachment.model_copy(update={"content": text, "title": title, "file_id": file_id if file.own else None})
-
-
-async def _sent(
-    attachment: RequestAttachment, where: str, documents: DocumentReader, owner: DocumentOwner
-) -> RequestAttachment:
-    """The attachment with the text of the file that was sent with it; its bytes are not kept."""
-    data, name = attachment.file_data or "", attachment.filename or attachment.title or ""
-    try:
-        document = await offload_if(len(data) > INLINE_CHARS, file_reader.sent_document, data, name)
-    except UnreadableDocument as error:
-        raise _unreadable(where, error, where) from error
-    text = await _text(document, where, where, documents, owner)
-    title = attachment.title or attachment.filename
-    return attachment.model_copy(update={"content": text, "title": title, "file_data": None})
-
-
-async def _decoded(
-    attachment: RequestAttachment, where: str, documents: DocumentReader, owner: DocumentOwner
-) -> RequestAttachment:
-    """The attachment itself, if its content is text as it is."""
-    content = attachment.content or ""
-    hints = (attachment.attachment_type, attachment.title or attachment.filename or "")
-    try:
-        document = await offload_if(len(content) > INLINE_CHARS, file_reader.encoded_document, content, *hints)
-    except UnreadableDocument as error:
-        raise _unreadable(where, error, where) from error
-    titled = {} if attachment.title or not attachment.filename else {"title": attachment.filename}
-    if document is None:
-        return attachment.model_copy(update=titled) if titled else attachment
-    return attachment.model_copy(update={"content": await _text(document, where, where, documents, owner), **titled})
-
-
-async def _text(
-    document: DocumentFile,
-    what: str,
-    where: str,
-    documents: DocumentReader,
-    owner: DocumentOwner,
-    kept: Kept | None = None,
-) -> str:
-    try:
-        if kept is not None and owner.keeps:
-            reading, _ = await kept(document, owner)
-        else:
-            reading = await documents.read(document, owner.tenant)
-    except UnreadableDocument as error:
-        raise _unreadable(what, error, where) from error
-    if reading.pages and len(reading.empty) == len(reading.pages):
-        raise _unreadable(what, UnreadableDocument("it has no text, but pictures alone"), where)
-    said = PLACE_MARKER.sub("", reading.text) if reading.pages else reading.text
-    if not said or said.isspace():
-        raise _unreadable(what, UnreadableDocument("it has no text"), where)
-    return reading.told
-
-
-def _unreadable(what: str, error: UnreadableDocument, where: str) -> errors.InvalidRequest:
-    return errors.InvalidRequest(f"{what} cannot be read: {error}.", param=where, code="invalid_value")

@@ -9,15 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from gateway.context.assembly.block import one_line
-from gateway.context.assembly.messages import (
-    NO_OWN_FILES,
-    PROFILE_MODES,
-    OwnFiles,
-    PromptProfile,
-    composed,
-    inferred,
-    monolith,
-)
+from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
 from gateway.context.build import (
     NO_HOOKS,
     ContextHooks,
@@ -41,13 +33,13 @@ from gateway.context.gather import (
     MissingInput,
     collect,
     read_anew,
-    with_contents,
 )
 from gateway.context.planner import (
     ContextPlanning,
     PlannerAccess,
     PlanResult,
     RequestPlanners,
+    plan_of_then,
     planner_task,
     prospects_of,
 )
@@ -67,7 +59,7 @@ from gateway.context.whole_files import NativePdfs
 from gateway.context.window.counting import REPLY_TOKENS, PromptBudget, PromptCounter, prompt_tokens
 from gateway.conversations.rebuild import new_history
 from gateway.core import errors, ports
-from gateway.core.config.settings import NO_PROFILES, ContextSettings, Settings
+from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
 from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
@@ -85,7 +77,7 @@ from gateway.core.types.window import (
     WindowInputs,
     WindowSelection,
 )
-from gateway.retrieval.embeddings.search import Holds, PendingVectors
+from gateway.retrieval.embeddings.search import PendingVectors
 from gateway.retrieval.index_cache import PassageFinder
 
 MAX_TURNS = "max_turns"
@@ -419,7 +411,6 @@ class ContextManager:
     ) -> None:
         self._hooks = hooks
         self._settings = settings.context
-        self._profiles = settings.prompt_profiles if settings.prompt_profiles.is_set else None
         self._counters = counters
         self._sources = replace(sources, on_forwarded=hooks.on_forwarded)
         self._ranking = ranking
@@ -445,7 +436,9 @@ class ContextManager:
         gatherer = self._gatherer(request, facts, access)
         inputs = await gatherer.gather(history, budget)
         proposal, planners = await self._decided(gatherer, inputs, access, ranking)
-        small, result = proposal.measured.inputs.is_small, access.result
+        small, result, what_if = proposal.measured.inputs.is_small, access.result, request.options.what_if
+        if what_if is not None:
+            result = plan_of_then(what_if, trusted=self._settings.trust_planner)
         if result is None:
             proposal, result = await self._planned(proposal, planners, ranking)
         final = FinalFit(proposal.fitted)
@@ -524,13 +517,10 @@ class ContextManager:
     def _gatherer(self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NOBODYS) -> ContextGatherer:
         return ContextGatherer(self._sources, self._counters, self._settings, request, facts, access.deployment)
 
-    async def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> BuiltContext | None:
+    def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> BuiltContext | None:
         """The context of a request that surely fits as it was sent; None if it needs a closer look."""
-        if not self._counters.is_loaded(facts):
-            await asyncio.to_thread(self._counters.load, facts)
         options = request.options
-        adds = options.recall is True or options.cite
-        if request.is_worded or request.remembers or adds or self._is_profiled(request):
+        if options.recall is True or options.cite or request.remembers:
             return None
         if options.memory != EXTRACTS and request.plain is not None and "assistant" in request.plain.roles:
             return None  # a summary may wait to be shown
@@ -538,13 +528,13 @@ class ContextManager:
 
     async def rehearse(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> None:
         """Makes a context that nobody is sent, by each of the ways: what is loaded at its first use is there then."""
-        await self.as_sent(request, facts, budget)
+        await self._counters.ready(facts)
+        self.as_sent(request, facts, budget)
         await self.build(request, new_history(request), facts, budget)
 
     async def count(self, request: ChatRequest, facts: ModelFacts) -> int:
         """Tokens of a request as it was sent, as its budget is kept (guarantee §4 I1)."""
-        if not self._counters.is_loaded(facts):
-            await asyncio.to_thread(self._counters.load, facts)
+        await self._counters.ready(facts)
         counter = self._counters.counter(facts)
         gatherer = self._gatherer(request, facts)
         if facts.supports_pdf_input:
@@ -572,48 +562,9 @@ class ContextManager:
             return material
         return replace(material, attached=await read_anew(material.attached, self._sources.large, tenant, question))
 
-    def profile(self, request: ChatRequest, history: ConversationHistory, facts: ModelFacts) -> PromptProfile | None:
-        """The prompt profile that the conversation calls for; None where none is configured or wanted."""
-        if not self._is_profiled(request):
-            return None
-        mode, source = request.options.profile, "request"
-        if mode is None:
-            mode, source = inferred([message.body for message in history.messages], history.profile)
-        return self._composed(mode, source, facts)
-
-    async def profiles(
-        self, messages: Sequence[dict[str, Any]], before: str | None, facts: ModelFacts
-    ) -> tuple[PromptProfile | None, dict[str, PromptProfile]]:
-        """The prompt profile that messages call for, and that of each mode; None and none where none is configured.
-        `before`: the mode that the conversation had."""
-        if self._profiles is None:
-            return None, {}
-        if not self._counters.is_loaded(facts):
-            await asyncio.to_thread(self._counters.load, facts)
-        found = {mode: self._composed(mode, "request", facts) for mode in PROFILE_MODES}
-        mode, source = inferred(messages, before)
-        return replace(found[mode], source=source), found
-
-    def _composed(self, mode: str, source: str, facts: ModelFacts) -> PromptProfile:
-        profiles = self._profiles or NO_PROFILES
-        text, counter = composed(profiles, mode), self._counters.counter(facts)
-        tokens = counter.text(text)
-        return PromptProfile(mode, source, text, tokens, counter.text(monolith(profiles)) - tokens)
-
-    def _is_profiled(self, request: ChatRequest) -> bool:
-        options = request.options
-        return self._profiles is not None and options.mode != "off" and options.profile != "off"
-
-    async def with_content(self, request: ChatRequest, files: ports.FileStore) -> ChatRequest:
-        """The request with the texts of its attachments: of those that it names by file id, and of encoded ones.
-        Raises InvalidRequest: there is no such file, or it is no document or has no text; names the attachment."""
-        if not request.attachments:
-            return request
-        return await with_contents(request, files, self._sources.files.documents, self._sources.files.best)
-
-    def keep(self, built: BuiltContext, holds: Holds) -> None:
-        """Keeps for later questions what a stored request leaves, as long as its conversation is there (`holds`)."""
+    def keep(self, built: BuiltContext, conversation_id: str) -> None:
+        """Keeps for later questions what a request leaves that is stored in that conversation."""
         if built.indexes is not None:
             built.indexes.keep()
         if self._ranking.meaning is not None and built.vectors is not None:
-            self._ranking.meaning.later(built.vectors, holds)
+            self._ranking.meaning.later(built.vectors, conversation_id)

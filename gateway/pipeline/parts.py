@@ -9,6 +9,7 @@ from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import ports
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
+from gateway.documents.attachment_reader import AttachmentReader
 from gateway.pipeline.stages import NO_FEATURES, FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.storage.store import ConversationStore
@@ -23,6 +24,7 @@ class PipelineParts:
     upstream: ports.Upstream
     store: ConversationStore
     files: ports.FileStore
+    attachments: AttachmentReader
     context: ContextManager
     counters: CounterRegistry
     clock: ports.Clock

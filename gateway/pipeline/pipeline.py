@@ -485,10 +485,7 @@ class Pipeline:
         Raises GatewayError: it may not; there is no bill."""
         self._parts.store.check_writable()
         target = self._routes.first(asked)
-        for name in (asked.model, *asked.options.models.values()):  # a key's models are also those that plan for it
-            asked.caller.check_model(name)
-        for fields in (asked.forward, asked.native.fields if asked.native is not None else {}):
-            asked.caller.check_models_of(fields)
+        asked.check_models()
         return RequestRun(await self._preparer.for_target(asked, target))
 
     async def _prepare(self, run: RequestRun) -> PausedRequest | None:
@@ -566,12 +563,10 @@ class Pipeline:
 
     def _keep(self, run: RequestRun) -> None:
         """What an answered request leaves for later ones, once it is stored."""
-        prepared, parts = run.prepared, self._parts
-        context, conversation_id = prepared.context, prepared.conversation_id
+        prepared = run.prepared
         prepared.target.candidates.remember(run.completion_id, prepared.target.chosen)
-        if context is not None and conversation_id:
-            tenant = prepared.request.caller.tenant
-            parts.context.keep(context, lambda: parts.store.has_conversation(tenant, conversation_id))
+        if prepared.context is not None and prepared.conversation_id:
+            self._parts.context.keep(prepared.context, prepared.conversation_id)
         for hook in prepared.features.on_settled:
             hook(prepared)
 

@@ -7,8 +7,7 @@ from functools import partial
 
 from gateway.billing.quota.call_costs import most_cost, most_output, prompt_at_most
 from gateway.context.manager import BuiltContext, PlannerAccess
-from gateway.context.planner import plan_of_then
-from gateway.context.window.counting import PromptBudget, TurnBound, budget_for, cleared_above, tightened, writable
+from gateway.context.window.counting import PromptBudget, TurnBound, budget_for, tightened, writable
 from gateway.conversations import message_forms
 from gateway.conversations.rebuild import (
     RebuildOptions,
@@ -20,7 +19,7 @@ from gateway.conversations.rebuild import (
 from gateway.core import errors
 from gateway.core.config.settings import Settings
 from gateway.core.types.bill import OFF
-from gateway.core.types.chat import ChatRequest
+from gateway.core.types.chat import ChatRequest, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.settlement import RequestSettlement
@@ -79,15 +78,20 @@ class RequestPreparer:
             request = request if taken is request.native else replace(request, native=taken)
         if request.api == "messages" and wire.deployment.protocol != "anthropic":
             request = replace(request, forward=writable(request.forward, facts))
-        features = self._parts.features.of(asked)
-        if request.options.mode == "off":
-            return PreparedRequest(asked, request, target, wire, facts, PromptBudget(None, None), features)
-        budget = budget_for(facts, request.forward, request.options.max_input_tokens, self._settings)
-        budget = budget if self._turns is None else replace(budget, turns=self._turns)
+        features, budget = self._parts.features.of(asked), self._budget(request, facts)
         prepared = PreparedRequest(asked, request, target, wire, facts, budget, features)
-        for hook in features.on_request:
+        for hook in features.on_request if request.options.mode != "off" else ():
             prepared = hook(prepared)
         return prepared
+
+    def _budget(self, request: ChatRequest, facts: ModelFacts) -> PromptBudget:
+        options = request.options
+        if options.mode == "off":
+            return PromptBudget(None, None, clear_above=options.clear_above)
+        budget = budget_for(facts, request.forward, options.max_input_tokens, self._settings)
+        if self._turns is None and options.clear_above is None:
+            return budget
+        return replace(budget, turns=self._turns, clear_above=options.clear_above)
 
     async def rebuilt(self, prepared: PreparedRequest) -> PreparedRequest:
         """Rebuilds the conversation. If the request surely fits and its client sent all of it, the context is known,
@@ -97,11 +101,15 @@ class RequestPreparer:
 
     async def _rebuilt(self, prepared: PreparedRequest) -> PreparedRequest:
         request, history, kept = prepared.request, None, None
-        budget = cleared_above(prepared.budget, request.options.clear_above)
-        as_sent = await self._parts.context.as_sent(request, prepared.facts, budget)
+        budget = prepared.budget.cleared
+        if request.attachments:
+            request = await self._parts.attachments.with_contents(request)
+        await self._parts.counters.ready(prepared.facts)
+        as_sent = None
+        if not prepared.features.on_inputs:  # which read a conversation otherwise than it came
+            as_sent = self._parts.context.as_sent(request, prepared.facts, budget)
         # of what is not stored, a frame may be known, whoever's conversations are continued
         if as_sent is None or request.store or not starts_conversation(request, "tenant"):
-            request = await self._parts.context.with_content(request, self._parts.files)
             options = RebuildOptions(
                 request.store,
                 self._match,
@@ -146,7 +154,7 @@ class RequestPreparer:
         return made
 
     async def _built_within(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
-        options, wanted = prepared.request.options, cleared_above(prepared.budget, prepared.request.options.clear_above)
+        options, wanted = prepared.request.options, prepared.budget.cleared
         if wanted is not prepared.budget:
             with suppress(errors.ContextLengthExceeded):
                 made, built = await self._built(run, prepared, wanted)
@@ -173,28 +181,22 @@ class RequestPreparer:
             room = min(room - 1, most - surplus)
             if room <= 0:
                 break
-            prepared = (await self._built(run, _looked_into(prepared), replace(budget, tokens=room)))[0]
+            prepared = (await self._built(run, prepared, replace(budget, tokens=room)))[0]
         raise errors.ContextLengthExceeded(budget.overflow(_tokens(prepared)), param="messages")
 
     async def _built(
         self, run: RequestRun, prepared: PreparedRequest, budget: PromptBudget
     ) -> tuple[PreparedRequest, BuiltContext]:
-        """Makes the context. `history` stays without frames and profile: `new_frame` compares against it.
+        """Makes the context. `history` stays as it is stored: `new_frame` compares against it.
 
         In mode `off` the named conversation is put in front, and nothing is managed: no window, no model is asked.
         """
         request, facts, context = prepared.request, prepared.facts, self._parts.context
-        history = message_forms.for_origin(prepared.history or new_history(request), prepared.wire.deployment.origin)
+        history = message_forms.for_origin(_whole_history(prepared), prepared.wire.deployment.origin)
         plan = prepared.plan if prepared.context is not None else run.prepared.plan
-        if request.options.what_if is not None:
-            plan = plan_of_then(request.options.what_if, trusted=self._settings.trust_planner)
         begin = partial(self._settlement.open_calls.begin, run, prepared)
         access = PlannerAccess(prepared.wire.deployment, run.scope, plan, begin)
-        profile, shown = context.profile(request, history, facts), history
-        if profile is not None:
-            in_front = ({"role": "system", "content": profile.text},) if profile.text else ()
-            shown = replace(history, instructions=(*in_front, *history.instructions))
-        reports = []
+        shown, reports = history, []
         for hook in prepared.features.on_inputs:
             if (read := await hook(prepared, shown, budget)) is not None:
                 shown = read.history
@@ -205,8 +207,6 @@ class RequestPreparer:
         built = await context.build(request, shown, facts, budget, access)
         for report in reports:
             built = report(built) if report is not None else built
-        if profile is not None:
-            built.utilization.profile = profile.as_json()
         if prepared.recall is not None:
             built = replace(built, recalls=True)
         return with_history(prepared, prepared.request, history, prepared.kept_frame, built), built
@@ -272,9 +272,9 @@ class RequestPreparer:
         budget = tightened(prepared.budget, context.fitted.tokens, overflow.reported, overflow.limit)
         known = self._parts.router.facts(request.model, target.chosen)
         if known != facts:  # its window is known by now
-            whole = budget_for(known, request.forward, request.options.max_input_tokens, self._settings)
+            whole = self._budget(request, known)
             budget = replace(whole, tokens=min(whole.tokens or 1, budget.tokens or 1))
-        again = replace(_looked_into(prepared), facts=known, refused_budget=prepared.budget)
+        again = replace(prepared, facts=known, refused_budget=prepared.budget)
         run.turn_to(again)
         try:
             made, built = await self._built(run, again, budget)
@@ -317,13 +317,15 @@ def _tokens(prepared: PreparedRequest) -> int:
     return prepared.surplus + (prepared.context.fitted.tokens if prepared.context is not None else 0)
 
 
-def _looked_into(prepared: PreparedRequest) -> PreparedRequest:
-    """The request with all of its history, where its messages were to go up as they came and nobody looked into them:
-    so that its context can be made again."""
-    context, history = prepared.context, prepared.history
-    if context is None or history is None or not context.is_as_sent:
-        return prepared
-    return replace(prepared, history=completed_history(prepared.request, history))
+def _whole_history(prepared: PreparedRequest) -> ConversationHistory:
+    """The conversation that a context is made of: all of it also where messages were to go up as they came, and nobody
+    looked into them."""
+    history, context = prepared.history, prepared.context
+    if history is None:
+        return new_history(prepared.request)
+    if context is None or not context.is_as_sent:
+        return history
+    return completed_history(prepared.request, history)
 
 
 def _can_attach(request: ChatRequest) -> bool:

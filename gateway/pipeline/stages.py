@@ -75,8 +75,8 @@ OnInputs = Callable[["PreparedRequest", ConversationHistory, PromptBudget], Awai
 class RequestFeature:
     """One feature, by the points at which it acts; None where it does not.
 
-    No context is made of messages that go up as they came (ADR 7): such requests pass neither `on_inputs` nor
-    `on_context`.
+    No context is made of messages that go up as they came (ADR 7): such requests do not pass `on_context`. Those on
+    which a feature acts at `on_inputs` are none of them.
 
     Attributes:
         needs: the attribute of a request that has to be true for the feature to act on it; None: it acts on any.

@@ -34,11 +34,13 @@ from gateway.core.types.chat import (
 )
 from gateway.core.types.turn import TurnCommit
 from gateway.core.types.upstreams import RoutingCandidates, UpstreamRequest
+from gateway.documents.attachment_reader import AttachmentReader
 from gateway.documents.file_reader import FileReader
 from gateway.pipeline.features import citations, echoes, pdf_pages
 from gateway.pipeline.features.agent_sections import AgentSections
 from gateway.pipeline.features.entity_memory import EntityMemory
 from gateway.pipeline.features.pdf_pages import PageCutter
+from gateway.pipeline.features.prompt_profiles import ProfileComposer
 from gateway.pipeline.features.recall_rounds import RecallFeature
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.pipeline import open_pipeline
@@ -192,6 +194,7 @@ class InProcess:
             upstream=upstream or self.upstream,
             store=store,
             files=NoFiles(),
+            attachments=AttachmentReader(NoFiles(), reader),
             context=self.context,
             counters=counters,
             clock=clock,
@@ -211,6 +214,7 @@ class InProcess:
         return FeatureHooks(
             [
                 EntityMemory(things).build(),
+                ProfileComposer(self.settings.prompt_profiles, self.counters).build(),
                 AgentSections(self.counters, self.settings.context).build(),
                 RecallFeature(self.context, self.counters, self.indexes, self.settings.context).build(),
                 echoes.build(),

@@ -20,7 +20,6 @@ from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import IsoTime, Json, many, said, shape, shown
 from gateway.api.statistics import Statistics, StatisticsEndpoint
-from gateway.context.manager import ContextManager
 from gateway.core import errors
 from gateway.core.config.settings import Settings
 from gateway.core.names import has_nul
@@ -29,6 +28,7 @@ from gateway.core.types.conversation import INLINE_MESSAGES, ConversationMessage
 from gateway.core.types.memory import ThingQuery
 from gateway.core.types.records import ConversationRecord, RecordQuery
 from gateway.core.types.tool_steps import calls_of, text_of, turn_starts
+from gateway.pipeline.features.prompt_profiles import ProfileComposer
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.lookup.path_cache import PathCache
@@ -238,13 +238,13 @@ class PromptInfo:
     def __init__(
         self,
         stored: ClassicStorage,
-        context: ContextManager,
+        profiles: ProfileComposer,
         router: ConfiguredRouter,
         auth: KeyAuthenticator,
         settings: Settings,
     ) -> None:
         self._stored = stored
-        self._context = context
+        self._profiles = profiles
         self._router = router
         self._default = default_model(settings)
         self.endpoint = MethodEndpoint(auth, 0, {"GET": self._find})
@@ -270,7 +270,7 @@ class PromptInfo:
         messages = [message.body for message in found.path] if found is not None else []
         messages += [{"role": "user", "content": said}] if said is not None else []
         before = found.profile if found is not None else None
-        profile, modes = await self._context.profiles(messages, before, self._router.facts(model))
+        profile, modes = await self._profiles.every(messages, before, self._router.facts(model))
         if profile is None:
             return {"mode": None, "reason": "no_prompt_profiles"}
         tokens = {mode: each.tokens for mode, each in modes.items()}

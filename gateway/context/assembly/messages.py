@@ -1,16 +1,14 @@
 """Turns a selection into the messages that are forwarded (guarantee §4 I3, I4, I6), and these into the body that goes
-upstream: kept files in the place of their ids (guarantee §14.6), prompt profiles (guarantee §11.7), breakpoints of
-prompt caches (guarantee §4 I7), and Anthropic's requests in a chat's words (ADR 27).
+upstream: kept files in the place of their ids (guarantee §14.6), breakpoints of prompt caches (guarantee §4 I7), and
+Anthropic's requests in a chat's words (ADR 27).
 
 Anthropic's models cache a prompt only up to content blocks with `cache_control`. Three are set: after the system
 messages, which the tools precede; where the previous request ended, up to which its prompt is cached; and where this
 one ends, for the next request. Breakpoints are not part of what is cached, so that they can move on.
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from html import escape
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -30,7 +28,6 @@ from gateway.context.assembly.block import (
     one_line,
     says_same,
 )
-from gateway.core.config.settings import PromptProfiles
 from gateway.core.formats.anthropic.edits import EDITS, edited, edits_of
 from gateway.core.formats.anthropic.plain_blocks import plain_messages, with_shown_apart, without_blocks
 from gateway.core.formats.tool_calls import is_silent, told_items, with_told
@@ -47,7 +44,7 @@ from gateway.core.types.items import (
     named_picture,
 )
 from gateway.core.types.memory import MemoryMessage, PinnedMessage, SummarySegment
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, text_of, turn_starts
+from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, text_of
 from gateway.core.types.upstreams import (
     ANSWER_LIMITS,
     EFFORT_LEVELS,
@@ -443,86 +440,6 @@ def _picture(part: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
     if "image_url" in shown and part.get("detail") is not None:
         return {**shown, "image_url": {**shown["image_url"], "detail": part["detail"]}, **rest}
     return {**shown, **rest}
-
-
-GENERAL = "general"
-PROFILE_MODES = (GENERAL, "creation", "search", "modification", "analysis")
-WORDS = {
-    "creation": "create make build generate write compose draft design add new setup start begin insert",
-    "search": "search find look lookup list show where which get fetch retrieve locate browse query",
-    "modification": "update change modify edit rename replace remove delete fix correct adjust move extend",
-    "analysis": "analyze analyse explain why compare summarize summarise review evaluate assess understand count",
-}
-"""Words by which a message, or the name of a tool, calls for a mode. English, like the names of tools mostly are."""
-MODE_OF = {word: mode for mode, words in WORDS.items() for word in words.split()}
-LETTERS = re.compile(r"[a-z]+", re.IGNORECASE)
-FIRST_CHARS = 2000
-"""Of a message, in which its words are looked for: what is wanted stands at the beginning, documents behind it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptProfile:
-    """A composed system message. `source` says what the mode was taken from: the `request`, the `message`, the `tools`
-    used last, the `conversation` so far, or the `default`."""
-
-    mode: str
-    source: str
-    text: str
-    tokens: int = 0
-    saved_tokens: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """As bills name it; `saved_tokens` beside a system message with the guidance of all modes."""
-        return {name: getattr(self, name) for name in ("mode", "source", "tokens", "saved_tokens")}
-
-
-def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[str, str]:
-    """The mode of a conversation, and what it was taken from: the message that begins the current turn, else the tools
-    that were used in the turn before it, else the mode before; the same in each step of a turn.
-    `before`: the mode that the conversation had."""
-    starts = turn_starts(str(message.get("role")) for message in messages)
-    if starts:
-        if (mode := _mode_of(LETTERS.findall(text_of(messages[starts[-1]].get("content"))[:FIRST_CHARS]))) is not None:
-            return mode, "message"
-        first = starts[-2] if len(starts) > 1 else 0
-        if (mode := _mode_of(_tools_of(messages[first : starts[-1]]))) is not None:
-            return mode, "tools"
-    return (before, "conversation") if before is not None else (GENERAL, "default")
-
-
-def composed(profiles: PromptProfiles, mode: str) -> str:
-    """The system message of a mode: core, the mode's own guidance, tools, error handling, with blank lines between."""
-    guidance = getattr(profiles.modes, mode)
-    return _joined((profiles.core, guidance, profiles.tools, profiles.error_handling))
-
-
-def monolith(profiles: PromptProfiles) -> str:
-    """The system message with the guidance of all modes: what would be sent without profiles."""
-    guidance = (getattr(profiles.modes, mode) for mode in PROFILE_MODES)
-    return _joined((profiles.core, *guidance, profiles.tools, profiles.error_handling))
-
-
-def _joined(parts: Iterable[str | None]) -> str:
-    return "\n\n".join(part.strip() for part in parts if part and part.strip())
-
-
-def _tools_of(turn: Sequence[dict[str, Any]]) -> list[str]:
-    """The words in the names of the tools that a turn used, the latest first."""
-    found: list[str] = []
-    for message in reversed(turn):
-        for call in calls_of(message):
-            function = call.get("function") or call.get("custom") or {}
-            found += LETTERS.findall(str(function.get("name") or ""))
-    return found
-
-
-def _mode_of(words: Iterable[str]) -> str | None:
-    """The mode that most words call for; of equally many the one that is called for first."""
-    counts: dict[str, int] = {}
-    for word in words:
-        if (mode := MODE_OF.get(word.lower())) is not None:
-            counts[mode] = counts.get(mode, 0) + 1
-    return max(counts, key=lambda mode: counts[mode]) if counts else None
 
 
 EPHEMERAL = {"type": "ephemeral"}

@@ -15,6 +15,7 @@ What a PDF costs that a model reads itself, by its provider's published formula 
 No provider says in which size it renders pages: taken is one that all formulas scale down, so that it does not matter.
 """
 
+import asyncio
 import base64
 import binascii
 import importlib.util
@@ -335,8 +336,10 @@ class CounterRegistry:
         if size is not None:
             self._pictures.put(file_id, size)
 
-    def is_loaded(self, facts: ModelFacts) -> bool:
-        return encoding_name(facts)[0] in self._loaded
+    async def ready(self, facts: ModelFacts) -> None:
+        """Returns once the model's vocabulary is loaded."""
+        if encoding_name(facts)[0] not in self._loaded:
+            await asyncio.to_thread(self.load, facts)
 
     def load(self, facts: ModelFacts) -> None:
         """Loads that vocabulary. It takes half a second, for which other requests must not wait."""

@@ -52,7 +52,8 @@ class TurnBound:
 class PromptBudget:
     """`tokens` for prompt, tools and schema; None if the window is unknown and no limit was named. `reserve_named`:
     the request names `reserved_output` itself; else it is this gateway's own choice. `turns` bounds the window beside
-    tokens, also where these are not known. `max_input`: the least other limit of a prompt, and whose it is."""
+    tokens, also where these are not known. `max_input`: the least other limit of a prompt, and whose it is.
+    `clear_above`: tokens above which room is wanted already, though more fit."""
 
     tokens: int | None
     context_window: int | None
@@ -60,6 +61,14 @@ class PromptBudget:
     reserve_named: bool = False
     turns: TurnBound | None = None
     max_input: tuple[int, str] | None = None
+    clear_above: int | None = None
+
+    @property
+    def cleared(self) -> "PromptBudget":
+        """The budget if room is made above `clear_above`."""
+        if self.clear_above is None or (self.tokens is not None and self.tokens <= self.clear_above):
+            return self
+        return replace(self, tokens=self.clear_above)
 
     def overflow(self, tokens: int | None) -> str:
         """What a client is told whose messages take more than this: by the model's window, or by another limit that is
@@ -114,13 +123,6 @@ class SelectionLimits:
         """The part of `goal` that is filled whether or not anything is fresh."""
         usable = self.usable or 0
         return usable if self.low_water is None else min(max(self.low_water, MIN_CACHED_TOKENS), usable)
-
-
-def cleared_above(budget: PromptBudget, tokens: int | None) -> PromptBudget:
-    """The budget if room is to be made above so many tokens already."""
-    if tokens is None or (budget.tokens is not None and budget.tokens <= tokens):
-        return budget
-    return replace(budget, tokens=tokens)
 
 
 def budget_for(

@@ -1,7 +1,7 @@
 """One exchange with a model: what is asked, of whom, and what came back; and what holds in every form of a message's
 content. What tells kinds of parts apart, or refuses some, stands where that is done."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -17,13 +17,28 @@ from gateway.core.types.artifacts import ArtifactPlan, ContextGoal, RequestAttac
 from gateway.core.types.bill import OFF
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.conversation import UNNAMED, ConversationRef
-from gateway.core.types.keys import HeldAdmission, KeyPolicy, named_besides
+from gateway.core.types.keys import HeldAdmission, KeyPolicy
 from gateway.core.types.memory import EXTRACTS, EntityMemoryOptions
 from gateway.core.types.recall import Recall
 from gateway.core.types.turn import RequestClaim
 
 ANTHROPICS_KEY = "sk-ant-"
 """How keys and tokens of Anthropic's begin, so that they are known as such wherever they stand."""
+OTHER_MODELS = ("models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks")
+"""Fields in which some upstreams (OpenRouter, LiteLLM) take models that may answer instead."""
+
+
+def named_besides(fields: Mapping[str, Any]) -> Iterator[str]:
+    """The models that a body names beside its `model`, for upstreams that go by it; whatever is a text there counts."""
+    left = [fields[name] for name in OTHER_MODELS if name in fields]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            left += value.values()
 
 
 @record
@@ -111,6 +126,11 @@ class ContextOptions:
     held_out: bool | None = None
     """Whether the conversation goes direct, to be compared with those that are economised (false); None where none
     does."""
+
+    @property
+    def takes_profile(self) -> bool:
+        """Whether it has a prompt profile, where these are configured."""
+        return self.mode != "off" and self.profile != "off"
 
     @property
     def is_summarized(self) -> bool:
@@ -223,6 +243,15 @@ class ChatRequest:
     def admission(self) -> HeldAdmission | None:
         """What it holds of budgets and limits, where any apply."""
         return self.admissions[-1] if self.admissions else None
+
+    def check_models(self) -> None:
+        """Raises ModelNotAllowed: its caller may not ask one of the models that it names."""
+        if self.caller.key is None:
+            return
+        for name in (self.model, *self.options.models.values()):  # a key's models are also those that plan for it
+            self.caller.check_model(name)
+        for fields in (self.forward, self.native.fields if self.native is not None else {}):
+            self.caller.check_models_of(fields)
 
     @property
     def keeps_content(self) -> bool:

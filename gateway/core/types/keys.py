@@ -1,7 +1,6 @@
 """A key of ours as the steps know it (guarantee §12.1), holders of budgets, and what requests hold of these (§12.3)."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -18,23 +17,6 @@ def is_ours(text: str) -> bool:
     """Whether a token, a header or a parameter may hold such a key, be it cut, padded or in other letters: then it goes
     to no upstream."""
     return KEY_PREFIX in text.lower()
-
-
-OTHER_MODELS = ("models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks")
-"""Fields in which some upstreams (OpenRouter, LiteLLM) take models that may answer instead."""
-
-
-def named_besides(fields: Mapping[str, Any]) -> Iterator[str]:
-    """The models that a body names beside its `model`, for upstreams that go by it; whatever is a text there counts."""
-    left = [fields[name] for name in OTHER_MODELS if name in fields]
-    while left:
-        value = left.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            left += value
-        elif isinstance(value, dict):
-            left += value.values()
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,13 +292,13 @@ class AgentSections:
         self._assemblers = AssemblerRegistry()
 
     def build(self) -> RequestFeature:
-        return RequestFeature(needs="agent", on_inputs=self._worded)
+        return RequestFeature(needs="is_worded", on_inputs=self._worded)
 
     async def _worded(
         self, prepared: PreparedRequest, history: ConversationHistory, budget: PromptBudget
     ) -> ReadAs | None:
         request, agent = prepared.request, prepared.request.agent
-        if agent is None or not request.is_worded:
+        if agent is None:
             return None
         counter = self._counters.counter(prepared.facts)
         around = REPLY_TOKENS + counter.tools(request.forward) if agent.is_assembled else 0

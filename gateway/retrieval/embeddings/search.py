@@ -294,7 +294,8 @@ def _call(tariff: EmbeddingTariff, usage: dict[str, Any], estimated: bool) -> In
 
 MAX_WAITING_REQUESTS = 64
 """Requests whose texts may wait; beyond that the oldest are dropped: later questions make their vectors."""
-Holds = Callable[[], Awaitable[bool]]
+Holds = Callable[[str, str], Awaitable[bool]]
+"""Whether a tenant has a conversation of that id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +318,9 @@ class PendingVectors:
 class BackgroundEmbedding:
     """Does the work of one request at a time, and pauses while a request waits for the model."""
 
-    def __init__(self, embedder: ports.Embedder, cache: ports.CacheBackend, ttl: float) -> None:
-        self._embedder, self._cache, self._ttl = embedder, cache, ttl
-        self._waiting: deque[tuple[PendingVectors, Holds]] = deque(maxlen=MAX_WAITING_REQUESTS)
+    def __init__(self, embedder: ports.Embedder, cache: ports.CacheBackend, ttl: float, holds: Holds) -> None:
+        self._embedder, self._cache, self._ttl, self._holds = embedder, cache, ttl, holds
+        self._waiting: deque[tuple[PendingVectors, str]] = deque(maxlen=MAX_WAITING_REQUESTS)
         self._task: asyncio.Task[None] | None = None
         self._asked = 0
         self._free = asyncio.Event()
@@ -337,9 +338,9 @@ class BackgroundEmbedding:
             if not self._asked:
                 self._free.set()
 
-    def add(self, pending: PendingVectors, holds: Holds) -> None:
-        """Queues a request's work. `holds` says whether its conversation still exists; else nothing is kept."""
-        self._waiting.append((pending, holds))
+    def add(self, pending: PendingVectors, conversation_id: str) -> None:
+        """Queues the work of a request that is stored in that conversation: of one that is gone nothing is kept."""
+        self._waiting.append((pending, conversation_id))
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._work())
 
@@ -352,13 +353,14 @@ class BackgroundEmbedding:
 
     async def _work(self) -> None:
         while self._waiting:
-            pending, holds = self._waiting.popleft()
+            pending, conversation_id = self._waiting.popleft()
             try:
-                await self._keep(pending, list(pending.made), holds)
+                await self._keep(pending, list(pending.made), conversation_id)
                 for portion in portions(await self._unknown(pending), self._embedder.at_once):
                     await self._free.wait()
                     found = await self._embedder.embed([each.text for each in portion], CallScope(pending.caller))
-                    if not await self._keep(pending, list(zip(portion, found.vectors, strict=True)), holds):
+                    made = list(zip(portion, found.vectors, strict=True))
+                    if not await self._keep(pending, made, conversation_id):
                         break
             except Exception as error:  # noqa: BLE001 - a vector that is not kept is made again; other requests must not wait
                 log.warning("vectors_not_kept", reason=type(error).__name__, text=str(error)[:200])
@@ -369,13 +371,15 @@ class BackgroundEmbedding:
         kept = await self._cache.get_many(keys)
         return [each for each, vector in zip(pending.missing, kept, strict=True) if vector is None]
 
-    async def _keep(self, pending: PendingVectors, made: list[tuple[WantedVector, Vector]], holds: Holds) -> bool:
+    async def _keep(
+        self, pending: PendingVectors, made: list[tuple[WantedVector, Vector]], conversation_id: str
+    ) -> bool:
         """Keeps vectors; False if their conversation no longer exists."""
         if not made:
             return True
-        if not await holds():
-            return False
         tenant = pending.caller.tenant
+        if not await self._holds(tenant, conversation_id):
+            return False
         for each, vector in made:
             group = cache_group(tenant, each.held_by or pending.conversation)
             await self._cache.set(key_of(tenant, self._embedder.name, each.digest), vector, self._ttl, group=group)
@@ -430,13 +434,20 @@ THREADS = 32
 
 
 class EmbeddingModel:
-    """An embedding model with its cache and deadline; keeps nothing of a request but its background work."""
+    """An embedding model with its cache and deadline; keeps nothing of a request but its background work.
+    `holds`: asked before anything of a conversation is kept."""
 
     def __init__(
-        self, embedder: ports.Embedder, cache: ports.CacheBackend, clock: ports.Clock, timeout: float, ttl: float
+        self,
+        embedder: ports.Embedder,
+        cache: ports.CacheBackend,
+        clock: ports.Clock,
+        timeout: float,
+        ttl: float,
+        holds: Holds,
     ) -> None:
         self._embedder, self._cache, self._clock, self._timeout = embedder, cache, clock, timeout
-        self._afterwards = BackgroundEmbedding(embedder, cache, ttl)
+        self._afterwards = BackgroundEmbedding(embedder, cache, ttl, holds)
         self._threads = ThreadPoolExecutor(THREADS, "context")
 
     @property
@@ -449,9 +460,9 @@ class EmbeddingModel:
         search = VectorSearch(self._embedder, self._cache, self._clock, self._timeout, scope)
         return RequestMeaning(search, self._threads, self._afterwards)
 
-    def later(self, remains: PendingVectors, holds: Holds) -> None:
-        """Queues background work; `holds` says whether the conversation still exists."""
-        self._afterwards.add(remains, holds)
+    def later(self, remains: PendingVectors, conversation_id: str) -> None:
+        """Queues background work of a request that is stored in that conversation."""
+        self._afterwards.add(remains, conversation_id)
 
     async def close(self) -> None:
         """Ends the background work and the threads."""

@@ -351,12 +351,11 @@ async def test_who_leaves_ends_the_answer_and_lets_the_thread_go_on_with_nothing
 CALLER = RequestCaller("t")
 
 
-async def still() -> bool:
-    return True
+STILL, GONE = "conv_still", "conv_gone"
 
 
-async def gone() -> bool:
-    return False
+async def holds(tenant: str, conversation_id: str) -> bool:
+    return (tenant, conversation_id) == ("t", STILL)
 
 
 class Kept:
@@ -365,7 +364,7 @@ class Kept:
     def __init__(self) -> None:
         self.embedder = Scripted(HandClock())
         self.cache = MemoryCache(10_000, self.embedder.clock)
-        self.work = BackgroundEmbedding(self.embedder, self.cache, 60)
+        self.work = BackgroundEmbedding(self.embedder, self.cache, 60, holds)
 
     async def of(self, text: str) -> bytes | None:
         return await self.cache.get(key_of("t", "scripted", texts(text)[0].digest))
@@ -382,7 +381,7 @@ async def test_vectors_are_kept_and_those_missing_made_by_the_group_of_what_hold
     await kept.cache.set(key_of("t", "scripted", known.digest), b"as it was", 60)
     remains = PendingVectors(CALLER, "conversation", ((made, b"12"),), (missing, known))
     assert remains.digests == ("document", "conversation")
-    kept.work.add(remains, still)
+    kept.work.add(remains, STILL)
     await settled()
     assert await kept.of("made") == b"12"
     assert await kept.of("missing")
@@ -396,8 +395,8 @@ async def test_vectors_are_kept_and_those_missing_made_by_the_group_of_what_hold
 async def test_nothing_is_kept_of_a_conversation_that_is_gone() -> None:
     kept = Kept()
     (made,), missing = texts("made"), texts("first of all", "second of all")
-    kept.work.add(PendingVectors(CALLER, "c", ((made, b"12"),), ()), gone)
-    kept.work.add(PendingVectors(CALLER, "c", (), tuple(missing)), gone)
+    kept.work.add(PendingVectors(CALLER, "c", ((made, b"12"),), ()), GONE)
+    kept.work.add(PendingVectors(CALLER, "c", (), tuple(missing)), GONE)
     await settled()
     assert [await kept.of(text) for text in ("made", "first of all", "second of all")] == [None] * 3
     assert len(kept.embedder.asked) == 1, "it is not gone on with"
@@ -406,11 +405,11 @@ async def test_nothing_is_kept_of_a_conversation_that_is_gone() -> None:
 async def test_requests_go_first_and_a_fault_keeps_back_nobody() -> None:
     kept = Kept()
     kept.embedder.fault = ValueError("broken")
-    kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("a"))), still)
+    kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("a"))), STILL)
     await settled()
     kept.embedder.fault = None
     with kept.work.priority():
-        kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("b"))), still)
+        kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("b"))), STILL)
         await settled()
         assert kept.embedder.asked == [["a"]]
     await settled()
@@ -421,7 +420,7 @@ async def test_the_end_does_not_wait_for_it() -> None:
     kept = Kept()
     kept.embedder.hangs = True
     for _ in range(3):
-        kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("a"))), still)
+        kept.work.add(PendingVectors(CALLER, "c", (), tuple(texts("a"))), STILL)
     await settled()
     await asyncio.wait_for(kept.work.close(), 5)
     assert len(kept.embedder.asked) == 1

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateway.context.assembly.messages import PROFILE_MODES, composed, inferred, monolith
 from gateway.core.config.loading import load_settings
 from gateway.core.config.settings import PromptModes, PromptProfiles
+from gateway.pipeline.features.prompt_profiles import PROFILE_MODES, composed, inferred, monolith
 from tests.unit.o200k import text_tokens
 
 Json = dict[str, Any]

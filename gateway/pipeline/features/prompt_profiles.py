@@ -1,0 +1,140 @@
+"""Composes the system message that a conversation's mode needs, of the parts that prompt profiles hold (guarantee
+§11.7)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.context.manager import BuiltContext
+from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.window.counting import PromptBudget
+from gateway.core.config.settings import PromptProfiles
+from gateway.core.types.chat import ModelFacts
+from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.tool_steps import calls_of, text_of, turn_starts
+from gateway.pipeline.stages import PreparedRequest, ReadAs, RequestFeature
+
+GENERAL = "general"
+PROFILE_MODES = (GENERAL, "creation", "search", "modification", "analysis")
+WORDS = {
+    "creation": "create make build generate write compose draft design add new setup start begin insert",
+    "search": "search find look lookup list show where which get fetch retrieve locate browse query",
+    "modification": "update change modify edit rename replace remove delete fix correct adjust move extend",
+    "analysis": "analyze analyse explain why compare summarize summarise review evaluate assess understand count",
+}
+"""Words by which a message, or the name of a tool, calls for a mode. English, like the names of tools mostly are."""
+MODE_OF = {word: mode for mode, words in WORDS.items() for word in words.split()}
+LETTERS = re.compile(r"[a-z]+", re.IGNORECASE)
+FIRST_CHARS = 2000
+"""Of a message, in which its words are looked for: what is wanted stands at the beginning, documents behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProfile:
+    """A composed system message. `source` says what the mode was taken from: the `request`, the `message`, the `tools`
+    used last, the `conversation` so far, or the `default`."""
+
+    mode: str
+    source: str
+    text: str
+    tokens: int = 0
+    saved_tokens: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """As bills name it; `saved_tokens` beside a system message with the guidance of all modes."""
+        return {name: getattr(self, name) for name in ("mode", "source", "tokens", "saved_tokens")}
+
+    def reported(self, built: BuiltContext) -> BuiltContext:
+        """The context that was made with it, whose bill names it."""
+        built.utilization.profile = self.as_json()
+        return built
+
+
+class ProfileComposer:
+    """Puts the system message in front that a conversation's mode needs. It is not stored with the conversation."""
+
+    def __init__(self, profiles: PromptProfiles, counters: CounterRegistry) -> None:
+        self._profiles = profiles
+        self._counters = counters
+
+    def build(self) -> RequestFeature:
+        if not self._profiles.is_set:
+            return RequestFeature()
+        return RequestFeature(needs="options.takes_profile", on_inputs=self._in_front)
+
+    async def _in_front(
+        self, prepared: PreparedRequest, history: ConversationHistory, budget: PromptBudget
+    ) -> ReadAs | None:
+        mode, source = prepared.request.options.profile, "request"
+        if mode is None:
+            mode, source = inferred([message.body for message in history.messages], history.profile)
+        profile = self._composed(mode, source, prepared.facts)
+        first = ({"role": "system", "content": profile.text},) if profile.text else ()
+        return ReadAs(replace(history, instructions=(*first, *history.instructions)), profile.reported)
+
+    async def every(
+        self, messages: Sequence[dict[str, Any]], before: str | None, facts: ModelFacts
+    ) -> tuple[PromptProfile | None, dict[str, PromptProfile]]:
+        """The prompt profile that messages call for, and that of each mode; None and none where none is configured.
+        `before`: the mode that the conversation had."""
+        if not self._profiles.is_set:
+            return None, {}
+        await self._counters.ready(facts)
+        found = {mode: self._composed(mode, "request", facts) for mode in PROFILE_MODES}
+        mode, source = inferred(messages, before)
+        return replace(found[mode], source=source), found
+
+    def _composed(self, mode: str, source: str, facts: ModelFacts) -> PromptProfile:
+        text, counter = composed(self._profiles, mode), self._counters.counter(facts)
+        tokens = counter.text(text)
+        return PromptProfile(mode, source, text, tokens, counter.text(monolith(self._profiles)) - tokens)
+
+
+def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[str, str]:
+    """The mode of a conversation, and what it was taken from: the message that begins the current turn, else the tools
+    that were used in the turn before it, else the mode before; the same in each step of a turn.
+    `before`: the mode that the conversation had."""
+    starts = turn_starts(str(message.get("role")) for message in messages)
+    if starts:
+        if (mode := _mode_of(LETTERS.findall(text_of(messages[starts[-1]].get("content"))[:FIRST_CHARS]))) is not None:
+            return mode, "message"
+        first = starts[-2] if len(starts) > 1 else 0
+        if (mode := _mode_of(_tools_of(messages[first : starts[-1]]))) is not None:
+            return mode, "tools"
+    return (before, "conversation") if before is not None else (GENERAL, "default")
+
+
+def composed(profiles: PromptProfiles, mode: str) -> str:
+    """The system message of a mode: core, the mode's own guidance, tools, error handling, with blank lines between."""
+    guidance = getattr(profiles.modes, mode)
+    return _joined((profiles.core, guidance, profiles.tools, profiles.error_handling))
+
+
+def monolith(profiles: PromptProfiles) -> str:
+    """The system message with the guidance of all modes: what would be sent without profiles."""
+    guidance = (getattr(profiles.modes, mode) for mode in PROFILE_MODES)
+    return _joined((profiles.core, *guidance, profiles.tools, profiles.error_handling))
+
+
+def _joined(parts: Iterable[str | None]) -> str:
+    return "\n\n".join(part.strip() for part in parts if part and part.strip())
+
+
+def _tools_of(turn: Sequence[dict[str, Any]]) -> list[str]:
+    """The words in the names of the tools that a turn used, the latest first."""
+    found: list[str] = []
+    for message in reversed(turn):
+        for call in calls_of(message):
+            function = call.get("function") or call.get("custom") or {}
+            found += LETTERS.findall(str(function.get("name") or ""))
+    return found
+
+
+def _mode_of(words: Iterable[str]) -> str | None:
+    """The mode that most words call for; of equally many the one that is called for first."""
+    counts: dict[str, int] = {}
+    for word in words:
+        if (mode := MODE_OF.get(word.lower())) is not None:
+            counts[mode] = counts.get(mode, 0) + 1
+    return max(counts, key=lambda mode: counts[mode]) if counts else None
