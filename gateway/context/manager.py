@@ -497,10 +497,12 @@ class ContextManager:
         transaction is held while a model is waited for."""
         planning, request = self._planning, proposal.measured.inputs.request
         small = proposal.measured.inputs.is_small
-        if proposal.decision.use and (planners is None or planning is None):
+        if not proposal.decision.use:
+            return proposal, None
+        if planners is None or planning is None:
             return proposal, PlanResult(fallback_reason=NO_PLANNER, asked=False)
         proposal = replace(proposal, decision=weighed(proposal.decision, prospects_of(proposal)))
-        if not proposal.decision.use or planners is None or planning is None:
+        if not proposal.decision.use:
             return proposal, None
         task = await ranking.run(small, planner_task, proposal)
         if task is None:

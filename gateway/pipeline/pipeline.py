@@ -29,6 +29,7 @@ from gateway.core.instrumentation.logs import get_logger
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
+from gateway.core.types.keys import KeyPolicy
 from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates
 from gateway.pipeline.billing import first_fields
 from gateway.pipeline.parts import PipelineParts
@@ -607,7 +608,10 @@ class LimitedPipeline:
     def __init__(self, pipeline: Pipeline, quota: Quota) -> None:
         self._pipeline = pipeline
         self._quota = quota
-        self.may_limit = quota.may_limit
+
+    def may_limit(self, key: KeyPolicy | None) -> bool:
+        """Whether anything can be limited for requests with that key, whatever they ask."""
+        return self._quota.limits_all or (key is not None and key.is_limited)
 
     def of(self, caller: RequestCaller) -> "LimitedPipeline | Pipeline":
         """What a caller's requests go through: this, or the pipeline alone where no budget or limit can apply."""

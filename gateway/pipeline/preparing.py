@@ -118,7 +118,7 @@ class RequestPreparer:
                 before_lookup=partial(self._settlement.running.ended, request),
             )
             history = await build_llm_messages(request, self._parts.store, options)
-            if self._parts.frames is not None:
+            if self._parts.frames is not None and not request.store:
                 history, kept = await self._parts.frames.put_over(request, history)
         context = as_sent if history is None or history.as_sent else None
         prepared = with_history(prepared, request, history, kept, context)
@@ -192,7 +192,8 @@ class RequestPreparer:
         In mode `off` the named conversation is put in front, and nothing is managed: no window, no model is asked.
         """
         request, facts, context = prepared.request, prepared.facts, self._parts.context
-        history = message_forms.for_origin(_whole_history(prepared), prepared.wire.deployment.origin)
+        history = _whole_history(prepared)
+        history = message_forms.for_origin(history, prepared.wire.deployment.origin)
         plan = prepared.plan if prepared.context is not None else run.prepared.plan
         begin = partial(self._settlement.open_calls.begin, run, prepared)
         access = PlannerAccess(prepared.wire.deployment, run.scope, plan, begin)
@@ -321,11 +322,9 @@ def _whole_history(prepared: PreparedRequest) -> ConversationHistory:
     """The conversation that a context is made of: all of it also where messages were to go up as they came, and nobody
     looked into them."""
     history, context = prepared.history, prepared.context
-    if history is None:
-        return new_history(prepared.request)
-    if context is None or not context.is_as_sent:
-        return history
-    return completed_history(prepared.request, history)
+    if history is not None and context is not None and context.is_as_sent:
+        return completed_history(prepared.request, history)
+    return history or new_history(prepared.request)
 
 
 def _can_attach(request: ChatRequest) -> bool:

@@ -42,7 +42,7 @@ from gateway.core.types.conversation import (
 )
 from gateway.core.types.items import BETWEEN, SIGNED, said_apart
 from gateway.core.types.records import OmittedRecords, unlisted_among
-from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, open_step, without_calls
+from gateway.core.types.tool_steps import RESULT_ROLES, open_step, without_calls
 from gateway.core.types.turn import (
     ASKED,
     BROKE,
@@ -123,7 +123,7 @@ class TurnRecorder:
             await self.keep_frame(prepared, settled.costs)
             answers = [choice["message"] for choice in outcome.answers]
             is_asked = prepared.plan is not None
-            if self._loops is not None and (is_asked or any(map(calls_of, answers))):
+            if self._loops is not None and (is_asked or any(map(is_step, answers))):
                 request, history = prepared.request, prepared.history
                 messages = request.messages if history is None else [message.body for message in history.messages]
                 await self._loops.note(request.caller.tenant, messages, answers, asked=is_asked)
@@ -132,7 +132,7 @@ class TurnRecorder:
 
     async def keep_frame(self, prepared: PreparedRequest, costs: BranchCosts | None = None) -> None:
         """Keeps what a request forwarded of a conversation that is not stored."""
-        if self._frames is not None:
+        if self._frames is not None and not prepared.request.store:
             await self._frames.keep(prepared, costs)
 
     async def _chains(self, attempted: AttemptedRequest) -> tuple[ChainKey, ...]:

@@ -288,7 +288,8 @@ class _FrameKey:
 
 
 class UnstoredFrames:
-    """Keeps what the models of requests with `store: false` were sent, as ranges of what their clients send again.
+    """Keeps what the models of requests with `store: false` were sent, as ranges of what their clients send again. It
+    is asked for no other requests.
 
     Whatever is wrong with a frame costs a fresh fit, never an answer: one that was changed by anybody, or whose forms
     are not what they were, does not count.
@@ -378,8 +379,8 @@ class UnstoredFrames:
 
 
 def _is_kept(request: ChatRequest, history: ConversationHistory) -> bool:
-    """Whether frames are kept for a request: where all of its conversation came with it, and none of it is stored."""
-    return not request.store and history.created and not request.is_worded and request.options.mode != "off"
+    """Whether frames are kept for a request that is not stored: where all of its conversation came with it."""
+    return history.created and not request.is_worded and request.options.mode != "off"
 
 
 def _is_prefilled(messages: Sequence[ConversationMessage]) -> bool:

@@ -173,11 +173,6 @@ def applying(
     return [each for each in _holders(settings, ask, key) if each.budgets or each.limits.is_set]
 
 
-def has_own(key: KeyPolicy | None) -> bool:
-    """Whether a key has budgets or limits of its own."""
-    return key is not None and (bool(key.budgets) or key.limits.is_set)
-
-
 def _holders(
     settings: setting_sections.LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None
 ) -> Iterator[HolderLimits]:
@@ -312,7 +307,7 @@ class Quota:
         """`open_rates` is called once a request comes that has a limit: what it needs is loaded then."""
         self._settings = settings
         self._plans = Plans(settings)
-        self._limits_all = settings.is_set
+        self.limits_all = settings.is_set
         self._clock = clock
         self._store = budgets
         self.budgets = BudgetAccounts(budgets, clock)
@@ -334,16 +329,12 @@ class Quota:
             self._rates = self._open_rates()
         return self._rates
 
-    def may_limit(self, key: KeyPolicy | None) -> bool:
-        """Whether anything can be limited for requests with that key, whatever they ask."""
-        return self._limits_all or has_own(key)
-
     async def admit(self, ask: AdmissionRequest, key: KeyPolicy | None) -> "AdmittedRequest | None":
         """Lets a request in, or not; None where nothing limits it. `leave` is to be called when it is over.
         Raises RateLimitExceeded: too many requests, within a minute or at once; BudgetExceeded: a hard budget that it
         counts for is used up; LimitsUnavailable: nobody can tell, and `limits.when_down` is `closed`."""
         plan = self._plans.of(ask, key)
-        nobodys = key is not None and ask.key_id is None and self.may_limit(key)
+        nobodys = key is not None and ask.key_id is None and (self.limits_all or key.is_limited)
         if plan.is_empty and not nobodys:
             return None
         if self._upkeep is None:

@@ -41,6 +41,11 @@ class KeyPolicy:
     is_signed: bool = False
     user: str | None = None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has budgets or limits of its own."""
+        return bool(self.budgets) or self.limits.is_set
+
     def ended(self, now: datetime) -> bool:
         """Whether it has expired."""
         return self.expires_at is not None and self.expires_at <= now

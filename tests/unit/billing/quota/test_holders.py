@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.billing.quota.call_costs import most_output
-from gateway.billing.quota.gate import AdmissionRequest, account_of, applying, has_own
+from gateway.billing.quota.gate import AdmissionRequest, account_of, applying
 from gateway.core.config.setting_sections import LimitSettings, Period, RateLimits, SpendBudget
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, LimitHolder, period_of, picousd
@@ -66,9 +66,8 @@ def test_a_named_user_has_what_is_said_of_it_and_users_of_two_tenants_are_two() 
 
 def test_without_anything_named_nothing_applies() -> None:
     assert not applying(LimitSettings(), ask(), KeyPolicy("key_1", "t"))
-    assert not has_own(KeyPolicy("key_1", "t"))
-    assert not has_own(None)
-    assert has_own(KeyPolicy("key_1", "t", budgets=(ONE,)))
+    assert not KeyPolicy("key_1", "t").is_limited
+    assert KeyPolicy("key_1", "t", budgets=(ONE,)).is_limited
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ async def test_s12_4_names_that_clients_choose_are_not_kept_endlessly() -> None:
     asked: list[AdmissionRequest] = []
 
     class Gate:
-        may_limit = None
+        limits_all = True
 
         async def admit(self, ask: AdmissionRequest, key: KeyPolicy | None) -> None:
             asked.append(ask)
