@@ -4,9 +4,19 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import Reading, ReadOptions
-from gateway.documents.packages import PackageRelation, ZipPackage, attribute, below, child, children, local, reading
+from gateway.documents.packages import (
+    BREAK,
+    PackageRelation,
+    ZipPackage,
+    attribute,
+    below,
+    child,
+    children,
+    local,
+    paged,
+    reading,
+)
 from gateway.documents.pptx import chart_lines, shape_texts
 
 # What DOCX files keep beside their text: the headings that styles stand for, and the numbers of lists.
@@ -122,8 +132,6 @@ DOCX_MAIN = "word/document.xml"
 DOCX_WHITESPACE = {"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 DOCX_LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pPr", "rPr", "tblPr", "sectPr"})
 """What is no text of the document as it stands: tracked deletions, a second form of the same, properties."""
-BREAK = "\f"
-"""Stands for a page break until pages are counted; XML cannot hold it."""
 DRAWN = {"chart": "id", "relIds": "dm"}
 """What refers to a chart, or to the words of a diagram, and by which attribute."""
 DOCX_NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "commentReference": "comments"}
@@ -259,11 +267,3 @@ def _paragraphs(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
             yield node
         if local(node.tag) not in DOCX_LEFT_OUT:
             waiting.extend(reversed(node))
-
-
-def paged(text: str) -> str:
-    """The text with a marker for each page, where there are page breaks."""
-    if BREAK not in text:
-        return plain_lines(text)
-    pages = (plain_lines(page.strip()) for page in text.split(BREAK))
-    return "\n\n".join(f"{marker('page', str(n))}\n{page}" for n, page in enumerate(pages, 1))

@@ -6,8 +6,7 @@ from xml.etree import ElementTree
 
 from gateway.core.types.places import marker, page_list, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions
-from gateway.documents.docx import BREAK, paged
-from gateway.documents.packages import ZipPackage, attribute, child, children, local, reading
+from gateway.documents.packages import BREAK, ZipPackage, attribute, child, children, local, paged, reading
 
 MAX_REPEATED = 200
 """Spaces, or cells of a table, that one element may stand for."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, UnreadableDocument, unpackable
 from gateway.documents.sniff import OLE_MAGIC, ole_kind
 
@@ -26,6 +27,8 @@ MAX_PACKAGE_FILES = 100_000
 MAX_RELATIONS = 300
 """Files of relations that are looked through for what a package points to."""
 XML_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
+BREAK = "\f"
+"""Stands for a page break until pages are counted; XML cannot hold it."""
 BROKEN_FILE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
     *(ElementTree.ParseError, LookupError, ValueError, TypeError, AttributeError, OverflowError),
@@ -190,3 +193,11 @@ def _relation(node: ElementTree.Element, folder: str) -> PackageRelation:
     if not external:
         target = posixpath.normpath(posixpath.join("/" + folder, unquote(target))).lstrip("/")
     return PackageRelation(node.get("Type", "").rpartition("/")[2], target, external)
+
+
+def paged(text: str) -> str:
+    """The text with a marker for each page, where there are page breaks."""
+    if BREAK not in text:
+        return plain_lines(text)
+    pages = (plain_lines(page.strip()) for page in text.split(BREAK))
+    return "\n\n".join(f"{marker('page', str(n))}\n{page}" for n, page in enumerate(pages, 1))

@@ -7,6 +7,7 @@ import asyncio
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +32,6 @@ from gateway.documents.files.file_service import are_relayed
 from gateway.documents.process import confinement
 from gateway.inspection.settings_in_force import address
 from gateway.operations.actor import tell_trail
-from gateway.operations.encrypting import check_content
 from gateway.operations.otel.factory import reach_collector
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
@@ -40,6 +40,7 @@ from gateway.pipeline.guards.wiring import what_guards
 from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions, sqlite_file
+from gateway.storage.encryption.rewrite import find_others, in_words, require_keys
 from gateway.storage.stored_keys import count_keys
 from gateway.storage.turns.steps import results_apart
 from gateway.upstream.http_client import ConnectionPool, new_client
@@ -486,13 +487,29 @@ async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
         if state.serves and not await transactions.run(results_apart):
             yield CheckResult("schema", False, UNFINISHED, optional=True)
         if state.serves:
-            async for ok, text, optional in check_content(settings, transactions):
-                yield CheckResult("content", ok, text, optional=optional)
+            if (content := await _content(settings, transactions)) is not None:
+                yield content
             yield await _counted_keys(settings, transactions)
     except errors.GatewayError as error:
         yield CheckResult(f"storage {where}", False, _reason(error))
     finally:
         await transactions.close()
+
+
+async def _content(settings: Settings, transactions: DatabaseTransactions) -> CheckResult | None:
+    """Says whether all content is under the current key; None where none is set and none is missing."""
+    try:
+        await require_keys(transactions)
+    except errors.StorageUnavailable as error:
+        return CheckResult("content", False, error.message)
+    if settings.storage.encryption_key is None:
+        return None
+    stale: Counter[str] = Counter()
+    async for found in find_others(transactions):
+        stale += found.rows
+    if stale:
+        return CheckResult("content", False, f"{in_words(stale)}: run `gateway encrypt`", optional=True)
+    return CheckResult("content", True, "all of it is under storage.encryption_key")
 
 
 def _missing_file(settings: Settings) -> CheckResult | None:

@@ -1,4 +1,4 @@
-"""`gateway encrypt`: puts what is stored already under the current key; and what `gateway check` says of keys."""
+"""`gateway encrypt`: puts what is stored already under the current key."""
 
 import hashlib
 from collections import Counter
@@ -18,7 +18,7 @@ from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_changing
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import KeyVault, open_vault
-from gateway.storage.encryption.rewrite import find_others, forget_before, note_key, require_keys, seal_all
+from gateway.storage.encryption.rewrite import forget_before, in_words, note_key, seal_all
 from gateway.storage.stored_files import PlacedContent, contents_elsewhere, move_content
 from gateway.upstream.http_client import ConnectionPool, new_client
 
@@ -47,7 +47,7 @@ async def _encrypt(call: CommandCall, transactions: DatabaseTransactions, progre
     sealed, out = 0, call.out
     async for found in seal_all(transactions, progress):
         sealed += found.rows.total()
-        told = _told(found.rows)
+        told = in_words(found.rows)
         progress.wipe()
         out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
         out.flush()
@@ -81,40 +81,10 @@ async def _seal_files(
                 left[problem] += 1
             progress()
     progress.wipe()
-    out.write(f"{FILE_CONTENTS}: {f'{_told(done)}, sealed now' if done else 'nothing to do'}\n")
+    out.write(f"{FILE_CONTENTS}: {f'{in_words(done)}, sealed now' if done else 'nothing to do'}\n")
     for problem, count in left.items():
         out.write(f"{FILE_CONTENTS}: {count} left as they are: {problem}\n")
     return done.total(), left.total()
-
-
-async def check_content(
-    settings: Settings, transactions: DatabaseTransactions
-) -> AsyncIterator[tuple[bool, str, bool]]:
-    """What `check` says of keys and content: whether it is well, in words, and whether it is a warning only."""
-    try:
-        await require_keys(transactions)
-    except errors.StorageUnavailable as error:
-        yield False, error.message, False
-        return
-    if settings.storage.encryption_key is None:
-        return
-    plain: Counter[str] = Counter()
-    async for found in find_others(transactions):
-        plain += found.rows
-    if plain:
-        yield False, f"{_told(plain)}: run `gateway encrypt`", True
-    else:
-        yield True, "all of it is under storage.encryption_key", False
-
-
-def _told(rows: Counter[str]) -> str:
-    """Counts in words: `2 rows plain, 1 row under key 0a1b…`."""
-    words = {"plain": "plain", "others": "with words to look them up that are not under the key"}
-    return ", ".join(
-        f"{count} {'row' if count == 1 else 'rows'} {words.get(kind, f'under key {kind}')}"
-        for kind, count in sorted(rows.items())
-        if count
-    )
 
 
 # Contents of files, each put under the current key in a stream. The new content stands whole under a name of its own

@@ -22,7 +22,7 @@ from gateway.core.ids import new_id
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.content import texts_of
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.operations.savings.recording import RecordedSession
+from gateway.operations.savings.transcripts import RecordedSession
 from gateway.pipeline.pipeline import Pipeline
 from gateway.pipeline.stages import not_paused
 from gateway.storage.database.migrate import migrate

@@ -108,6 +108,16 @@ class StaleRows:
     rows: Counter[str]
 
 
+def in_words(rows: Counter[str]) -> str:
+    """Words the counts of `StaleRows`: `2 rows plain, 1 row under key 0a1b…`."""
+    words = {"plain": "plain", "others": "with words to look them up that are not under the key"}
+    return ", ".join(
+        f"{count} {'row' if count == 1 else 'rows'} {words.get(kind, f'under key {kind}')}"
+        for kind, count in sorted(rows.items())
+        if count
+    )
+
+
 def contents() -> list[_ContentColumns]:
     found = []
     for table in schema.metadata.sorted_tables:

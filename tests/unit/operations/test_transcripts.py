@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.savings.command import read_sessions, transcripts
 from gateway.operations.savings.playing import VerbatimTexts, quoted
-from gateway.operations.savings.recording import NOT_RECORDED, STEP_SECONDS, RecordedSession
+from gateway.operations.savings.transcripts import (
+    NOT_RECORDED,
+    STEP_SECONDS,
+    RecordedSession,
+    read_sessions,
+    transcripts,
+)
 
 Json = dict[str, Any]
 
