@@ -142,34 +142,29 @@ class MetricsPage:
 def render(counts: MetricCounts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes, str]:
     """The counts as text, and its media type: Prometheus' or OpenMetrics', as `accept` says.
     `pids`: the processes whose memory, processor time and files are told; this one alone without any."""
-    from prometheus_client import CollectorRegistry, ProcessCollector
-    from prometheus_client.core import InfoMetricFamily
-    from prometheus_client.exposition import choose_encoder
-    from prometheus_client.registry import Collector
+    from prometheus_client import core, exposition, process_collector, registry
 
-    class ModelPage(Collector):
+    class ModelPage(registry.Collector):
         def collect(self) -> Iterable[Any]:
             about = {"version": __version__, "python": platform.python_version(), "schema": REVISION}
-            yield InfoMetricFamily("gateway_build", "What is running.", about)
+            yield core.InfoMetricFamily("gateway_build", "What is running.", about)
             yield from families(counts)
             if pids:
-                yield from _of_processes(pids)
+                yield from _of_processes(pids, process_collector.ProcessCollector)
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(ModelPage())
+    page = registry.CollectorRegistry(auto_describe=False)
+    page.register(ModelPage())
     if not pids:
-        ProcessCollector(registry=registry)
-    encode, kind = choose_encoder(accept)
-    return encode(registry), kind
+        process_collector.ProcessCollector(registry=page)
+    encode, kind = exposition.choose_encoder(accept)
+    return encode(page), kind
 
 
-def _of_processes(pids: Sequence[int]) -> Iterable[Any]:
+def _of_processes(pids: Sequence[int], collector: Callable[..., Any]) -> Iterable[Any]:
     """What Prometheus' library tells of a process, of several: sums, and when the first began."""
-    from prometheus_client import ProcessCollector
-
     found: dict[str, Any] = {}
     for pid in pids:
-        for family in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+        for family in collector(pid=partial(int, pid), registry=None).collect():
             known = found.setdefault(family.name, family)
             if known is family:
                 continue

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from gateway import retrieval
 from gateway.context.artifacts.collect import (
     Context,
     StepsAsText,
@@ -263,9 +264,8 @@ async def _with_excerpts(history: ConversationHistory, texts: ports.LargeTexts, 
     Raises StorageUnavailable: the storage cannot be reached."""
     if not any(each.is_excerpt for each in history.attachments):
         return history
-    from gateway.retrieval.stored.read import question_in
 
-    question, recent = question_in(history.messages)
+    question, recent = retrieval.question_in(history.messages)
     return replace(history, attachments=await read_anew(history.attachments, texts, tenant, question, recent))
 
 
@@ -275,9 +275,8 @@ async def read_anew(
     """The attachments, of which large documents hold what a question needs of them. Raises: as above."""
     if not any(each.is_excerpt for each in attached):
         return attached
-    from gateway.retrieval.stored.read import read_for
 
-    return await read_for(attached, texts, tenant, question, recent)
+    return await retrieval.read_for(attached, texts, tenant, question, recent)
 
 
 def collect(source: ContextInputs) -> WindowInputs:

@@ -21,15 +21,15 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     """Columns with types, smallest and largest values and gaps, then the first and the last rows as CSV.
     Raises UnreadableDocument: it is no Parquet file, or the package that reads it is not installed."""
     try:
-        import pyarrow as arrow
-        from pyarrow import parquet
+        import pyarrow.parquet
     except ImportError as error:
         raise UnreadableDocument("reading Parquet needs the extra `documents` of the gateway") from error
+    arrow = pyarrow
     arrow.set_cpu_count(1)
     arrow.set_memory_pool(arrow.system_memory_pool())
     notes: list[str] = []
     with reading("Parquet file", arrow.ArrowException):
-        file = parquet.ParquetFile(arrow.BufferReader(raw), page_checksum_verification=False)
+        file = arrow.parquet.ParquetFile(arrow.BufferReader(raw), page_checksum_verification=False)
         text = _text(file, notes, unpackable(len(raw), MAX_GROUP_BYTES))
     return Reading(text, tuple(notes))
 

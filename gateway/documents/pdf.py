@@ -42,22 +42,27 @@ PYPDF_FAULTS = (
 """Beside its own, what pypdf raises for broken files."""
 
 
+def _library() -> Any:
+    """pypdf, which few PDFs need: PDFium reads most."""
+    import pypdf.generic
+
+    return pypdf
+
+
 def cut_out(raw: bytes, numbers: Sequence[int]) -> bytes:
     """A PDF of the pages with these numbers, from 1. Filled forms and comments are drawn as they were; nothing in it
     leads anywhere.
     Raises UnreadableDocument: pypdf cannot read it, or it has no such page."""
-    from pypdf import PdfReader, PdfWriter
-    from pypdf.errors import PyPdfError
-
+    pypdf = _library()
     try:
-        reader, writer = PdfReader(io.BytesIO(raw)), PdfWriter()
+        reader, writer = pypdf.PdfReader(io.BytesIO(raw)), pypdf.PdfWriter()
         for number in numbers:
             page = reader.pages[number - 1]
             _leave_out_unused(page)
             _add(writer, page)
         out = io.BytesIO()
         writer.write(out)
-    except (PyPdfError, *PYPDF_FAULTS) as error:
+    except (pypdf.errors.PyPdfError, *PYPDF_FAULTS) as error:
         raise UnreadableDocument(PDF_PAGES_BROKEN) from error
     return out.getvalue()
 
@@ -65,26 +70,25 @@ def cut_out(raw: bytes, numbers: Sequence[int]) -> bytes:
 def _leave_out_unused(page: Any) -> None:
     """Leaves out images and forms that the page does not draw: many programs name those of the whole document in each
     page. All stay where something without resources of its own, which draws with those of its page, may need them."""
-    from pypdf.errors import PyPdfError
-    from pypdf.generic import DictionaryObject, NameObject
-
+    pypdf = _library()
+    generic = pypdf.generic
     resources = _object(page.get("/Resources"))
-    drawn = _object(resources.get("/XObject")) if isinstance(resources, DictionaryObject) else None
-    contents = page.get_contents() if isinstance(drawn, DictionaryObject) else None
-    if contents is None or not isinstance(drawn, DictionaryObject):
+    drawn = _object(resources.get("/XObject")) if isinstance(resources, generic.DictionaryObject) else None
+    contents = page.get_contents() if isinstance(drawn, generic.DictionaryObject) else None
+    if contents is None or not isinstance(drawn, generic.DictionaryObject):
         return
     try:
         named = {PDF_NAME_ESCAPE.sub(_decoded, name) for name in PDF_NAME.findall(contents.get_data())}
-    except (PyPdfError, *PYPDF_FAULTS):
+    except (pypdf.errors.PyPdfError, *PYPDF_FAULTS):
         return
     used = {name: each for name, each in drawn.items() if name[1:].encode("utf-8", "surrogateescape") in named}
     if len(used) == len(drawn) or any(_draws_with_its_page(_object(each)) for each in used.values()):
         return
     fonts = _object(resources.get("/Font"))
-    if isinstance(fonts, DictionaryObject) and any(_is_drawn(_object(font)) for font in fonts.values()):
+    if isinstance(fonts, generic.DictionaryObject) and any(_is_drawn(_object(font)) for font in fonts.values()):
         return
-    kept = DictionaryObject({NameObject("/XObject"): DictionaryObject(used)})
-    page[NameObject("/Resources")] = DictionaryObject({**resources, **kept})
+    kept = generic.DictionaryObject({generic.NameObject("/XObject"): generic.DictionaryObject(used)})
+    page[generic.NameObject("/Resources")] = generic.DictionaryObject({**resources, **kept})
 
 
 def _object(value: Any) -> Any:
@@ -106,27 +110,25 @@ def _is_drawn(font: Any) -> bool:
 
 
 def _add(writer: Any, page: Any) -> None:
-    from pypdf.generic import ArrayObject, DictionaryObject, NameObject
-
+    generic = _library().generic
     added = writer.add_page(page, excluded_keys=PDF_LEFT_OUT)
     annotations = page.get("/Annots")
     annotations = annotations.get_object() if annotations is not None else ()
     found = [each.get_object() for each in list(annotations)[:MAX_ANNOTATIONS]]
-    drawn = [_looks(each) for each in found if isinstance(each, DictionaryObject)]
+    drawn = [_looks(each, generic) for each in found if isinstance(each, generic.DictionaryObject)]
     if any(drawn):
         cloned = [writer._add_object(each.clone(writer)) for each in drawn if each]
-        added[NameObject("/Annots")] = ArrayObject(cloned)
+        added[generic.NameObject("/Annots")] = generic.ArrayObject(cloned)
 
 
-def _looks(annotation: Any) -> Any:
+def _looks(annotation: Any, generic: Any) -> Any:
     """What is seen of an annotation; None if nothing is."""
-    from pypdf.generic import DictionaryObject, NameObject
-
     if annotation.get("/Subtype") in PDF_HIDDEN_ANNOTATIONS:
         return None
-    looks = DictionaryObject({NameObject(key): annotation[key] for key in SHOWN_OF_ANNOTATION if key in annotation})
+    name = generic.NameObject
+    looks = generic.DictionaryObject({name(key): annotation[key] for key in SHOWN_OF_ANNOTATION if key in annotation})
     if annotation.get("/Subtype") == FIELD:
-        looks[NameObject("/Subtype")] = NameObject(STAMP)
+        looks[name("/Subtype")] = name(STAMP)
     return looks
 
 
@@ -368,12 +370,10 @@ def _notes(document: Any, broken: Sequence[int], *, is_whole: bool) -> list[str]
 
 
 def _by_pypdf(raw: bytes) -> Reading:
-    from pypdf import PdfReader
-    from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
-
+    pypdf = _library()
     notes = [] if END in raw[-PDF_TAIL_BYTES:] else [PDF_CUT_OFF]
     try:
-        pages = list(PdfReader(io.BytesIO(raw)).pages)
+        pages = list(pypdf.PdfReader(io.BytesIO(raw)).pages)
         texts: list[str] = []
         left = unpackable(len(raw), MAX_PDF_TEXT)
         for page in pages:
@@ -383,9 +383,10 @@ def _by_pypdf(raw: bytes) -> Reading:
             left -= len(texts[-1])
         read = pages[: len(texts)]
         facts = [PageFacts(float(p.mediabox.width), float(p.mediabox.height), has_picture=False) for p in read]
-    except (FileNotDecryptedError, DependencyError) as error:  # it lacks the password, or the cipher to try none
+    except (pypdf.errors.FileNotDecryptedError, pypdf.errors.DependencyError) as error:
+        # It lacks the password, or the cipher to try none.
         raise UnreadableDocument(LOCKED) from error
-    except (PyPdfError, *PYPDF_FAULTS) as error:
+    except (pypdf.errors.PyPdfError, *PYPDF_FAULTS) as error:
         raise UnreadableDocument(PDF_BROKEN) from error
     if not texts:
         raise UnreadableDocument(PDF_BROKEN)

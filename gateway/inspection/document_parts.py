@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway import retrieval
 from gateway.core.types.places import TextPlaces, TextRegion, joined
 from gateway.core.types.tool_steps import text_of
 from gateway.storage.large_documents import LargeDocuments
@@ -51,9 +52,7 @@ async def document_part(
     index = indexes[0]
     found: list[int] | None = None
     if wanted:
-        from gateway.retrieval.stored.read import regions_found  # it loads numpy, which few pages need
-
-        found = await regions_found(texts, tenant, digest, wanted, MAX_FOUND)
+        found = await retrieval.regions_found(texts, tenant, digest, wanted, MAX_FOUND)
         number = found[0] + 1 if found else number
     at = min(max(1, number), index.regions) - 1
     regions = (await texts.regions(tenant, {digest: sorted({at, *(found or ())})}))[digest]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway import retrieval
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.core.types import past_turns
@@ -158,13 +159,13 @@ def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> d
     size = sum(len(artifact.content) for artifact in known.values())
     if not question or len(known) < 2 or len(known) > MAX_RANKED or size > MAX_RANKED_CHARS:
         return {}
-    from gateway.retrieval.rank import relevance  # it loads numpy, which few pages need
 
     sources = [
         SearchedSource(each.content, "artifact", each.search_label, number=number, excerpt_of=each.excerpt_of)
         for number, each in enumerate(known.values())
     ]
-    best = [max((p.score for p in found), default=0.0) for found in relevance(RelevanceQuery(question), sources)]
+    ranked = retrieval.relevance(RelevanceQuery(question), sources)
+    best = [max((passage.score for passage in found), default=0.0) for found in ranked]
     order = sorted(range(len(best)), key=lambda number: -best[number])
     names = list(known)
     return {names[number]: place for place, number in enumerate(order, 1)}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gateway import retrieval
 from gateway.core import errors
 from gateway.core.tasks import offload_if
 from gateway.core.types import past_turns, report_lists
@@ -123,11 +124,10 @@ class ExplanationReader:
         """Documents, of which large ones have as their text what the request's question needs of them, as then."""
         if not any(each.is_excerpt for each in attached):
             return attached
-        from gateway.retrieval.stored.read import question_in, read_for  # it loads numpy, which few pages need
 
         said = (*path.messages[: request.before], *request.brought)
-        question, recent = question_in([each.message for each in said])
-        return await read_for(attached, self._large, tenant, question, recent)
+        question, recent = retrieval.question_in([each.message for each in said])
+        return await retrieval.read_for(attached, self._large, tenant, question, recent)
 
 
 def _why_nothing(entry: LedgerEntry) -> str:

@@ -19,9 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from gateway.core import jsons, printing
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from gateway.core import ports
     from gateway.core.config.settings import Settings
     from gateway.core.types import report_lists
@@ -58,7 +55,7 @@ class CommandScreen:
     def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
         """`environ`: `NO_COLOR` and `TERM=dumb` take the colours away."""
         self._out = out
-        self._console = _console(out, environ) if out.isatty() else None
+        self._console = Terminal(out, environ) if out.isatty() else None
 
     @property
     def is_terminal(self) -> bool:
@@ -69,7 +66,7 @@ class CommandScreen:
         if self._console is None:
             self._out.write("".join(_kept_ends(_text(piece)) for piece in pieces).rstrip() + "\n")
         else:
-            self._console.print(_styled(pieces), soft_wrap=True)
+            self._console.line(pieces)
 
     def fitted(self, pieces: Sequence[tuple[Piece, int]]) -> None:
         """One line, of which on a terminal that is too narrow the pieces with the greatest number go; of 0 none goes.
@@ -89,7 +86,7 @@ class CommandScreen:
             lines = _aligned([[column.title for column in columns], *texts], columns)
             self._out.write("".join(f"{line}\n" for line in lines))
             return
-        self._console.print(_table(columns, rows, self._console.width), soft_wrap=False)
+        self._console.table(columns, rows)
 
     def json(self, value: Any) -> None:
         """A line of JSON, in ASCII: a terminal that shows it obeys nothing of it."""
@@ -198,26 +195,8 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
-def _console(out: TextIO, environ: Mapping[str, str]) -> "Console":
-    from rich.console import Console
-
-    is_plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
-    color = None if is_plain else "auto"
-    return Console(file=out, color_system=color, markup=False, highlight=False, emoji=False)  # type: ignore[arg-type]
-
-
 def _text(piece: Piece) -> str:
     return piece if isinstance(piece, str) else piece[0]
-
-
-def _styled(pieces: Iterable[Piece]) -> "Text":
-    from rich.text import Text
-
-    line = Text()
-    for piece in pieces:
-        text, style = (piece, "") if isinstance(piece, str) else piece
-        line.append(_kept_ends(text), style)
-    return line
 
 
 def _kept_ends(text: str) -> str:
@@ -240,32 +219,56 @@ def _fitting(some: list[Any], widths: list[int], width: int) -> list[Any]:
     return [part for part, _ in kept]
 
 
-def _table(columns: Sequence[TableColumn], rows: Sequence[Sequence[Piece]], width: int) -> Any:
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
+class Terminal:
+    """Lines and tables on a terminal, by rich, which is loaded for it."""
 
-    cells = [[_styled([cell]) for cell in row] for row in rows]
-    widths = [
-        max(cell_len(text) for text in (c.title, *(row[i].plain for row in cells))) for i, c in enumerate(columns)
-    ]
-    least = [min(w, MIN_FLEXIBLE) if c.is_flexible else w for c, w in zip(columns, widths, strict=True)]
-    kept = [index for index, _ in _fitting([(i, c.drop) for i, c in enumerate(columns)], least, width)]
-    free = width - sum(least[index] + len(COLUMN_GAP) for index in kept) + len(COLUMN_GAP)
-    table = Table(box=None, padding=(0, len(COLUMN_GAP), 0, 0), pad_edge=False, header_style="bold")
-    for index in kept:
-        column, size = columns[index], least[index]
-        table.add_column(
-            Text(column.title),
-            style=column.style,
-            justify="right" if column.is_right else "left",
-            no_wrap=column.is_flexible,
-            overflow="ellipsis" if column.is_flexible else "fold",
-            width=min(widths[index], max(1, size + free)) if column.is_flexible else min(size, width),
-        )
-    for row in cells:
-        table.add_row(*(row[index] for index in kept))
-    return table
+    def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
+        from rich import cells, console, table, text
+
+        self._cells, self._tables, self._text = cells, table, text
+        is_plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        color: Any = None if is_plain else "auto"
+        self._console = console.Console(file=out, color_system=color, markup=False, highlight=False, emoji=False)
+
+    @property
+    def width(self) -> int:
+        return self._console.width
+
+    def line(self, pieces: Iterable[Piece]) -> None:
+        self._console.print(self._styled(pieces), soft_wrap=True)
+
+    def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[Piece]]) -> None:
+        """A table as wide as the terminal: columns that do not fit are dropped, flexible ones cut."""
+        width = self.width
+        cells = [[self._styled([cell]) for cell in row] for row in rows]
+        widths = [self._width((c.title, *(row[i].plain for row in cells))) for i, c in enumerate(columns)]
+        least = [min(w, MIN_FLEXIBLE) if c.is_flexible else w for c, w in zip(columns, widths, strict=True)]
+        kept = [index for index, _ in _fitting([(i, c.drop) for i, c in enumerate(columns)], least, width)]
+        free = width - sum(least[index] + len(COLUMN_GAP) for index in kept) + len(COLUMN_GAP)
+        table = self._tables.Table(box=None, padding=(0, len(COLUMN_GAP), 0, 0), pad_edge=False, header_style="bold")
+        for index in kept:
+            column, size = columns[index], least[index]
+            table.add_column(
+                self._text.Text(column.title),
+                style=column.style,
+                justify="right" if column.is_right else "left",
+                no_wrap=column.is_flexible,
+                overflow="ellipsis" if column.is_flexible else "fold",
+                width=min(widths[index], max(1, size + free)) if column.is_flexible else min(size, width),
+            )
+        for row in cells:
+            table.add_row(*(row[index] for index in kept))
+        self._console.print(table, soft_wrap=False)
+
+    def _width(self, texts: Iterable[str]) -> int:
+        return max(self._cells.cell_len(text) for text in texts)
+
+    def _styled(self, pieces: Iterable[Piece]) -> Any:
+        line = self._text.Text()
+        for piece in pieces:
+            text, style = (piece, "") if isinstance(piece, str) else piece
+            line.append(_kept_ends(text), style)
+        return line
 
 
 def _aligned(lines: Sequence[Sequence[str]], columns: Sequence[TableColumn]) -> Iterable[str]:

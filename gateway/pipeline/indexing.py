@@ -4,6 +4,7 @@ there."""
 
 import asyncio
 
+from gateway import retrieval
 from gateway.core import errors
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.logs import get_logger
@@ -62,25 +63,21 @@ class DocumentIndexing:
         return True
 
     async def _indexed(self, claim: IndexClaim) -> None:
-        from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS
-        from gateway.retrieval.stored.read import packed_places
-        from gateway.retrieval.stored.segment_process import IndexFailed, SegmentMaker
-
         names = {"digest": claim.digest[:16], "regions": claim.regions}
-        with SegmentMaker() as maker:
+        with retrieval.SegmentMaker() as maker:
             current: IndexClaim | None = claim
             while current is not None and current.indexed < current.regions:
-                regions = await self._texts.unindexed(current, SEGMENT_REGIONS)
+                regions = await self._texts.unindexed(current, retrieval.SEGMENT_REGIONS)
                 if not regions:
                     return  # it was deleted
                 try:
                     data = await asyncio.to_thread(maker.make, [each.text for each in regions])
-                except IndexFailed:
+                except retrieval.IndexFailed:
                     log.warning("document_not_indexed", **names, indexed=current.indexed)
                     await self._texts.give_up(current, failed=True)
                     return
-                segment = current.indexed // SEGMENT_REGIONS
-                data.append((PLACES, await asyncio.to_thread(packed_places, regions)))
+                segment = current.indexed // retrieval.SEGMENT_REGIONS
+                data.append((retrieval.PLACES, await asyncio.to_thread(retrieval.packed_places, regions)))
                 current = await self._texts.add_segment(current, segment, len(regions), data)
         if current is not None:
             log.info("document_indexed", **names)

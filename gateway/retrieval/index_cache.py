@@ -84,18 +84,17 @@ class PassageFinder:
         self._digests: dict[str, None] = {}
 
     def __call__(self, query: RelevanceQuery, sources: Sequence[SearchedSource]) -> list[list[RankedPassage]]:
-        from gateway.retrieval.question import is_large, search_by_regions
-        from gateway.retrieval.rank import relevance
+        from gateway.retrieval import question, rank
 
-        if not any(map(is_large, sources)):
-            return relevance(query, sources, self._indexes)
-        whole = {source.content for source in sources if not is_large(source)}
+        if not any(map(question.is_large, sources)):
+            return rank.relevance(query, sources, self._indexes)
+        whole = {source.content for source in sources if not question.is_large(source)}
 
         def indexes(texts: Sequence[str], lexicon: "TermLexicon") -> "list[ContentIndex]":
             """Regions are not kept: each question has its own, and the deletion of their text would miss them."""
             return self._indexes(texts, lexicon, kept=whole)
 
-        return search_by_regions(lambda parts: relevance(query, parts, indexes), query, sources)
+        return question.search_by_regions(lambda parts: rank.relevance(query, parts, indexes), query, sources)
 
     @property
     def digests(self) -> tuple[str, ...]:

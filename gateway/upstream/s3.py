@@ -143,14 +143,12 @@ async def reach_bucket(settings: setting_sections.S3Settings) -> str | None:
 def _signer(settings: setting_sections.S3Settings) -> Any:
     """What gives the headers of a signed request: SigV4."""
     try:
-        from botocore.auth import S3SigV4Auth
-        from botocore.awsrequest import AWSRequest
-        from botocore.credentials import Credentials
+        from botocore import auth, awsrequest, credentials
     except ImportError:
         text = "files.store s3 needs the extra `files`: pip install 'context-gateway[files]'"
         raise ValueError(text) from None
     if settings.access_key is not None and settings.secret_key is not None:
-        keys = Credentials(settings.access_key.get_secret_value(), settings.secret_key.get_secret_value())
+        keys = credentials.Credentials(settings.access_key.get_secret_value(), settings.secret_key.get_secret_value())
     else:
         from botocore.session import Session
 
@@ -159,8 +157,8 @@ def _signer(settings: setting_sections.S3Settings) -> Any:
             raise ValueError("files.s3.access_key and files.s3.secret_key are needed: the environment has no keys")
 
     def headers(method: str, url: str, body: bytes) -> dict[str, str]:
-        request = AWSRequest(method=method, url=url, data=body)
-        S3SigV4Auth(keys, "s3", settings.region).add_auth(request)
+        request = awsrequest.AWSRequest(method=method, url=url, data=body)
+        auth.S3SigV4Auth(keys, "s3", settings.region).add_auth(request)
         return dict(request.headers.items())
 
     return headers

@@ -103,10 +103,9 @@ class McpEndpoint:
 
 
 def _load() -> tuple[Any, Any]:
-    from gateway.api.mcp.server import McpServer
-    from gateway.api.mcp.tools import McpTools
+    from gateway.api.mcp import server, tools
 
-    return McpServer, McpTools
+    return server.McpServer, tools.McpTools
 
 
 def _again(raw: bytes, receive: Receive) -> Receive:

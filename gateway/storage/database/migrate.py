@@ -245,17 +245,20 @@ def _upgrade(connection: sa.Connection) -> None:
     config = _config()
     if current is not None and not list(_scripts(config, current)):
         return
-    from alembic import command
-
     attributes: dict[str, Any] = config.attributes
     attributes["connection"] = connection
-    command.upgrade(config, schema.REVISION)
+    _alembic().command.upgrade(config, schema.REVISION)
+
+
+def _alembic() -> Any:
+    """Alembic, which is loaded where the schema may be another's."""
+    import alembic.config
+
+    return alembic
 
 
 def _config() -> "Config":
-    from alembic.config import Config
-
-    config = Config()
+    config: Config = _alembic().config.Config()
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
     return config
 
@@ -263,8 +266,6 @@ def _config() -> "Config":
 def _scripts(config: "Config", current: str | None) -> "Iterator[Script]":
     """The migrations that lead from a revision to this version's, oldest first: none from one that is newer, and none
     in an empty database, where nothing is large."""
-    from alembic.script import ScriptDirectory
-
-    folder = ScriptDirectory.from_config(config)
+    folder = _alembic().script.ScriptDirectory.from_config(config)
     if current is not None and current in {script.revision for script in folder.walk_revisions()}:
         yield from reversed(list(folder.iterate_revisions(schema.REVISION, current)))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gateway import retrieval
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, without_repeats
 from gateway.context.assembly.block import extract_text
 from gateway.core import errors
@@ -115,13 +116,12 @@ def best_conversations(
 ) -> list[FoundConversation]:
     """The conversations that bear on the query, the best first; of equal ones those in front come first.
     `about`: things that the query names: a conversation that is about one is found by its name, too."""
-    from gateway.retrieval.rank import relevance  # it loads numpy
 
     named: dict[str, list[MemoryEntity]] = {}
     for thing in about:
         named.setdefault(thing.conversation_id or "", []).append(thing)
     texts = [each for n, (line, own) in enumerate(read) for each in _texts_of(n, line, own, named.get(line.id, ()))]
-    ranked = relevance(RelevanceQuery(query), [text.as_source(number) for number, text in enumerate(texts)])
+    ranked = retrieval.relevance(RelevanceQuery(query), [text.as_source(number) for number, text in enumerate(texts)])
     hits = sorted(_hits(texts, ranked), key=lambda hit: hit[0])
     of_each: dict[int, list[tuple[_SearchedText, RankedPassage]]] = {}
     for _, text, passage in hits:
@@ -297,10 +297,9 @@ class PastSearch:
         large = {each.excerpt_of: each for _, own in read for each in own.documents if each.is_excerpt}
         if not large:
             return read, True
-        from gateway.retrieval.stored.read import read_for
 
         chosen = list(large.values())[:MAX_LARGE]
-        found = {each.excerpt_of: each for each in await read_for(chosen, self._large, tenant, query)}
+        found = {each.excerpt_of: each for each in await retrieval.read_for(chosen, self._large, tenant, query)}
 
         def filled(own: past_turns.ConversationTexts) -> past_turns.ConversationTexts:
             kept = [each for each in own.documents if not each.is_excerpt or each.excerpt_of in found]
@@ -357,9 +356,7 @@ class PastSearch:
     ) -> ArtifactExtract:
         """The same of a large document, whose text `artifact` has not."""
         if question is not None:
-            from gateway.retrieval.stored.read import read_for
-
-            (read,) = await read_for([artifact], self._large, tenant, question)
+            (read,) = await retrieval.read_for([artifact], self._large, tenant, question)
             shown = await asyncio.to_thread(shown_of, read, conversation_id, question, 0, tenant)
             if shown.passages:
                 return shown
