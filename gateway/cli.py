@@ -29,6 +29,7 @@ UNSTORED = ("serve", "check:check_command", "config_command:config")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 done, 1 failed, 2 the configuration cannot be used."""
     gc.set_threshold(COLLECT_AFTER)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # else it reads the metadata of every installed package
     atexit.register(gc.freeze)  # the interpreter looks for cycles at its end, when all goes anyway
     words = sys.argv[1:] if arguments is None else arguments
     commands = parser()

@@ -49,7 +49,7 @@ CREDENTIAL_FIELDS = ("azure_ad_token", "client_secret", "vertex_credentials", "a
 class LitellmParams(BaseModel):
     """A deployment, in LiteLLM's shape. Parameters that are not named here are sent with each request."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     model: str = Field(min_length=1, description="`provider/model` ([providers](providers.md)).")
     api_base: str | None = Field(None, description="The provider's address.")
@@ -106,7 +106,7 @@ class LitellmParams(BaseModel):
 class ModelInfo(BaseModel):
     """What is known of a model, over LiteLLM's own map: window, prices, tokenizer."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     max_input_tokens: int | None = Field(None, gt=0, description="Maximum tokens of a prompt.")
     max_output_tokens: int | None = Field(None, gt=0, description="Maximum tokens of an answer.")
@@ -136,7 +136,7 @@ STAR = re.compile(r"(?!(?:.*/)?\.{0,2}(?:/|$))[^\s?#%\\\x00-\x1f\x7f]+")
 class ModelEntry(BaseModel):
     """One entry of `model_list`."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, protected_namespaces=())
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True, protected_namespaces=())
 
     model_name: str = Field(min_length=1)
     litellm_params: LitellmParams

@@ -80,7 +80,7 @@ Seconds = Annotated[float, Field(gt=0)]
 class SettingsSection(BaseModel):
     """Frozen; a name that it does not know is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -126,7 +126,7 @@ RuleName = Annotated[str, AfterValidator(_rule)]
 class GuardEntry(BaseModel):
     """A guard, by the name of its entry point; what else stands here is for the guard itself."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     name: str = Field(min_length=1, max_length=64, description="Its entry point in the group `gateway.guards`.")
     on_failure: Literal["open", "closed"] = Field(
