@@ -14,6 +14,7 @@ OURS = {
     "response": {"response_metadata", "conversation", "agent", "store"},
     "usage": {"cost", "cost_details"},
     "custom_tool_call": {"status"},
+    "image_generation_call": {"image_url"},
 }
 """Fields that the SDK's models do not know: the gateway's own, and those that OpenAI sends all the same."""
 _KINDS = get_args(get_args(ResponseStreamEvent)[0])

@@ -136,7 +136,9 @@ STAR = re.compile(r"(?!(?:.*/)?\.{0,2}(?:/|$))[^\s?#%\\\x00-\x1f\x7f]+")
 class ModelEntry(BaseModel):
     """One entry of `model_list`."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True, protected_namespaces=()
+    )
 
     model_name: str = Field(min_length=1)
     litellm_params: LitellmParams

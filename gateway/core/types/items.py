@@ -367,13 +367,32 @@ def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:
     items = _thoughts(body, stem, status)
     parts = output_parts(body)
     calls = [_call(call, item_id, status) for call, item_id in _calls(body, stem)]
-    said = [_said(message, status, parts)] if _says_something(parts) or not (calls or items) else []
+    pictures = pictures_of(body, stem)
+    said = [_said(message, status, parts)] if _says_something(parts) or not (calls or items or pictures) else []
 
     def apart(entry: Item, number: int) -> Item:
         own = {"id": numbered_id(stem, number, "msg_"), "type": "message", "status": status}
         return {**entry, **own, "content": output_parts({"content": entry["content"]})}
 
-    return ordered(body, items, said, calls, apart)
+    return ordered(body, items, [*said, *pictures], calls, apart)
+
+
+def pictures_of(body: Mapping[str, Any], stem: str, before: int = 0) -> list[Item]:
+    """Shows the pictures that a chat's answer, or a delta of one, has beside its words: each as the call of a tool that
+    makes pictures, as Responses has them. One that is named by an address has it in `image_url`, and no `result`.
+    `before`: pictures of the answer that came before."""
+    images = body.get("images")
+    found: list[Item] = []
+    for image in images if isinstance(images, list) else ():
+        place = image.get("image_url") if isinstance(image, dict) else None
+        url = place.get("url") if isinstance(place, dict) else place
+        if not isinstance(url, str):
+            continue
+        head, _, data = url.partition(";base64,")
+        held = {"result": data} if head.startswith("data:") and data else {"result": None, "image_url": url}
+        item_id = numbered_id(stem, before + len(found), "ig_")
+        found.append({"id": item_id, "type": "image_generation_call", "status": "completed", **held})
+    return found
 
 
 def _kind(item: Item) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import block_events, with_iterations
-from gateway.core.formats.anthropic.request_parser import BLOCK_ORDER
+from gateway.core.formats.anthropic.request_parser import BLOCK_ORDER, PICTURES_NOTE
 from gateway.core.formats.anthropic.serializer import (
     ENVELOPE,
     FINISH,
@@ -23,12 +23,14 @@ from gateway.core.formats.anthropic.serializer import (
     arguments_of,
     as_usage,
     blocks_in,
+    cited_pages,
     ended,
     envelope_of,
     extras,
     is_plain,
     message_id,
     object_of,
+    pictures_of,
     reasoning_of,
     refusal_details,
     sound_block,
@@ -71,6 +73,8 @@ class MessageEvents:
         self._first: Json = {}
         """What the first chunk says beside its choice."""
         self._next = 0
+        self._words: list[str] = []
+        self._pictures: list[Any] = []
         self._open: str | None = None
         """The kind of the block that is being told."""
         self._calls: dict[int, _StreamedCall] = {}
@@ -121,6 +125,8 @@ class MessageEvents:
         usage = as_usage(self._usage)
         usage = with_iterations(usage) if self._compacted else usage
         rest = {name: value for name, value in self._said.items() if name != "container"}
+        if self._pictures:
+            rest["images"] = self._pictures
         ended = {"type": "message_delta", "delta": delta, "usage": usage, **rest}
         events.append(with_applied(ended, self._edits))
         events.append({"type": "message_stop"})
@@ -169,6 +175,14 @@ class MessageEvents:
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             self._refused = True
             self._text(delta["refusal"], events)
+        if delta.get("annotations") and not delta.get(ANTHROPIC_EVENTS):  # Anthropic's own tell theirs by events
+            self._cited(delta["annotations"], events)
+        if pictures := pictures_of(delta):
+            if not self._pictures:
+                self._stop(events)
+                self._text(PICTURES_NOTE, events)
+                self._stop(events)
+            self._pictures += pictures
         for position, fragment in enumerate(delta.get("tool_calls") or ()):
             self._fragment(fragment, position, events)
 
@@ -203,7 +217,15 @@ class MessageEvents:
 
     def _text(self, text: str, events: Events) -> None:
         self._ensure("text", {"type": "text", "text": ""}, events)
+        self._words.append(text)
         events.append(self._changed({"type": "text_delta", "text": text}))
+
+    def _cited(self, annotations: Any, events: Events) -> None:
+        """Citations come with the text that they are of, or behind it: in the block that is open, or one of their
+        own."""
+        for page in cited_pages(annotations, "".join(self._words)):
+            self._ensure("text", {"type": "text", "text": ""}, events)
+            events.append(self._changed({"type": "citations_delta", "citation": page}))
 
     def _whole(self, block: Json, events: Events) -> None:
         self._stop(events)

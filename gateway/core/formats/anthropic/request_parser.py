@@ -24,6 +24,9 @@ ANTHROPIC_TEXT_FIELDS = frozenset(("type", "text"))
 ANTHROPIC_CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
 BLOCK_ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """In which an answer's blocks stand where `native_blocks` need not say so."""
+PAGE_CITED = "web_search_result_location"
+"""The citation of a page. Anthropic's own holds something sealed, `encrypted_index`; one of a chat's has it empty."""
+PICTURES_NOTE = "[The answer has pictures, which this API has no block for: they are in `images` of the message.]"
 AT_HOME = ("search_result", "tool_reference")
 """Blocks of a user that a chat shows as text (`plain.py`), so that other upstreams get them, too."""
 
@@ -175,8 +178,14 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     thoughts: list[Block] = []
     unsigned: list[str] = []
     calls: list[dict[str, Any]] = []
+    cited: list[Block] = []
+    kept: list[Block] = []
     exact, last = True, 0
-    for index, block in enumerate(blocks):
+    for index, whole in enumerate(blocks):
+        if whole.get("text") == PICTURES_NOTE:
+            continue
+        block = _without_pages(whole, cited)
+        kept.append(block)
         place = BLOCK_ORDER.get(block["type"])
         exact = exact and place is not None and place >= last
         last = last if place is None else place
@@ -196,9 +205,32 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
         message["thinking_blocks"] = thoughts
     if any(unsigned):
         message["reasoning_content"] = "\n\n".join(filter(None, unsigned))
+    if cited:
+        message["annotations"] = cited
     if not exact:
-        message[ANTHROPIC_BLOCKS] = list(map(_without_mark, blocks))
+        message[ANTHROPIC_BLOCKS] = list(map(_without_mark, kept))
     return message
+
+
+def _without_pages(block: Block, cited: list[Block]) -> Block:
+    """A text without the pages that it cites by a chat's answer; `cited` gets these, as a chat has them."""
+    given = block.get("citations")
+    if block["type"] != "text" or not isinstance(given, list):
+        return block
+    pages = [
+        page
+        for page in given
+        if isinstance(page, dict) and page.get("type") == PAGE_CITED and page.get("encrypted_index") == ""
+    ]
+    for page in pages:
+        said = str(page.get("cited_text") or "")
+        start = block["text"].find(said) if said else -1
+        place = {"start_index": start, "end_index": start + len(said)} if start >= 0 else {}
+        told = {"url": page.get("url"), "title": page.get("title"), **place}
+        cited.append({"type": "url_citation", "url_citation": told})
+    rest = [page for page in given if page not in pages]
+    bare = {name: value for name, value in block.items() if name != "citations"}
+    return {**bare, "citations": rest} if rest else bare
 
 
 def _call(block: Block, where: str) -> dict[str, Any]:

@@ -9,12 +9,19 @@ from typing import Any
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import applied, with_iterations
-from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER
+from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER, PAGE_CITED, PICTURES_NOTE
 from gateway.core.formats.tool_calls import CallIds
 from gateway.core.types.bill import cache_tokens
 from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_calls, named_picture
+from gateway.core.types.items import (
+    ANTHROPIC_BLOCK,
+    ANTHROPIC_BLOCKS,
+    BREAKPOINT,
+    flat_annotation,
+    named_calls,
+    named_picture,
+)
 
 Json = dict[str, Any]
 FINISH = {
@@ -261,6 +268,8 @@ def as_message(
         "usage": as_usage(completion.get("usage"), completion.get("service_tier")),
     }
     message |= extras(completion)
+    if pictures := pictures_of(said):
+        message["images"] = pictures
     if details := refusal_details(choice):
         message["stop_details"] = details
     if compaction is not None:
@@ -287,7 +296,12 @@ def content_blocks(said: Json) -> list[Json]:
         return kept
     blocks = _thoughts(said)
     texts = (text_of(said.get("content")), said.get("refusal"))
-    blocks += [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]
+    spoken: list[Json] = [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]
+    if texts[0] and (cited := cited_pages(said.get("annotations"), texts[0])):
+        spoken[0]["citations"] = cited
+    if pictures_of(said):
+        spoken.append({"type": "text", "text": PICTURES_NOTE})
+    blocks += spoken
     for call in said.get("tool_calls") or ():
         function = object_of(call.get("function"))
         given = arguments_of(function.get("arguments"))
@@ -295,6 +309,25 @@ def content_blocks(said: Json) -> list[Json]:
             {"type": "tool_use", "id": str(call.get("id")), "name": str(function.get("name")), "input": given}
         )
     return blocks
+
+
+def cited_pages(annotations: Any, text: str) -> list[Json]:
+    """The pages that a chat's answer cites, as citations of a text block; nothing is sealed in them.
+    `text`: the answer's, in which they say their places."""
+    found: list[Json] = []
+    for each in map(flat_annotation, annotations if isinstance(annotations, list) else ()):
+        if object_of(each).get("type") == "url_citation" and isinstance(each.get("url"), str):
+            start, end = each.get("start_index"), each.get("end_index")
+            said = text[start:end] if type(start) is int and type(end) is int and 0 <= start < end else ""
+            page = {"type": PAGE_CITED, "url": each["url"], "title": each.get("title"), "cited_text": said}
+            found.append({**page, "encrypted_index": ""})
+    return found
+
+
+def pictures_of(said: Json) -> list[Any]:
+    """The pictures that a chat's answer, or a delta of one, has beside its words."""
+    images = said.get("images")
+    return images if isinstance(images, list) else []
 
 
 def _thoughts(said: Json) -> list[Json]:

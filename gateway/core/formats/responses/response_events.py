@@ -34,6 +34,7 @@ from gateway.core.types.items import (
     numbered_id,
     ordered,
     output_parts,
+    pictures_of,
     status_of,
     typed_item,
 )
@@ -416,6 +417,10 @@ class ResponseEvents:
         for annotation in delta.get("annotations") or ():
             words, begun_now = self._words(at)
             events += [*begun_now, *words.annotation(annotation)]
+        if delta.get("images"):
+            shown = sum(isinstance(item, HostedCallItem) for item in self._items)
+            for picture in pictures_of(delta, self._stem, shown):
+                events += self._whole(picture)
         for position, piece in enumerate(delta.get("tool_calls") or ()):
             events += self._call(position, piece)
         for item in self._items:

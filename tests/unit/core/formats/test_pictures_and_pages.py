@@ -1,0 +1,115 @@
+"""Pictures and cited pages in the answer of a chat upstream reach clients of Responses and Messages, who may send the
+answer again (guarantee §1)."""
+
+import json
+from typing import Any
+
+from gateway.core.formats.anthropic.message_events import MessageEvents
+from gateway.core.formats.anthropic.request_parser import PICTURES_NOTE, assistant_message
+from gateway.core.formats.anthropic.serializer import as_message
+from gateway.core.formats.responses.response_completion import echo, response_of
+from gateway.core.formats.responses.response_events import ResponseEvents
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.items import items_of
+from tests.support.messages import MESSAGE
+from tests.support.strict_responses import check_event, check_response
+
+Json = dict[str, Any]
+PNG = "iVBORw0KGgo="
+IMAGES = [
+    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+    {"type": "image_url", "image_url": {"url": "https://pictures.example/2.png"}},
+]
+PAGE = {"url": "https://pages.example/a", "title": "A page", "start_index": 4, "end_index": 7}
+SAID = {"role": "assistant", "content": "See tea.", "annotations": [{"type": "url_citation", "url_citation": PAGE}]}
+CITED = {
+    "type": "web_search_result_location",
+    "url": "https://pages.example/a",
+    "title": "A page",
+    "cited_text": "tea",
+    "encrypted_index": "",
+}
+
+
+def completion(message: Json, **more: Any) -> Json:
+    choice = {"index": 0, "message": message, "finish_reason": "stop", **more}
+    return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+def chunks(*deltas: Json) -> list[Json]:
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    return [{**completion({}), "object": "chat.completion.chunk", "choices": [choice]} for choice in choices]
+
+
+def test_pictures_are_items_of_a_response_as_of_the_stored_answer() -> None:
+    body = {"role": "assistant", "content": "Two.", "images": IMAGES}
+    response = response_of(completion(body), echo({}, store=True))
+    check_response(response)
+    said, drawn, named = response["output"]
+    assert said["content"][0]["text"] == "Two."
+    assert (drawn["type"], drawn["result"]) == ("image_generation_call", PNG)
+    assert (named["result"], named["image_url"]) == (None, "https://pictures.example/2.png")
+    kept = items_of(ConversationMessage("assistant", body, message_id=said["id"]))
+    assert kept[1:] == [drawn, named]
+
+
+def test_a_picture_without_words_is_all_of_a_response() -> None:
+    response = response_of(completion({"role": "assistant", "content": "", "images": IMAGES[:1]}), echo({}, store=True))
+    assert [item["type"] for item in response["output"]] == ["image_generation_call"]
+
+
+def test_streamed_pictures_are_the_same_items() -> None:
+    body = {"role": "assistant", "content": "Two.", "images": IMAGES}
+    events = ResponseEvents(echo({}, store=True))
+    deltas = ({"role": "assistant", "content": "Two."}, {"images": IMAGES[:1]}, {"images": IMAGES[1:]})
+    told = [*events.of(chunks(*deltas)), *events.end()]
+    for event in told:
+        check_event(event)
+    whole = response_of(completion(body), echo({}, store=True))
+    assert told[-1]["response"]["output"] == whole["output"]
+
+
+def test_a_client_of_messages_is_told_of_pictures() -> None:
+    message = as_message(completion({"role": "assistant", "content": "Two.", "images": IMAGES}), "m")
+    MESSAGE.validate_json(json.dumps(message), strict=True)
+    assert [block["text"] for block in message["content"]] == ["Two.", PICTURES_NOTE]
+    assert message["images"] == IMAGES
+    assert assistant_message(message["content"], "messages[1].content") == {"role": "assistant", "content": "Two."}
+
+
+def test_a_stream_of_messages_tells_of_pictures_once() -> None:
+    events = MessageEvents("m")
+    deltas = ({"role": "assistant", "content": "Two."}, {"images": IMAGES[:1]}, {"images": IMAGES[1:]})
+    told = [*events.of(chunks(*deltas)), *events.end()]
+    texts = [event["delta"]["text"] for event in told if event["type"] == "content_block_delta"]
+    assert texts == ["Two.", PICTURES_NOTE]
+    assert next(event for event in told if event["type"] == "message_delta")["images"] == IMAGES
+
+
+def test_pages_that_a_chat_cites_are_citations_of_a_message() -> None:
+    message = as_message(completion(SAID), "m")
+    MESSAGE.validate_json(json.dumps(message), strict=True)
+    assert message["content"] == [{"type": "text", "text": "See tea.", "citations": [CITED]}]
+    assert assistant_message(message["content"], "messages[1].content") == SAID
+
+
+def test_streamed_citations_belong_to_the_text_before_them() -> None:
+    events = MessageEvents("m")
+    told = [
+        *events.of(
+            chunks({"role": "assistant", "content": "See "}, {"content": "tea."}, {"annotations": SAID["annotations"]})
+        ),
+        *events.end(),
+    ]
+    deltas = [event["delta"] for event in told if event["type"] == "content_block_delta"]
+    assert deltas[-1] == {"type": "citations_delta", "citation": CITED}
+    assert sum(event["type"] == "content_block_start" for event in told) == 1
+
+
+def test_sealed_citations_go_back_to_their_maker_as_they_came() -> None:
+    sealed = {**CITED, "encrypted_index": "Eo8B"}
+    block = {"type": "text", "text": "See tea.", "citations": [sealed, CITED]}
+    message = assistant_message([block], "messages[1].content")
+    assert message["content"] == [{"type": "text", "text": "See tea.", "citations": [sealed]}]
+    assert [each["url_citation"]["url"] for each in message["annotations"]] == ["https://pages.example/a"]
