@@ -14,6 +14,8 @@ METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 MAX_PAGE_SIZE = 100
 MAX_METADATA_PAIRS = 16
 Query = Mapping[str, str]
+LATEST = 253_402_300_798
+"""Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
 T = TypeVar("T")
 
 
@@ -49,6 +51,16 @@ def limit_of(query: Query) -> int:
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE_SIZE):
         raise errors.invalid("limit", f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
     return int(limit)
+
+
+def unix_time_of(query: Query, name: str) -> int | None:
+    """Reads a time in whole Unix seconds. Raises InvalidRequest: it is none, or beyond what databases hold."""
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= LATEST):
+        raise errors.invalid(name, "must be a Unix time in whole seconds")
+    return int(text)
 
 
 def newest_first(query: Query, default: str) -> bool:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from gateway.api.api_call import ApiCall, MethodEndpoint, received
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.pagination import Query, limit_of, newest_first, parameters
+from gateway.api.pagination import Query, limit_of, newest_first, parameters, unix_time_of
 from gateway.api.server.fast_router import Receive, Scope, Send, send_start
 from gateway.api.shapes import IsoTime, Json, many, said, shape
 from gateway.core import errors
@@ -25,8 +25,6 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 PATH = "/v1/gateway/trail"
 AUDIT_LOG_HEADERS = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
-LATEST = 253_402_300_799
-"""Latest Unix time of a query: databases hold no time after the year 9999."""
 MAX_DIGITS = 18
 
 
@@ -99,17 +97,13 @@ def trail_query(given: Query) -> audit_log.TrailQuery:
     for name in ("action", "actor"):
         if name in given and not NAME.fullmatch(given[name]):
             raise errors.invalid(name, "must be 1 to 64 letters, digits, dots, dashes or underscores")
-    since, until = _number(given, "since"), _number(given, "until")
-    for name, second in (("since", since), ("until", until)):
-        if second is not None and second > LATEST:
-            raise errors.invalid(name, "must be a Unix time in whole seconds")
     return audit_log.TrailQuery(
         after=_number(given, "after"),
         limit=limit_of(given),
         action=given.get("action"),
         actor=given.get("actor"),
-        since=_time(since),
-        until=_time(until),
+        since=_time(unix_time_of(given, "since")),
+        until=_time(unix_time_of(given, "until")),
         newest_first=newest_first(given, "asc"),
     )
 

@@ -11,7 +11,16 @@ from typing_extensions import TypedDict
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
 from gateway.api.fields import Metadata, a_pin, is_session_name
-from gateway.api.pagination import check_named, given_metadata, limit_of, listed, metadata_of, newest_first, paging_of
+from gateway.api.pagination import (
+    check_named,
+    given_metadata,
+    limit_of,
+    listed,
+    metadata_of,
+    newest_first,
+    paging_of,
+    unix_time_of,
+)
 from gateway.api.request.validation import check_conversation_id
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said, shape, shown
 from gateway.core import errors
@@ -80,10 +89,6 @@ def _check_pictures(message: ReadMessage) -> None:
         if named_picture(part) is not None:
             text = "is not supported: chat completions take images by URL or as data URLs"
             raise errors.invalid(f"{message.where}.{field}[{index}].file_id", text)
-
-
-LATEST = 253_402_300_798
-"""Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
 
 
 Item, NewItem = (
@@ -230,23 +235,19 @@ def record_query(query: Mapping[str, str]) -> RecordQuery:
         limit=limit_of(query),
         after=after,
         newest_first=newest_first(query, "desc"),
-        created_from=_unix_time(query, "created_after", plus=1),
-        created_until=_unix_time(query, "created_before"),
-        updated_from=_unix_time(query, "updated_after", plus=1),
-        updated_until=_unix_time(query, "updated_before"),
+        created_from=_time(query, "created_after", plus=1),
+        created_until=_time(query, "created_before"),
+        updated_from=_time(query, "updated_after", plus=1),
+        updated_until=_time(query, "updated_before"),
         metadata=metadata_of(query),
         session=session,
     )
 
 
-def _unix_time(query: Mapping[str, str], name: str, *, plus: int = 0) -> datetime | None:
-    """A Unix time in whole seconds, as conversations show theirs. With `plus` 1, the first that is after it."""
-    text = query.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= LATEST):
-        raise errors.invalid(name, "must be a Unix time in whole seconds")
-    return datetime.fromtimestamp(int(text) + plus, UTC)
+def _time(query: Mapping[str, str], name: str, *, plus: int = 0) -> datetime | None:
+    """A time as conversations show theirs. With `plus` 1, the first that is after it."""
+    second = unix_time_of(query, name)
+    return None if second is None else datetime.fromtimestamp(second + plus, UTC)
 
 
 class ConversationEndpoints:

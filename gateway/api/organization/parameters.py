@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Literal, TypeVar
 from urllib.parse import parse_qs
 
-from gateway.api.pagination import refuse_nul
+from gateway.api.pagination import refuse_nul, unix_time_of
 from gateway.core import errors
 
 # Buckets of time and pages of them (guarantee §13.4): they begin with whole days, hours or minutes, UTC; the first is
@@ -96,8 +96,6 @@ def _name(second: int, unit: str) -> str:
 
 
 T = TypeVar("T")
-LATEST = 253_402_300_799
-"""The last second of the year 9999."""
 MAX_NAMED = 1000
 """Values that a filter may name."""
 LISTS = ("include", "group_by", "models", "api_key_ids", "user_ids", "project_ids")
@@ -167,10 +165,10 @@ def asked(text: str, kind: ReportParameters, now: datetime) -> ReportRequest:
             raise errors.invalid(name, f"is not known; known are {', '.join(kind.known)}")
         given.setdefault(plain, []).extend(values)
     width = kind.widths[_one(given, "bucket_width", lambda value: _among(value, tuple(kind.widths))) or "1d"]
-    start = _one(given, "start_time", _unix)
+    times = {name: values[0] for name, values in given.items()}
+    start, end = unix_time_of(times, "start_time"), unix_time_of(times, "end_time")
     if start is None:
         raise errors.missing("start_time")
-    end = _one(given, "end_time", _unix)
     if end is not None and end <= start:
         raise errors.invalid("end_time", "must be later than start_time")
     limit = _one(given, "limit", lambda value: _within(value, width.most)) or width.default
@@ -219,12 +217,6 @@ def _among(value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ValueError(f"be {' or '.join(known)}")
     return value
-
-
-def _unix(value: str) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 12 and int(value) <= LATEST):
-        raise ValueError("be a time in whole Unix seconds")
-    return int(value)
 
 
 def _within(value: str, most: int) -> int:
