@@ -3,6 +3,7 @@ bill whatever happens (guarantees §6, §12.6, §12.7). The provider is a script
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,14 +16,16 @@ from typing import Any
 import pytest
 
 from gateway.api.request.validation import RequestArrival, parse_chat_request
+from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import GuardEntry, RoutingSettings
-from gateway.core.config.settings import Settings, StorageSettings
+from gateway.core.config.settings import ConversationSettings, Settings, StorageSettings
 from gateway.core.errors import (
     ContentRefused,
     GatewayError,
     StorageUnavailable,
     UpstreamInterrupted,
+    UpstreamOverflow,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnreachable,
@@ -544,3 +547,28 @@ def test_every_model_has_its_own_place() -> None:
     """What the tests of fallbacks rest on."""
     router = OneProvider(FACTS)
     assert router.deployment("m", RequestCaller("t")) != router.deployment("other", RequestCaller("t"))
+
+
+async def test_s3_11_a_window_that_is_told_leaves_the_bound_of_turns(tmp_path: Path) -> None:
+    """A prompt is fitted once more by the window that its upstream named: turns are bounded as before."""
+    storage = StorageSettings(url=sqlite_url(tmp_path))
+    settings = Settings(storage=storage, conversation=ConversationSettings(max_turns=2))
+    inside = await InProcess(settings, dict(FACTS), lambda body: {"content": "ok"}).prepare()
+    made = World(inside, Script(UpstreamOverflow({}, {}, 900, 500)))
+    router = made.pipeline._parts.router
+    assert isinstance(router, OneProvider)
+
+    def refused(model: str, deployment: ModelDeployment, window: int | None) -> None:
+        router._by_name[model] = replace(FACTS[model], max_input_tokens=window)
+
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(router, "refused", refused)
+            said = [{"role": role, "content": f"{role} {n}"} for n in range(4) for role in ("user", "assistant")]
+            answer = await made.answer(made.request(messages=[*said, {"role": "user", "content": "and now?"}]))
+        assert len(made.script.sent) == 2
+        used = json.loads(jsons.dumps(answer.body))["response_metadata"]["context_utilization"]
+        assert used["left_by"] == "max_turns"
+        assert "refitted_after_upstream_overflow" in used["warnings"]
+    finally:
+        await inside.close()
