@@ -1,7 +1,7 @@
 """Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3). Recognises one in what a client sent,
 and finds what the client left out of it (guarantee §3.2, ADR 8); `storage/lookup/find.py` looks the digests up."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -29,7 +29,7 @@ from gateway.core.types.chain import (
     plain_chain_digests,
     says_nothing,
 )
-from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import (
     INLINE_MESSAGES,
     INSTRUCTION_ROLES,
@@ -46,7 +46,6 @@ from gateway.core.types.memory import EXTRACTS
 from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
 from gateway.core.types.turn import is_own
 
-USER_FIELDS = ("user", "safety_identifier")
 EVIDENCE_CHARS = 200
 """Characters of assistant text that hardly two conversations have in common (guarantee §3.2)."""
 
@@ -121,24 +120,6 @@ def sent_instructions(request: ChatRequest) -> tuple[dict[str, Any], ...]:
     while count < len(messages) and messages[count]["role"] in INSTRUCTION_ROLES:
         count += 1
     return messages[:count]
-
-
-def users_of(forward: Mapping[str, Any], caller: RequestCaller) -> tuple[str, ...]:
-    """The users that a request names (`user`, `safety_identifier`); a chain is recognised for the same ones only. Whom
-    the caller's token names, it is."""
-    if caller.user is not None:
-        return (caller.user,)
-    return tuple(sorted({name for key in USER_FIELDS if isinstance(name := forward.get(key), str) and name}))
-
-
-def end_user_of(forward: Mapping[str, Any], caller: RequestCaller) -> str | None:
-    """The user whom a bill names: whom the caller's token names, else the first of these fields that is there."""
-    if caller.user is not None:
-        return caller.user
-    for key in USER_FIELDS:
-        if isinstance(name := forward.get(key), str) and name:
-            return name
-    return None
 
 
 def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
@@ -275,7 +256,7 @@ class RebuildOptions:
 
     def matches(self, request: ChatRequest) -> bool:
         """Whether a conversation without a name is recognised for this request's user."""
-        return self.match != "off" and (self.match != "user" or bool(users_of(request.forward, request.caller)))
+        return self.match != "off" and (self.match != "user" or bool(request.users))
 
     @property
     def max_bytes(self) -> int | None:
@@ -397,7 +378,7 @@ async def _lookup(
         return replace(found, instructed=False, fits_as_sent=False, maybe_delta=True)
     if not options.matches(request):
         return None
-    keys = ChainKeys(await store.secret(), request.caller.tenant, users_of(request.forward, request.caller))
+    keys = ChainKeys(await store.secret(), request.caller.tenant, request.users)
     return replace(found, keys=recognition_keys(sent, keys), instructed=True, maybe_delta=False)
 
 

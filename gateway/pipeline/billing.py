@@ -21,7 +21,6 @@ from gateway.billing.metadata import add_bill, add_planning, begun, extended_usa
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window.counting import MEDIA, REPLY_TOKENS, PromptBudget
-from gateway.conversations.rebuild import end_user_of
 from gateway.core import errors, jsons, ports
 from gateway.core.frozen_records import record
 from gateway.core.ids import new_id
@@ -103,7 +102,7 @@ class OpenCalls:
             "completion_id": run.completion_id,
             "model": request.model,
             "stream": request.stream,
-            "end_user": end_user_of(request.forward, request.caller),
+            "end_user": request.end_user,
             "agent": request.agent.agent_id if request.agent is not None else None,
             "key_id": key.key_id,
             "project": key.project,

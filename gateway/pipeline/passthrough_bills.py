@@ -27,7 +27,6 @@ from gateway.billing.relayed_usage import (
     units_of,
 )
 from gateway.context.tokens.counter import TiktokenCounter
-from gateway.conversations.rebuild import end_user_of
 from gateway.core import errors
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import BackgroundTasks, offload_if
@@ -309,7 +308,7 @@ def _entry(
         metadata=metadata,
         calls=calls,
         error_code=None if status == "complete" else call.error_code,
-        end_user=end_user_of(request.fields, call.caller),
+        end_user=call.caller.end_user(request.fields),
         endpoint=endpoint,
         key_id=call.caller.key_id,
         project=call.caller.project,

@@ -18,7 +18,6 @@ from typing import Any, Protocol, TypeVar
 from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
 from gateway.billing.stream import ChunkRelay
 from gateway.context.whole_files import passed_on
-from gateway.conversations.rebuild import end_user_of
 from gateway.core import errors, ports
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
@@ -676,7 +675,7 @@ class LimitedPipeline:
         return await self._quota.admit(ask, caller.key)
 
     async def _admit(self, request: ChatRequest) -> AdmittedRequest | None:
-        caller, user = request.caller, _cut(end_user_of(request.forward, request.caller))
+        caller, user = request.caller, _cut(request.end_user)
         who = request.request_id, caller.tenant, caller.key_id, caller.project
         admitted = await self._quota.admit(AdmissionRequest(*who, user, request.model, request.arrived_at), caller.key)
         if admitted is not None:

@@ -15,7 +15,7 @@ from gateway.billing.cost import estimated_cost, price_internal, total_cost
 from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
 from gateway.billing.quota.call_costs import billed, owed
 from gateway.context.window.counting import output_limit
-from gateway.conversations.rebuild import sent_instructions, users_of
+from gateway.conversations.rebuild import sent_instructions
 from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.formats.stream_record import StreamRecord
@@ -253,7 +253,7 @@ def _conversation_keys(request: ChatRequest) -> list[Key]:
 
 def _said(request: ChatRequest, digest: ChainDigest) -> Key:
     """What was said up to a message, as guarantee §3.2 recognises it."""
-    return request.caller.tenant, users_of(request.forward, request.caller), digest.said
+    return request.caller.tenant, request.users, digest.said
 
 
 PAUSED = errors.GatewayError("compaction")

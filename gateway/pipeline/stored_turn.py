@@ -9,7 +9,7 @@ from gateway.billing.cost import ledger_figures
 from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.window.counting import PromptCounter
-from gateway.conversations.rebuild import end_user_of, sent_chain, sent_instructions, users_of
+from gateway.conversations.rebuild import sent_chain, sent_instructions
 from gateway.core import errors
 from gateway.core.formats.anthropic.serializer import canonical_calls
 from gateway.core.frozen_records import record
@@ -98,7 +98,7 @@ class TurnRecorder:
             document=settled.document,
             calls=settled.calls,
             error_code=outcome.error_code,
-            end_user=end_user_of(request.forward, request.caller),
+            end_user=request.end_user,
             agent=request.agent.agent_id if request.agent is not None else None,
             key_id=request.caller.key_id,
             project=request.caller.project,
@@ -264,8 +264,8 @@ def chain_keys(prepared: PreparedRequest, outcome: UpstreamOutcome, secret: byte
     """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
     if outcome.status == "failed" or outcome.completion is None:
         return ()
-    caller = prepared.request.caller
-    keys = ChainKeys(secret, caller.tenant, users_of(prepared.request.forward, caller))
+    request = prepared.request
+    keys = ChainKeys(secret, request.caller.tenant, request.users)
     chains, attached = _chains_of(prepared), _attached(prepared)
     found: list[ChainKey] = []
     for chain, choice in product(chains, outcome.answers):

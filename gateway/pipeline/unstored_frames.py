@@ -21,7 +21,6 @@ from gateway.context.assembly.block import ARTIFACT_ID
 from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import reduced_of
 from gateway.context.window.counting import PromptCounter
-from gateway.conversations.rebuild import users_of
 from gateway.core import errors, jsons, ports
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
@@ -253,7 +252,7 @@ class _FrameKey:
 
     @classmethod
     def of(cls, secret: bytes, request: ChatRequest) -> "_FrameKey":
-        who = jsons.canonical([request.caller.tenant, users_of(request.forward, request.caller), request.model])
+        who = jsons.canonical([request.caller.tenant, request.users, request.model])
         return cls(hmac.digest(secret, b"frames\0" + who, "sha256"))
 
     def of_path(self, path: bytes) -> str:

@@ -37,7 +37,6 @@ from gateway.api.server.fast_router import (
 from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, check_encoding, header, until_disconnect
 from gateway.billing.quota.gate import AdmittedRequest
 from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
-from gateway.conversations.rebuild import end_user_of
 from gateway.core import errors
 from gateway.core.config.settings import Settings
 from gateway.core.tasks import offload_if
@@ -237,7 +236,7 @@ class RelayDestinations:
         else:
             found = await self._listed(call, model, body, len(raw))
         fields = body.fields if isinstance(body, JsonBody) else {}
-        return replace(found, asked=body, user=end_user_of(fields, call.caller))
+        return replace(found, asked=body, user=call.caller.end_user(fields))
 
     def _reads(self, call: RelayTarget) -> bool:
         """Whether a body is read before it goes up. With unlisted models only where an operator's key may be used."""

@@ -15,7 +15,6 @@ from gateway.api.fields import RequestFields, SessionName, a_pin, keeps_metadata
 from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.api.request.remembered_entities import memory_of
 from gateway.api.server.receiving import an_object, json_body
-from gateway.conversations.rebuild import end_user_of
 from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
@@ -334,8 +333,8 @@ def parse_chat_request(
 
 def _memory(value: Any, request: ChatRequest, settings: Settings) -> EntityMemoryOptions | None:
     of_things = settings.memory
-    user, keeps = end_user_of(request.forward, request.caller), request.keeps_content
-    return memory_of(value, user, keeps=keeps, default=of_things.things, days=of_things.things_days)
+    keeps = request.keeps_content
+    return memory_of(value, request.end_user, keeps=keeps, default=of_things.things, days=of_things.things_days)
 
 
 def check_spelling(body: dict[str, Any], settings: Settings) -> None:

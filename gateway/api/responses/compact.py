@@ -12,7 +12,7 @@ from gateway.api.fields import renamed
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.api.server.fast_router import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
 from gateway.api.shapes import Json, said, shape
-from gateway.conversations.rebuild import has_evidence, recognition_keys, sent_chain, users_of
+from gateway.conversations.rebuild import has_evidence, recognition_keys, sent_chain
 from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, extract_of, opened
@@ -251,7 +251,7 @@ class CompactionEndpoint:
         lookup = HistoryLookup(sent.bodies, sent.digests, maybe_delta=ref.at is not None)
         if ref.at is not None:
             return await self._store.find_conversation(tenant, ref, max_bytes=COMPACT_LOOKUP_BYTES, lookup=lookup)
-        people = users_of(request.forward, request.caller)
+        people = request.users
         if match == "user" and not people:
             return None
         keys = recognition_keys(sent, ChainKeys(await self._store.secret(), tenant, people))

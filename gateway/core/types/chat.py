@@ -24,6 +24,8 @@ from gateway.core.types.turn import RequestClaim
 
 ANTHROPICS_KEY = "sk-ant-"
 """How keys and tokens of Anthropic's begin, so that they are known as such wherever they stand."""
+USER_FIELDS = ("user", "safety_identifier")
+"""Fields in which a body names the user that it is for."""
 OTHER_MODELS = ("models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks")
 """Fields in which some upstreams (OpenRouter, LiteLLM) take models that may answer instead."""
 
@@ -61,6 +63,15 @@ class RequestCaller:
     def user(self) -> str | None:
         """Whom its token names as the user of its requests, whatever they say; None: they say it themselves."""
         return None if self.key is None else self.key.user
+
+    def end_user(self, fields: Mapping[str, Any]) -> str | None:
+        """The user whom a bill names: whom its token names, else the first of a body's `USER_FIELDS` that is there."""
+        if self.key is not None and self.key.user is not None:
+            return self.key.user
+        for key in USER_FIELDS:
+            if isinstance(name := fields.get(key), str) and name:
+                return name
+        return None
 
     def may_ask(self, model: str) -> bool:
         """Whether its key lets it ask that model."""
@@ -243,6 +254,22 @@ class ChatRequest:
     def admission(self) -> HeldAdmission | None:
         """What it holds of budgets and limits, where any apply."""
         return self.admissions[-1] if self.admissions else None
+
+    @property
+    def end_user(self) -> str | None:
+        """The user whom its bill names."""
+        return self.caller.end_user(self.forward)
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """The users that it names; a chain is recognised for the same ones only. Whom the caller's token names, it
+        is."""
+        key = self.caller.key
+        if key is not None and key.user is not None:
+            return (key.user,)
+        return tuple(
+            sorted({name for field in USER_FIELDS if isinstance(name := self.forward.get(field), str) and name})
+        )
 
     def check_models(self) -> None:
         """Raises ModelNotAllowed: its caller may not ask one of the models that it names."""

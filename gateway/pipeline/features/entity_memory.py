@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from gateway.context.artifacts.collect import current_turn
-from gateway.conversations.rebuild import end_user_of
 from gateway.core import errors, jsons
 from gateway.core.instrumentation.logs import get_logger
 from gateway.core.tasks import offload_if
@@ -403,7 +402,7 @@ class EntityMemory:
         memory, history, built = prepared.request.memory, prepared.history, prepared.context
         if memory is None or history is None or built is None or prepared.conversation_id is None or failed:
             return settled
-        places, user = [prepared.conversation_id], end_user_of(prepared.request.forward, prepared.request.caller)
+        places, user = [prepared.conversation_id], prepared.request.end_user
         if memory.scope == "user" and user is not None:
             places.append(await self._reader.place_of(prepared.request.caller.tenant, user))
         shown = {each["memory_id"] for each in built.utilization.things or ()}
@@ -439,7 +438,7 @@ async def _places(request: ChatRequest, history: ConversationHistory, things: En
     (guarantee §3.2), and where it says so in what is known of its user."""
     known = history.conversation_id or request.conversation.conversation_id
     places = [known] if known is not None and not (history.created or history.unproven) else []
-    memory, user = request.memory, end_user_of(request.forward, request.caller)
+    memory, user = request.memory, request.end_user
     if memory is not None and memory.scope == "user" and user is not None:
         places.append(await things.place_of(request.caller.tenant, user))
     return places
