@@ -220,8 +220,9 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     limits = SelectionLimits(
         tokens, settings.history_share, estimated=estimated, budget=inputs.budget, is_economic=is_economic
     )
-    shown = SegmentRoom(material, counting).shown(limits.usable) if material.segments else 0
-    material = bounded(material, inputs.budget.turns, shown)
+    if material.segments or inputs.budget.turns is not None:
+        shown = SegmentRoom(material, counting).shown(limits.usable) if material.segments else 0
+        material = bounded(material, inputs.budget.turns, shown)
     # What the client clears behind the window takes what is referred to with it (guarantee §4 I8).
     material = material.in_full(material.references.keys() if clears_exactly(request) else material.dangling)
     if tokens is not None and (history.stored or history.unread or (is_weighed and _known(history, material))):

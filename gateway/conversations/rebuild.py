@@ -324,7 +324,8 @@ def starts_conversation(request: ChatRequest, match: str) -> bool:
 
 def new_history(request: ChatRequest) -> ConversationHistory:
     """The conversation of a request that was to be forwarded as it was sent, and of which nothing was looked up."""
-    return _new_conversation(request, sent_chain(request), RebuildOptions(remembers=False))
+    sent = sent_chain(request)
+    return _new_conversation(request, sent, RebuildOptions(remembers=False))
 
 
 def completed_history(request: ChatRequest, history: ConversationHistory) -> ConversationHistory:

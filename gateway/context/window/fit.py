@@ -476,7 +476,7 @@ def count_unreduced(
 ) -> FullPrompt:
     """What was forwarded before as it was, and all since in full, counted as exactly as it matters.
     `shares`: shares of the budget. It must be certain on which side of each the count is, and of the budget itself."""
-    selection = _frozen(material, SegmentRoom(material, counting), limits.usable)
+    selection = _frozen(material, counting, limits.usable)
     if material.repeats.documents:
         selection = once(material, selection)
     return counted(material, selection, limits, counting, tools, shares)
@@ -574,14 +574,14 @@ def _within_goal(fitting: WindowFitter, selection: WindowSelection) -> PackedWin
     return followed(fitting, fitted) if fitted else None
 
 
-def _frozen(material: WindowInputs, room: SegmentRoom, usable: int | None) -> WindowSelection:
+def _frozen(material: WindowInputs, counting: PromptCounter, usable: int | None) -> WindowSelection:
     """The window as it was forwarded before, without the turns that leave it now, and everything since in full."""
     files = [each for each in _files(material) if not material.stands_reduced(each)]
     renderings = _in_full((*files, *_new_in_block(material)))
     first = material.frozen_first
     if material.moves:
         left = frozenset(i for i in material.left if i >= first)
-        return WindowSelection(first, left, renderings, segments=room.shown(usable))
+        return WindowSelection(first, left, renderings, segments=SegmentRoom(material, counting).shown(usable))
     if material.frame is None:
         return WindowSelection(renderings=renderings)
     return WindowSelection(first, material.left, renderings, keeps_memory=True)

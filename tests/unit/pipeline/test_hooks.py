@@ -162,6 +162,16 @@ async def test_each_point_is_reached_in_its_order(
         await made.inside.close()
 
 
+async def test_what_a_feature_reads_otherwise_never_goes_up_as_it_came(tmp_path: Path) -> None:
+    made = await world(tmp_path, Noting().feature(), Script())
+    try:
+        await made.answer(made.request())
+        ((_, body),) = made.script.sent
+        assert [message["content"] for message in body["messages"]] == ["Be kind.", "hello"]
+    finally:
+        await made.inside.close()
+
+
 async def test_what_is_told_at_the_bill_is_in_the_answer(tmp_path: Path) -> None:
     made = await world(tmp_path, Noting().feature(), Script())
     try:
