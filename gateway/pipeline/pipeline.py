@@ -157,12 +157,14 @@ class ModelRoutes:
         self._router = router
 
     def first(self, request: ChatRequest) -> Target:
-        """Where a request is to be asked first. Raises ModelNotFound, Unauthorized: nowhere, or not for this caller."""
+        """Where a request is to be asked first.
+        Raises ModelNotFound, Unauthorized, ModelNotAllowed: nowhere, or not for this caller."""
         candidates = self.candidates(request)
+        request.check_models()
         return Target(request.model, candidates, candidates.first)
 
     def candidates(self, request: ChatRequest) -> RoutingCandidates:
-        """Where the request's model is served; raises as `first`."""
+        """Where the request's model is served. Raises ModelNotFound, Unauthorized: nowhere, or not for this caller."""
         alone = self._router.alone(request.model)
         return alone or self._router.candidates(request.model, request.caller, hint_of(request))
 
@@ -484,9 +486,7 @@ class Pipeline:
         """A request that may be asked, of which nothing is read yet.
         Raises GatewayError: it may not; there is no bill."""
         self._parts.store.check_writable()
-        target = self._routes.first(asked)
-        asked.check_models()
-        return RequestRun(await self._preparer.for_target(asked, target))
+        return RequestRun(await self._preparer.for_target(asked, self._routes.first(asked)))
 
     async def _prepare(self, run: RequestRun) -> PausedRequest | None:
         """Rebuilds and makes the context of what is to be sent first. If it cannot be fitted to its model, the request
