@@ -37,7 +37,7 @@ def completion(message: Json, **more: Any) -> Json:
 
 
 def chunks(*deltas: Json) -> list[Json]:
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices: list[Json] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     return [{**completion({}), "object": "chat.completion.chunk", "choices": [choice]} for choice in choices]
 
