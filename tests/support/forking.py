@@ -30,16 +30,19 @@ from gateway.upstream.routing.catalogue import ModelCatalogue
 
 IMPORTED = (
     *("gateway.cli", "gateway.app", "gateway.operations.server", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
-    *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.context.tokens.counter", "gateway.retrieval.rank"),
+    *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.context.tokens.counter", "gateway.retrieval.rank", "numpy.ma"),
+    *("redis.asyncio", "gateway.storage.quota.library_rates", "prometheus_client.core"),
     *(
         "gateway.operations.audit",
         "gateway.operations.check",
         "gateway.operations.transfer_commands",
         "gateway.operations.purge",
     ),
+    *("rich.console", "rich.table", "rich.text"),
 )
-"""What every gateway imports until it serves; what one imports as soon as it stores in PostgreSQL, or has more to send
-than surely fits (that it does not sooner, `tests/integration/test_lazy_loading.py` sees to); and the other commands."""
+"""What every gateway imports until it serves; what one imports as soon as it stores in PostgreSQL, has a cache in
+Valkey, or has more to send than surely fits (that it does not sooner, `tests/integration/test_lazy_loading.py` sees
+to); and the other commands."""
 MESSAGE_BYTES = 1 << 20
 
 
