@@ -12,6 +12,7 @@ import httpx
 from evals import evidence
 from evals.baselines import BASELINES
 from evals.cases import Case
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.strict_chat import violations
@@ -102,14 +103,16 @@ class Measuring:
 
 
 @contextmanager
-def measuring() -> Iterator[Measuring]:
+def measuring(fork_server: ForkServer | None = None) -> Iterator[Measuring]:
     """What measures each case, by what its upstream is sent."""
-    with listening() as parts:
+    with listening(fork_server) as parts:
         yield Measuring(*parts)
 
 
 @contextmanager
-def listening() -> Iterator[tuple[GatewayProcess, MockUpstream, httpx.Client]]:
+def listening(
+    fork_server: ForkServer | None = None,
+) -> Iterator[tuple[GatewayProcess, MockUpstream, httpx.Client]]:
     """The gateway as its operators run it, before an upstream that only listens, and a client of it."""
     with MockUpstream() as upstream:
         entry = {
@@ -119,7 +122,7 @@ def listening() -> Iterator[tuple[GatewayProcess, MockUpstream, httpx.Client]]:
         }
         config = {"model_list": [entry], "server": {"log_level": "warning"}}
         with (
-            GatewayProcess(config) as gateway,
+            GatewayProcess(config, fork_server=fork_server) as gateway,
             httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=SECONDS) as client,
         ):
             warm = {"model": MODEL, "store": False, "messages": [{"role": "user", "content": "é" * 9000}]}

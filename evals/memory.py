@@ -20,6 +20,7 @@ import httpx
 from evals.cases import Case, load, parse
 from evals.made_chats import chats
 from evals.measure import held, tokens
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
 from tests.support.mock_upstream import MockUpstream
@@ -150,7 +151,7 @@ class Feeding:
 
 
 @contextmanager
-def feeding(summarizer: Callable[[str], str]) -> Iterator[Feeding]:
+def feeding(summarizer: Callable[[str], str], fork_server: ForkServer | None = None) -> Iterator[Feeding]:
     """The gateway as its operators run it."""
     with MockUpstream() as upstream:
         params = {"model": "openai/gpt-4o", "api_base": upstream.base_url, "api_key": "sk-eval-000000"}
@@ -162,7 +163,7 @@ def feeding(summarizer: Callable[[str], str]) -> Iterator[Feeding]:
             "context": {"planning": "never"},
         }
         with (
-            GatewayProcess(config) as gateway,
+            GatewayProcess(config, fork_server=fork_server) as gateway,
             httpx.Client(base_url=gateway.base_url, trust_env=False, timeout=120) as client,
         ):
             yield Feeding(client, upstream, summarizer)

@@ -32,11 +32,14 @@ def test_s9_version(tmp_path: Path) -> None:
     assert "gateway serve" in bare.stdout
 
 
-def test_s9_no_configuration_at_all(upstream: MockUpstream, tmp_path: Path, make_client: ClientFactory) -> None:
+def test_s9_no_configuration_at_all(
+    upstream: MockUpstream, tmp_path: Path, make_client: ClientFactory, fork_server: ForkServer
+) -> None:
     """It serves: SQLite file in its folder, the client's own key to the upstream that the environment names."""
     directory = tmp_path / "bare"
     directory.mkdir()
-    with GatewayProcess(None, {"OPENAI_API_BASE": upstream.base_url}, directory=directory) as gateway:
+    env = {"OPENAI_API_BASE": upstream.base_url}
+    with GatewayProcess(None, env, directory=directory, fork_server=fork_server) as gateway:
         answer = make_client(gateway, "sk-mine").chat.completions.create(model="gpt-4o", messages=ASK)
         assert upstream.last.headers["authorization"] == "Bearer sk-mine"
         body = {"conversation": conversation_of(answer)}

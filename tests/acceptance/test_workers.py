@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.answers import http, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
+from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
@@ -140,11 +141,13 @@ def test_s9_7_a_second_signal_hurries_all(gateway: GatewayProcess, upstream: Moc
     assert gateway.stop() == 0
 
 
-def test_s9_7_two_starts_at_once_do_not_share_a_port(gateway: GatewayProcess, postgres: Postgres) -> None:
+def test_s9_7_two_starts_at_once_do_not_share_a_port(
+    gateway: GatewayProcess, postgres: Postgres, fork_server: ForkServer
+) -> None:
     """The lock holds from before the first worker listens, and as long as a worker lives."""
     port, url = free_port(), postgres.empty_database()
     config = {**(gateway.config or {}), "storage": {"url": url}}
-    both = [GatewayProcess(config, gateway.env, port=port) for _ in range(2)]
+    both = [GatewayProcess(config, gateway.env, port=port, fork_server=fork_server) for _ in range(2)]
     try:
         for each in both:
             each.spawn_only()
@@ -165,9 +168,9 @@ def test_s9_7_workers_end_when_the_process_that_started_them_is_killed(gateway: 
     wait_until(lambda: not any(_runs(pid) for pid in running), "the end of the workers")
 
 
-def test_s9_7_a_start_that_fails_ends_with_the_reason(start_gateway: GatewayFactory, gateway: GatewayProcess) -> None:
+def test_s9_7_a_start_that_fails_ends_with_the_reason(gateway: GatewayProcess, fork_server: ForkServer) -> None:
     """The port is taken: by another gateway with workers, too, though that lets its own share it."""
-    other = GatewayProcess(gateway.config, gateway.env, port=gateway.port)
+    other = GatewayProcess(gateway.config, gateway.env, port=gateway.port, fork_server=fork_server)
     try:
         other.spawn_only()
         wait_until(lambda: not other.alive, "the end of the start")

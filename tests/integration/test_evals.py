@@ -12,6 +12,7 @@ from evals.measure import measuring
 from evals.memory import feeding, keywords
 from evals.memory import table as table_of_memory
 from evals.report import figures, table
+from tests.support.fork_server import ForkServer
 
 MIN_RECALL = 70.0
 """In per cent, of the few cases that are measured here; `make eval` gives the figures."""
@@ -22,10 +23,10 @@ def test_the_cases_are_the_same_every_time() -> None:
     assert 200 <= len(made()) <= 215
 
 
-def test_s9_a_few_cases_through_a_gateway() -> None:
+def test_s9_a_few_cases_through_a_gateway(fork_server: ForkServer) -> None:
     """§4: nothing over budget, nothing invalid, the same on the second run; and better than what needs no gateway."""
     cases = chosen(made(), None, 3)
-    with measuring() as gateway:
+    with measuring(fork_server) as gateway:
         results = list(gateway.results(cases, twice=True))
     assert len(results) > 20
     assert [result for result in results if result.faulty] == []
@@ -50,17 +51,17 @@ def test_evidence_is_found_where_it_stands(needed: dict[str, object], body: str,
     assert evidence.holds(needed, [evidence.plain(body)]) is holds
 
 
-def test_a_case_whose_evidence_is_nowhere_is_an_error() -> None:
+def test_a_case_whose_evidence_is_nowhere_is_an_error(fork_server: ForkServer) -> None:
     body = {"messages": [{"role": "user", "content": "What is it?"}]}
     case = Case("x", "x", "lookup", "What is it?", [{"text": "a thing"}], [10], body)
-    with measuring() as gateway, pytest.raises(ValueError, match="does not stand in what is sent"):
+    with measuring(fork_server) as gateway, pytest.raises(ValueError, match="does not stand in what is sent"):
         list(gateway.results([case], twice=False))
 
 
-def test_s11_13_a_conversation_that_grows_is_summarized_and_asked_in_each_mode() -> None:
+def test_s11_13_a_conversation_that_grows_is_summarized_and_asked_in_each_mode(fork_server: ForkServer) -> None:
     """What `python -m evals.memory` measures: the same stored conversation, with summaries and without."""
     case = replace(next(case for case in made() if case.suite == "chat"), budgets=[2000])
-    with feeding(keywords) as gateway:
+    with feeding(keywords, fork_server) as gateway:
         found = {result.memory: result for result in gateway.results([case])}
     assert found.keys() == {"extracts", "summary", "both"}
     assert all(result.segments > 1 for result in found.values())
