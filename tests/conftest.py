@@ -134,7 +134,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_collection_finish() -> None:
     """Thousands of tests are objects that stay: the collector need not look at them again and again, nor while they
     are made, which takes it as long as a third of their collection, in each worker."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

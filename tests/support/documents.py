@@ -22,6 +22,7 @@ VOCABULARY = (
 WORDS = VOCABULARY.split()
 
 
+@cache
 def prose(seed: int, words: int) -> str:
     """Sentences without meaning, the same for the same seed."""
     rng = random.Random(seed)

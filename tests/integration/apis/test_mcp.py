@@ -5,13 +5,11 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from gateway.core.ids import artifact_id
 from tests.integration.apis.test_isolation import Person
@@ -20,6 +18,9 @@ from tests.support.answers import Json, assistant, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 KEYS = {"sk-red-house": "red", "sk-blue-house": "blue"}
 LEDGER = "\n".join(f"row {n}: account {n} holds {7 * n} crowns, kept by clerk {n % 13}" for n in range(1, 2000))
@@ -47,8 +48,12 @@ def blue(module_houses: GatewayProcess, upstream: MockUpstream) -> Person:
 
 
 @asynccontextmanager
-async def connected(gateway: GatewayProcess, key: str | None, mode: Any = "auto") -> AsyncIterator[Client]:
-    """The official client, with a key as it is set in an agent's configuration."""
+async def connected(gateway: GatewayProcess, key: str | None, mode: Any = "auto") -> "AsyncIterator[Client]":
+    """The official client, with a key as it is set in an agent's configuration. Its package is imported here, since
+    every process that runs tests imports this module, and few of them need it."""
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"authorization": f"Bearer {key}"} if key else {}
     async with httpx2.AsyncClient(headers=headers, timeout=60) as http_client:
         transport = streamable_http_client(f"{gateway.url}/mcp", http_client=http_client)
