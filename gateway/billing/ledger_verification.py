@@ -30,6 +30,14 @@ AUDIT_GROUPS: dict[str, Callable[[LedgerRow], str]] = {
 was asked."""
 
 
+COUNTED = (
+    *("cached_tokens", "cache_write_tokens", "known_cost", "planning_cost", "planning_unpriced"),
+    *("saved", "bounced_tokens", "bounced_cost"),
+)
+METERED = ("direct_cost", "net_saving", "held_out")
+"""The ledger's columns by which reports add up beside tokens and totals."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditDifference:
     """A figure of the ledger that is not what adding up gives."""
@@ -145,9 +153,11 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
     yield "ledger.completion_tokens", row.completion_tokens, usage.completion_tokens
     yield "ledger.total_cost", row.total_cost, _kept(cost.total_cost)
     yield "ledger.estimated", row.estimated, cost.estimated
-    if row.net_saving is not None:  # else an older version wrote it, or nobody knows
+    if (counted := row.entry.figures) is not None:
         told = ledger_figures(row.entry.metadata, calls)
-        yield "ledger.net_saving", row.net_saving, _kept(told.net_saving)
+        # Without a net saving an older version wrote it, or nobody knows.
+        for name in COUNTED if counted.net_saving is None else (*COUNTED, *METERED):
+            yield f"ledger.{name}", getattr(counted, name), _kept(getattr(told, name))
     parts = {"usage": asdict(usage), "cost": asdict(cost)}
     if row.entry.metadata.get("managed") is not False:  # what is relayed uses no window
         parts["context_utilization.planning_cost"] = asdict(planning)
@@ -162,8 +172,9 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
                 yield f"planning_usage.{purpose}.{name}", stored[name], sum(getattr(each, name) for each in internal)
 
 
-def _kept(value: Decimal | None) -> Decimal | None:
-    return None if value is None else max(-LARGEST_KEPT, min(value, LARGEST_KEPT))
+def _kept(value: Any) -> Any:
+    """As its column holds it."""
+    return max(-LARGEST_KEPT, min(value, LARGEST_KEPT)) if isinstance(value, Decimal) else value
 
 
 def _equal(stored: Any, expected: Any) -> bool:

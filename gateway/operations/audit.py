@@ -19,6 +19,7 @@ from gateway.operations.storage_reader import run_reading
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.reports.costs import SumDifference, compare_sums
+from gateway.storage.reports.spoilt_values import calls_of_no_bill, spoilt_values
 from gateway.storage.rows import usd
 from gateway.storage.turns.bills import count_older
 
@@ -39,6 +40,12 @@ class CheckedSums:
     """Bills that are in no sums yet."""
     differ: int = 0
     named: list[SumDifference] = field(default_factory=list)
+    unbilled: list[str] = field(default_factory=list)
+    """Requests of which there are calls, but no bill."""
+
+    @property
+    def balance(self) -> bool:
+        return not (self.differ or self.unbilled)
 
     def lines(self) -> Iterable[str]:
         """Whether they are equal, and if not what differs where; nothing where none were compared."""
@@ -46,6 +53,8 @@ class CheckedSums:
             return
         if self.missing:
             yield missing_line(self.missing)
+        if self.unbilled:
+            yield f"calls of requests that have no bill: {', '.join(map(printing.printable, self.unbilled))}"
         if not self.differ:
             compared = f"{_count(self.days, 'day')} and {_count(self.conversations, 'conversation')}"
             yield f"the sums of {compared} are the ledger's"
@@ -61,6 +70,7 @@ class CheckedSums:
 async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
     """Compares all of them. Raises StorageUnavailable: the storage cannot be reached."""
     found = CheckedSums(compared=True, missing=await count_older(transactions))
+    found.unbilled = await transactions.run(calls_of_no_bill)
     async for piece in compare_sums(transactions):
         found.days += piece.days
         found.conversations += piece.conversations
@@ -124,7 +134,7 @@ def audit(call: CommandCall) -> int:
     query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user, options.agent)
     found = LedgerAudit(by={group: {} for group in groups(options.by)})
 
-    async def work(transactions: DatabaseTransactions) -> int:
+    async def add_up(transactions: DatabaseTransactions) -> int:
         if options.csv:
             out.write(printing.csv_line(AUDIT_CSV))
         with CommandProgress(err, "reading the ledger", "rows", quiet=options.csv and out.isatty()) as told:
@@ -137,7 +147,18 @@ def audit(call: CommandCall) -> int:
             kept = await checked_sums(transactions) if query == LedgerQuery() else CheckedSums()
         lines = [*(verdict(found) if options.csv else summary(found)), *kept.lines()]
         (err if options.csv else out).write("".join(f"{line}\n" for line in lines))
-        return 1 if found.unbalanced or kept.differ else 0
+        return 1 if found.unbalanced or not kept.balance else 0
+
+    async def work(transactions: DatabaseTransactions) -> int:
+        try:
+            return await add_up(transactions)
+        except (AttributeError, OverflowError, TypeError, ValueError):
+            spoilt = await transactions.run(spoilt_values)
+            if not spoilt:
+                raise
+            err.write("these values cannot be read, so that nothing can be added up:\n")
+            err.write("".join(f"  {printing.printable(each)}\n" for each in spoilt))
+            return 1
 
     return run_reading(call, work)
 

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.billing.cost import price_call, total_cost
+from gateway.billing.cost import ledger_figures, price_call, total_cost
 from gateway.billing.ledger_verification import MAX_NAMED_ROWS, LedgerAudit, differences
 from gateway.billing.metadata import add_bill, response_metadata
 from gateway.core import jsons
@@ -100,11 +100,24 @@ def row_of(*made: CallCost, **entry: Any) -> LedgerRow:
         "created_at": datetime(2026, 11, 22, tzinfo=UTC),
         "metadata": jsons.loads_decimal(jsons.dumps(response_metadata(known))),
         "calls": kept,
+        "figures": _counted(made, response_metadata(known)),
     }
     estimated = any(call.estimated for call in made)
     usage = known.usage
     total = _kept(known.cost.total_cost)
     return LedgerRow(LedgerEntry(**fields | entry), usage.prompt_tokens, usage.completion_tokens, total, estimated)
+
+
+def _counted(made: tuple[CallCost, ...], metadata: dict[str, Any]) -> LedgerFigures:
+    """The columns by which reports add up, as the storage gives them back."""
+    found = ledger_figures(metadata, made)
+    return replace(
+        found,
+        known_cost=_kept(found.known_cost),
+        planning_cost=_kept(found.planning_cost) or Decimal(0),
+        direct_cost=_kept(found.direct_cost),
+        net_saving=_kept(found.net_saving),
+    )
 
 
 def _kept(value: Decimal | None) -> Decimal | None:
@@ -137,7 +150,7 @@ def test_a_tampered_figure_of_the_metadata_is_named(path: tuple[str, ...], wrong
     """A picodollar, a token or a flag: nothing is too small to be found."""
     made = price_call("primary", "m", {"prompt_tokens": 1000, "completion_tokens": 10}, PRICES)
     planner = price_call("planner", "p", {"prompt_tokens": 100, "completion_tokens": 1}, PRICES)
-    row = row_of(made, planner)
+    row = row_of(made, planner, figures=None)  # its columns are compared below
     where = row.entry.metadata
     for name in path[:-1]:
         where = where[name]
@@ -195,11 +208,26 @@ def test_columns_of_the_row_are_compared() -> None:
 def test_s6_the_net_saving_is_the_columns_by_which_reports_add_up(stored: str | None) -> None:
     """Where an older version left it empty, the bill is in no net saving; else it is what the bill says."""
     calls = [price_call(purpose, "m", {"prompt_tokens": 1000}, PRICES) for purpose in ("primary", "planner")]
-    row = row_of(*calls, figures=LedgerFigures(net_saving=None if stored is None else Decimal(stored)))
+    row = row_of(*calls)
+    assert row.entry.figures is not None
+    figures = replace(row.entry.figures, net_saving=None if stored is None else Decimal(stored))
+    row = replace(row, entry=replace(row.entry, figures=figures))
     found = LedgerAudit()
     differing = found.add(row)
     assert (found.total.metered, found.total.net_saving) == (int(stored is not None), Decimal(stored or 0))
     assert [each.figure for each in differing] == (["ledger.net_saving"] if stored == "0.3" else [])
+
+
+@pytest.mark.parametrize("column", [field.name for field in fields(LedgerFigures)])
+def test_s6_a_column_by_which_reports_add_up_is_not_believed(column: str) -> None:
+    """Whoever changes it, and the sum of its day with it, is found by the calls and the bill."""
+    row = row_of(price_call("primary", "m", {"prompt_tokens": 1000, "completion_tokens": 10}, PRICES))
+    assert row.entry.figures is not None
+    stored = getattr(row.entry.figures, column)
+    wrong: dict[str, Any] = {column: True if column == "held_out" else (stored or 0) + 1}
+    figures = replace(row.entry.figures, **wrong)
+    tampered = replace(row, entry=replace(row.entry, figures=figures))
+    assert [each.figure for each in differences(tampered)] == [f"ledger.{column}"]
 
 
 def test_a_bill_beyond_what_a_column_holds_is_exact_all_the_same() -> None:
