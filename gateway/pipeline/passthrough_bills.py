@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.billing.cost import ledger_figures, total_cost
+from gateway.billing.cost import is_amount, ledger_figures, total_cost
 from gateway.billing.metadata import response_metadata
 from gateway.billing.quota.call_costs import prompt_at_most
 from gateway.billing.relayed_usage import (
@@ -65,6 +65,10 @@ UNKNOWN_MODEL = "unknown"
 """Stands for the model of a call that names none which could be read."""
 WRITES_TEXT = ("completions",)
 """APIs whose output can be counted where it is not reported."""
+
+
+HEARS = ("audio/transcriptions", "audio/translations")
+"""APIs whose input is a recording."""
 
 
 @dataclass(slots=True)
@@ -203,7 +207,10 @@ class RelayedBills:
         model = _model(call, request, answer)
         deployment = _served(call.deployment, model)
         facts = self._parts.router.facts(model, deployment)
-        usage = chat_usage(call.path, answer.usage) if answer.usage is not None else None
+        reported = answer.usage
+        if reported is None and call.path in HEARS and is_amount(answer.duration):  # as `verbose_json` has it
+            reported = {"type": "duration", "seconds": answer.duration}
+        usage = chat_usage(call.path, reported) if reported is not None else None
         counted = usage is None
         if usage is None:  # it may load a vocabulary, and texts may be long: streams of others must not wait for that
             usage = await asyncio.to_thread(self._counted, call, request, answer, facts)

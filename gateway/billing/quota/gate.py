@@ -60,18 +60,19 @@ class AdmissionRequest(NamedTuple):
 
 def budget_exceeded(account: SpendingAccount, budget: int, now: datetime, *, spent: bool) -> errors.BudgetExceeded:
     """The 429 of a budget: used up (`spent`), or held by requests that run."""
-    of, until = _named(account, budget), _until(account)
+    of, resets = _named(account, budget), account.resets_at
     if not spent:
-        error = errors.BudgetExceeded(f"{of} has no room for this request while others are running; it holds {until}.")
+        error = errors.BudgetExceeded(f"{of} has no room for this request while others are running; {_holds(resets)}.")
         error.headers = {"retry-after": str(HELD_SECONDS)}
         return error
+    until = f"until {_utc(resets)}" if resets is not None else "and does not reset"
     return _until_then(errors.BudgetExceeded(f"{of} is used up {until}."), account, now)
 
 
 def too_dear(account: SpendingAccount, budget: int, left: int, cost: int, now: datetime) -> errors.BudgetExceeded:
     """The 429 of a request that alone may cost more than is left."""
     of, most, rest = _named(account, budget), _usd(cost), _usd(left)
-    said = f"{of} has {rest} USD left, and this request alone may cost {most} USD; it holds {_until(account)}."
+    said = f"{of} has {rest} USD left, and this request alone may cost {most} USD; {_holds(account.resets_at)}."
     return _until_then(errors.BudgetExceeded(said), account, now)
 
 
@@ -82,8 +83,12 @@ def _named(account: SpendingAccount, budget: int) -> str:
     return f"The budget of {whose} of {sum_} per {account.period}"
 
 
-def _until(account: SpendingAccount) -> str:
-    return f"until {account.resets_at:%Y-%m-%dT%H:%M:%SZ}" if account.resets_at is not None else "and does not reset"
+def _holds(resets_at: datetime | None) -> str:
+    return f"it holds until {_utc(resets_at)}" if resets_at is not None else "it does not reset"
+
+
+def _utc(when: datetime) -> str:
+    return f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _until_then(error: errors.BudgetExceeded, account: SpendingAccount, now: datetime) -> errors.BudgetExceeded:
@@ -638,5 +643,5 @@ class AdmittedRequest:
         account = spending.account
         self.warn("budget_exceeded_soft")
         spent, budget = map(_usd, (spending.spent + spending.used, spending.budget))
-        reset = f"; resets {account.resets_at:%Y-%m-%dT%H:%M:%SZ}" if account.resets_at is not None else ""
+        reset = f"; resets {_utc(account.resets_at)}" if account.resets_at is not None else ""
         self._beyond.append(f"{account.holder.kind}: {spent} of {budget} USD per {account.period}{reset}")

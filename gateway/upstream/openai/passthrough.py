@@ -404,12 +404,14 @@ class PassthroughRequest:
 
 @dataclass(frozen=True, slots=True)
 class PassthroughUsage:
-    """An answer: its usage, None where it does not say; `named`: what it says of `ANSWER_NAMES`; `is_ended`: its last
-    event came, whatever its connection did then; `is_pending`: the model goes on behind it."""
+    """An answer: its usage, None where it does not say; `named`: what it says of `ANSWER_NAMES`; `duration`: what it
+    calls so, of a recording the seconds; `is_ended`: its last event came, whatever its connection did then;
+    `is_pending`: the model goes on behind it."""
 
     usage: dict[str, Any] | None = None
     _: KW_ONLY
     named: Mapping[str, str] = field(default_factory=dict)
+    duration: Any = None
     is_ended: bool = False
     is_pending: bool = False
 
@@ -432,9 +434,12 @@ def told(glimpse: BodySample, *, stream: bool) -> PassthroughUsage:
         return _of_events(glimpse)
     members = SampledMembers(glimpse)
     usage, status = members.get("usage"), members.get("status")
-    named = _named(members.get)
-    pending = status in ("queued", "in_progress")
-    return PassthroughUsage(usage if isinstance(usage, dict) else None, named=named, is_pending=pending)
+    return PassthroughUsage(
+        usage if isinstance(usage, dict) else None,
+        named=_named(members.get),
+        duration=members.get("duration"),
+        is_pending=status in ("queued", "in_progress"),
+    )
 
 
 def texts(glimpse: BodySample, *, stream: bool) -> tuple[list[str], float] | None:

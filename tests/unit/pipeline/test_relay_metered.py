@@ -222,9 +222,15 @@ def test_s13_8_recordings_by_tokens_or_by_seconds(
     assert total(found) == Decimal("12.5") * Decimal("1e-04")
     found = billed(own_key_gateway, form(own_key_gateway, "/audio/transcriptions", files_first, model="whisper-1"))
     assert (found["model"], total(found)) == ("whisper-1", Decimal("12.5") * Decimal("0.0001"))
-    upstream.routes["POST /v1/audio/transcriptions"] = Reply(body=b"hi", content_type="text/plain")
-    found = billed(metered, form(metered, "/audio/transcriptions", files_first, model="hearer"))
-    assert total(found) is None
+    segments = [{"id": 0, "start": 0.0, "end": 12.5, "text": "h" * 300_000}]
+    for verbose in ({"duration": 12.5, "text": "hi"}, {"duration": 12.5, "segments": segments}):
+        upstream.routes["POST /v1/audio/transcriptions"] = Reply(json={"task": "transcribe", **verbose})
+        found = billed(metered, form(metered, "/audio/transcriptions", files_first, model="hearer"))
+        assert (total(found), found["response_metadata"]["cost"]["estimated"]) == (Decimal("0.00125"), False)
+    for unknown in (Reply(body=b"hi", content_type="text/plain"), Reply(json={"text": "hi", "duration": "12.5"})):
+        upstream.routes["POST /v1/audio/transcriptions"] = unknown
+        found = billed(metered, form(metered, "/audio/transcriptions", files_first, model="hearer"))
+        assert total(found) is None
 
 
 COMPLETION = [

@@ -11,6 +11,7 @@ from gateway.billing.quota.gate import (
     rate_exceeded,
     rate_headers,
     room_in,
+    too_dear,
     used,
 )
 from gateway.core.config.setting_sections import RateLimits
@@ -35,8 +36,11 @@ def test_a_held_budget_is_to_be_tried_again_soon() -> None:
 
 
 def test_a_total_budget_has_no_end() -> None:
-    error = budget_exceeded(account_of(KEY.holder, "total", AT, hard=True), 10**12, AT, spent=True)
+    account = account_of(KEY.holder, "total", AT, hard=True)
+    error = budget_exceeded(account, 10**12, AT, spent=True)
     assert error.message == "The total budget of this key of 1 USD is used up and does not reset."
+    for held in (budget_exceeded(account, 10**12, AT, spent=False), too_dear(account, 10**12, 1, 2, AT)):
+        assert held.message.endswith("; it does not reset.")
 
 
 @pytest.mark.parametrize(
