@@ -107,7 +107,7 @@ def pieces(
     found += [
         WarmUpPiece(f"vocabulary of {name or 'the default'}", partial(_load, router, counters, name)) for name in names
     ]
-    found.append(WarmUpPiece("context", lambda: _rehearse_context(settings, router.facts(names[0]), counters, clock)))
+    found.append(WarmUpPiece("context", lambda: rehearse_context(settings, router.facts(names[0]), counters, clock)))
     providers = {provider_of(entry)[0] for entry in entries}
     bases = [named_base(entry) or OPENAI_COMPATIBLE.get(provider_of(entry)[0]) or "" for entry in entries]
     bases += [settings.upstream.api_base] if "" in names else []
@@ -124,7 +124,7 @@ async def _load(router: ConfiguredRouter, counters: CounterRegistry, name: str) 
     await asyncio.to_thread(lambda: counters.load(router.facts(name)))
 
 
-async def _rehearse_context(
+async def rehearse_context(
     settings: Settings, facts: ModelFacts, counters: CounterRegistry, clock: ports.Clock
 ) -> None:
     """Reduces a made-up document by the way that a request's takes: numpy, stemmers, and whatever else is loaded or
