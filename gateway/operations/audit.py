@@ -19,7 +19,7 @@ from gateway.operations.storage_reader import run_reading
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.reports.costs import SumDifference, compare_sums
-from gateway.storage.reports.spoilt_values import calls_of_no_bill, spoilt_values
+from gateway.storage.reports.spoilt_values import calls_of_no_bill
 from gateway.storage.rows import usd
 from gateway.storage.turns.bills import count_older
 
@@ -134,7 +134,7 @@ def audit(call: CommandCall) -> int:
     query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user, options.agent)
     found = LedgerAudit(by={group: {} for group in groups(options.by)})
 
-    async def add_up(transactions: DatabaseTransactions) -> int:
+    async def work(transactions: DatabaseTransactions) -> int:
         if options.csv:
             out.write(printing.csv_line(AUDIT_CSV))
         with CommandProgress(err, "reading the ledger", "rows", quiet=options.csv and out.isatty()) as told:
@@ -148,17 +148,6 @@ def audit(call: CommandCall) -> int:
         lines = [*(verdict(found) if options.csv else summary(found)), *kept.lines()]
         (err if options.csv else out).write("".join(f"{line}\n" for line in lines))
         return 1 if found.unbalanced or not kept.balance else 0
-
-    async def work(transactions: DatabaseTransactions) -> int:
-        try:
-            return await add_up(transactions)
-        except (AttributeError, OverflowError, TypeError, ValueError):
-            spoilt = await transactions.run(spoilt_values)
-            if not spoilt:
-                raise
-            err.write("these values cannot be read, so that nothing can be added up:\n")
-            err.write("".join(f"  {printing.printable(each)}\n" for each in spoilt))
-            return 1
 
     return run_reading(call, work)
 

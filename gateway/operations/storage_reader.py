@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TextIO
 
-from gateway.core import errors
+from gateway.core import errors, printing
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.operations.screen import CommandCall
 from gateway.storage.database.migrate import open_current, require_current, shown
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import open_ledger
+from gateway.storage.reports.spoilt_values import spoilt_values
 from gateway.storage.turns.bills import count_older
 
+UNREADABLE = (AttributeError, OverflowError, TypeError, ValueError)
+"""What reading ends with where SQL has left a text in the place of a number, which SQLite keeps."""
 Work = Callable[[DatabaseTransactions], Awaitable[int]]
 
 
@@ -41,6 +44,12 @@ def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awai
         transactions = await opened(call.settings.storage)
         try:
             return await work(transactions)
+        except UNREADABLE:
+            if not (spoilt := await transactions.run(spoilt_values)):
+                raise
+            lines = ("these values cannot be read:", *(f"  {printing.printable(each)}" for each in spoilt))
+            call.err.write("".join(f"{line}\n" for line in lines))
+            return 1
         finally:
             await transactions.close()
 

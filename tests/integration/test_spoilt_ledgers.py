@@ -1,5 +1,5 @@
-"""A ledger in SQLite that somebody has written to past the gateway: whatever it holds now, `gateway audit` says what is
-wrong and ends with 1 (guarantee §6). PostgreSQL refuses to keep this."""
+"""A ledger or a trail in SQLite that somebody has written to past the gateway: whatever it holds now, `gateway audit`
+and `gateway trail verify` say what is wrong and end with 1 (guarantee §6). PostgreSQL refuses to keep this."""
 
 import asyncio
 import sqlite3
@@ -61,6 +61,16 @@ def test_s6_a_value_that_nobody_can_read_is_named(
     assert f": {column}" in said.err
     assert table in said.err
     assert "balance" not in said.out
+
+
+def test_s12_12_an_event_that_nobody_can_read_is_named(
+    ledger: sqlite3.Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = "number, at, action, ok, details, previous_digest, digest"
+    ledger.execute(f"INSERT INTO admin_events ({columns}) VALUES (1, '2026-11-27', 'x', 1, '{{}}', 'a', 'b')")
+    ledger.close()
+    assert main(["trail", "verify"]) == 1
+    assert "admin_events 1: digest" in capsys.readouterr().err
 
 
 def test_s6_calls_of_a_bill_that_is_gone_are_found(

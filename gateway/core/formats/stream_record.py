@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from gateway.core import errors
+from gateway.core.types.bill import USAGE_FIGURES, figure
 from gateway.core.types.items import ANTHROPIC_EVENTS, ITEM_ORDER
 
 Chunks = list[dict[str, Any]]
@@ -43,8 +44,9 @@ class StreamRecord:
             for key, value in chunk.items():
                 if value is not None and key not in NOT_ENVELOPE:
                     envelope[key] = value
-        if isinstance(chunk.get("usage"), dict):
-            self.usage = chunk["usage"]
+        usage = chunk.get("usage")
+        if isinstance(usage, dict) and (self.usage is None or any(figure(usage, name) for name in USAGE_FIGURES)):
+            self.usage = usage  # a last word of zeros takes back nothing
         for choice in chunk.get("choices") or ():
             index = choice["index"]
             message = self._messages.get(index)

@@ -24,6 +24,16 @@ def delta(index: int = 0, finish: str | None = None, **fields: Any) -> dict[str,
     return {"id": "x", "choices": [{"index": index, "delta": fields, "finish_reason": finish}]}
 
 
+def test_a_last_word_of_zeros_takes_no_usage_back() -> None:
+    """Some servers report usage with the finish reason, and zeros in the chunk of usage that was asked for."""
+    said = {"prompt_tokens": 100, "completion_tokens": 3, "total_tokens": 103}
+    zeros = dict.fromkeys(said, 0)
+    begun = [delta(content="a"), {**delta(finish="stop"), "usage": zeros}]
+    assert record(begun).usage == zeros
+    for last in (zeros, {}, {"prompt_tokens": None}):
+        assert record([*begun, {"choices": [], "usage": said}, {"choices": [], "usage": last}]).usage == said
+
+
 def streamed(reply: Reply, **request: Any) -> list[dict[str, Any]]:
     """The chunks that the mock upstream, which knows nothing of the gateway, makes of an answer."""
     import json
