@@ -236,12 +236,18 @@ async def _walk_found(filled: DatabaseTransactions, query: RequestQuery) -> list
 
 
 @few_or_many(15, 200)
-@pytest.mark.parametrize("most", [7, 20_000], ids=["a look reads little", "a look reads all"])
+@pytest.mark.parametrize(
+    ("most", "most_sorted"),
+    [(7, 7), (7, 20_000), (20_000, 20_000)],
+    ids=["a look reads little", "a look sorts more than it reads", "a look reads all"],
+)
 async def test_s13_18_requests_are_found_in_any_order_however_little_one_look_reads(
-    filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch, most: int, number: int
+    filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch, most: int, most_sorted: int, number: int
 ) -> None:
     """Whatever a look may read, looks one after another find each request once."""
     monkeypatch.setattr(found_requests, "MAX_READ", most)
+    monkeypatch.setattr(found_requests, "MAX_SORTED", most_sorted)
+    monkeypatch.setattr(found_requests, "READ_AT_ONCE", 3)
     choose = random.Random(9)
     rows = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
 
@@ -475,3 +481,55 @@ async def test_s13_18_a_rare_amount_leads_to_its_requests(
         part = await filled.run(partial(found_requests.find_requests, query=query))
         assert {each.line.id for each in part.found} == wanted
         assert part.ended is None
+
+
+@pytest.mark.parametrize("sort", ["cost", "latency", "saved"])
+@pytest.mark.parametrize(
+    "having",
+    [{"user": "ann"}, {"tenant": "t1", "user": "ann"}, {"key": "key_a"}, {"tenant": "t1", "model": "mini"}, {}],
+    ids=["user", "user of a tenant", "key", "model of a tenant", "time"],
+)
+async def test_s13_18_requests_are_sorted_by_an_index_alone(
+    filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch, having: dict[str, Any], sort: Any
+) -> None:
+    """However many there are, the first page is whole, and no more requests are read than it shows."""
+    monkeypatch.setattr(found_requests, "MAX_READ", 10)
+    ledger = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
+    query = RequestQuery(RequestChoice(**having), START, sort=sort, limit=8)
+    found = [row for row in ledger if getattr(row, SORTED[sort]) is not None and _is_found(row, query)]
+    found = [row for row in found if having.get("key") in (None, row.key_id)]
+    found.sort(key=lambda row: (getattr(row, SORTED[sort]), row.request_id), reverse=True)
+    assert len(found) > 10
+
+    def look(connection: sa.Connection) -> tuple[FoundRequests, list[str]]:
+        with listened(connection) as asked:
+            part = found_requests.find_requests(connection, query)
+        plans = [
+            str(row[-1])
+            for text, values in asked
+            if connection.dialect.name == "sqlite" and "amount" in text
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
+        ]
+        return part, [plan for plan in plans if "ledger" in plan]
+
+    part, plans = await filled.run(look)
+    assert [each.line.id for each in part.found] == [row.request_id for row in found[:8]]
+    assert part.ended is None
+    assert all("USING COVERING INDEX ix_ledger_amounts_of_" in plan for plan in plans), plans
+
+
+async def test_s13_18_a_look_that_ends_early_reads_no_index_beyond_its_end(
+    filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite goes by one bound on each side of an index: that is where the look ends, not where its period begins."""
+    monkeypatch.setattr(found_requests, "MAX_READ", 7)
+    query = RequestQuery(RequestChoice(min_saved=Decimal(0)), START, limit=50)
+
+    def look(connection: sa.Connection) -> tuple[FoundRequests, list[str]]:
+        with listened(connection) as asked:
+            return found_requests.find_requests(connection, query), [text for text, _ in asked]
+
+    part, asked = await filled.run(look)
+    assert part.ended is not None
+    (read,) = [text for text in asked if "net_saving_picousd," in text and "created_at" in text and "LIMIT" in text]
+    assert read.partition("WHERE")[2].count("created_at >=") == 1

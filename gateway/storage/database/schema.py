@@ -166,7 +166,7 @@ admin_events = Table(
 digest before it. `actor`: the id of the key; NULL: a command. `details`: JSON without content or secrets."""
 
 
-REVISION = "0017"
+REVISION = "0018"
 """The Alembic revision that this version of the code needs."""
 OF_INSTRUCTIONS = "role IN ('system', 'developer')"
 """Which messages are system messages, in the words of their index: a query that has the same words uses it."""

@@ -1,12 +1,14 @@
 """Requests that are looked for: by any of their facts, in the order of one of them (guarantee §13.18).
 
 However many requests there are, a look reads a bounded number of them. One filter leads: the first one by whose index
-no more than `MAX_READ` requests are left, an amount last. Where none is so narrow, the index of the order is followed
-as far as `MAX_READ` requests, and whoever looks is told where that ended, and may go on from there.
+no more than `MAX_READ` requests are left, an amount last. The indexes of tenants, users, keys and times have the
+amounts in them: what they leave is put in order without reading a request, so they may leave `MAX_SORTED`. Where no
+filter is so narrow, the index of the order is followed as far as `MAX_READ` requests, and whoever looks is told where
+that ended, and may go on from there.
 """
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -25,11 +27,19 @@ from gateway.storage.stored_keys import names_of_user, storable
 from gateway.storage.turns.questions import folded, question_columns, texts_begin
 
 MESSAGES, SESSIONS, DAYS = schema.messages, schema.sessions, schema.usage_days
-MAX_READ = 8_000
+MAX_READ = 4_000
 """Requests that one look reads at the most: each may lie on a page of its own, that no cache has yet."""
+WITH_AMOUNTS = ("user", "key", "tenant")
+"""Filters whose index has the amounts in it, as that of times has."""
+BESIDE = ("tenant", "status", "model")
+"""Filters whose columns each of these indexes has, too."""
+MAX_SORTED = 40_000
+"""Requests that one look puts in order by an index alone."""
+READ_AT_ONCE = 500
+"""Of those, how many are read to see whether the other filters leave them."""
 MAX_TIMED = 4_000
 """Of the latest requests, how long they took is read."""
-MAX_TEXTS = 4_000
+MAX_TEXTS = 2_000
 """The same where their texts are looked at."""
 MAX_BODIES = 100
 """Requests whose messages are read whole at once, to look for a text."""
@@ -61,14 +71,18 @@ def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -
     most = MAX_TEXTS if choice.text else MAX_READ
     leading, others = _conditions(connection, choice)
     period = list(_period(query))
-    driver, is_narrow = _driver(connection, leading, period, most)
+    if query.sort != "time" and not choice.text:
+        inside = _inside(connection, choice, leading, period)
+        if inside is not None:
+            return _read_inside(connection, query, inside, [*map(_aside, leading.values()), *others])
+    driver, is_narrow = _driver(connection, list(leading.values()), period, most)
     if not is_narrow and (amount := _amount(connection, choice, most)) is not None:
-        where = [*map(_aside, (*leading, *period)), *others, amount, by.is_not(None)]
+        where = [*map(_aside, (*leading.values(), *period)), *others, amount, by.is_not(None)]
         return _read(connection, query, choice, (sa.func.coalesce(by, by), TABLE.c.request_id), where, None, None)
-    where = [*(_aside(each) for each in leading if each is not driver), *others]
+    where = [*(_aside(each) for each in leading.values() if each is not driver), *others]
     if query.sort == "time":
         place: tuple[sa.ColumnElement[Any], ...] = (by, TABLE.c.request_id)
-        where += [*period, *([driver] if driver is not None else [])]
+        where += [driver] if driver is not None else []
     else:
         where.append(by.is_not(None))
         if is_narrow:  # all of them are read and put in order: not by the index of the order
@@ -97,6 +111,8 @@ def _read(
     if end is not None:
         where = [*where, sa.not_(rows.behind(place, end, is_down=is_down))]
         where.append(place[0] >= end[0] if is_down else place[0] <= end[0])
+    if query.sort == "time":
+        where = [*where, *_period(query, end[0] if end is not None else None, is_down=is_down)]
     found: list[report_lists.FoundRequest] = []
     after = behind
     wanted = min(query.limit + 1, MAX_BODIES) if choice.text else query.limit + 1
@@ -107,6 +123,68 @@ def _read(
         if len(page) < wanted or len(found) > query.limit:
             break
         after = [rows.behind(place, _value(query, position_of(query.sort, lines[-1])), is_down=is_down)]
+    return _part(query, found, end)
+
+
+def _inside(
+    connection: sa.Connection,
+    choice: report_lists.RequestChoice,
+    leading: Mapping[str, Condition],
+    period: Sequence[Condition],
+) -> list[Condition] | None:
+    """What an index that has the amounts says of the requests, if it leaves no more than `MAX_SORTED`; None: there is
+    none, or so few are left that all of them are read."""
+    says_all = choice.endpoint is None and choice.http_status is None
+    for name, each in leading.items():
+        most = MAX_SORTED if name in WITH_AMOUNTS else MAX_READ
+        left = _count(connection, [each, *period], most)
+        if left <= most:
+            is_inside = says_all and leading.keys() <= {name, *BESIDE}
+            if name not in WITH_AMOUNTS or (left <= MAX_READ and not is_inside):
+                return None
+            return [each, *period, *_beside(choice, leading)]
+    if period and _count(connection, period, MAX_SORTED) <= MAX_SORTED:
+        return [*period, *_beside(choice, leading)]
+    return None
+
+
+def _beside(choice: report_lists.RequestChoice, leading: Mapping[str, Condition]) -> Iterable[Condition]:
+    """The other filters whose columns are in each of these indexes."""
+    yield from (_aside(leading[name]) for name in BESIDE if name in leading)
+    for column, limits in _amounts(choice):
+        yield from _within(sa.func.coalesce(column, column), limits)
+
+
+def _read_inside(
+    connection: sa.Connection, query: report_lists.RequestQuery, inside: list[Condition], others: list[Condition]
+) -> report_lists.FoundRequests:
+    """`inside`: conditions of one index, which has the amounts; by it alone requests are put in order. Then they are
+    read until the page is full, or `MAX_READ` of them were."""
+    by = SORTED_BY[query.sort]
+    place = (sa.func.coalesce(by, by), TABLE.c.request_id)  # not by the index of the order
+    is_down = query.ascending != (query.direction == "older")
+    order = [column.desc() if is_down else column.asc() for column in place]
+    behind = [rows.behind(place, _value(query, query.at), is_down=is_down)] if query.at is not None else []
+    columns = (TABLE.c.request_id, by.label("amount"))
+    ordered = connection.execute(
+        sa.select(*columns).where(*inside, by.is_not(None), *behind).order_by(*order).limit(MAX_READ + 1)
+    ).all()
+    found: list[report_lists.FoundRequest] = []
+    first, some = 0, query.limit + 1
+    while first < min(len(ordered), MAX_READ) and len(found) <= query.limit:
+        named = TABLE.c.request_id.in_([row.request_id for row in ordered[first : min(first + some, MAX_READ)]])
+        page = connection.execute(sa.select(*COLUMNS).where(named, *others).order_by(*order)).all()
+        found += _with_questions(connection, list(map(line_of, page[: query.limit + 1 - len(found)])))
+        first, some = first + some, READ_AT_ONCE
+    end = (ordered[MAX_READ - 1].amount, ordered[MAX_READ - 1].request_id) if len(ordered) > MAX_READ else None
+    return _part(query, found, end)
+
+
+def _part(
+    query: report_lists.RequestQuery, found: Sequence[report_lists.FoundRequest], end: tuple[Any, str] | None
+) -> report_lists.FoundRequests:
+    """What was found as a part of the list. `found`: in the order of the reading, one more than are asked for where
+    there are more; `end`: where the reading ended before all was read."""
     more, shown = len(found) > query.limit, found[: query.limit]
     onwards = position_of(query.sort, shown[-1].line) if more else None
     ended = None
@@ -180,10 +258,14 @@ def _count(connection: sa.Connection, where: Sequence[Condition], most: int) -> 
     return int(connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one())
 
 
-def _period(query: report_lists.RequestQuery) -> Iterable[Condition]:
-    if query.since is not None:
+def _period(
+    query: report_lists.RequestQuery, end: datetime | None = None, *, is_down: bool = True
+) -> Iterable[Condition]:
+    """The times that are asked for, without a bound that lies behind `end`: SQLite's index goes by one bound on each
+    side, and would go by the wrong one."""
+    if query.since is not None and not (end is not None and is_down and query.since <= end):
         yield TABLE.c.created_at >= query.since
-    if query.until is not None:
+    if query.until is not None and not (end is not None and not is_down and query.until > end):
         yield TABLE.c.created_at < query.until
 
 
@@ -197,31 +279,29 @@ def _known(connection: sa.Connection, choice: report_lists.RequestChoice) -> rep
 
 def _conditions(
     connection: sa.Connection, choice: report_lists.RequestChoice
-) -> tuple[list[Condition], list[Condition]]:
+) -> tuple[dict[str, Condition], list[Condition]]:
     """The filters that have an index, the narrowest kinds first, and the others."""
-    columns, leading, others = TABLE.c, list[Condition](), list[Condition]()
+    columns, leading, others = TABLE.c, dict[str, Condition](), list[Condition]()
     of_tenant = columns.tenant == storable(choice.tenant) if choice.tenant is not None else None
     if choice.conversation is not None and of_tenant is not None:
-        leading.append(sa.and_(of_tenant, columns.conversation_id == storable(choice.conversation)))
+        leading["conversation"] = sa.and_(of_tenant, columns.conversation_id == storable(choice.conversation))
     if choice.user is not None:
-        leading.append(columns.end_user.in_(names_of_user(connection, choice.user)))
-    leading += [
-        columns[name] == storable(value)
-        for name, value in (("key_id", choice.key), ("agent", choice.agent))
-        if value is not None
-    ]
+        leading["user"] = columns.end_user.in_(names_of_user(connection, choice.user))
+    for name, column, value in (("key", columns.key_id, choice.key), ("agent", columns.agent, choice.agent)):
+        if value is not None:
+            leading[name] = column == storable(value)
     if choice.status not in (None, "complete"):
-        leading.append(sa.and_(columns.status == choice.status, columns.status != COMPLETE))
+        leading["status"] = sa.and_(columns.status == choice.status, columns.status != COMPLETE)
     elif choice.http_status is not None and choice.http_status != report_lists.OK:
-        leading.append(sa.and_(columns.status == "failed", columns.status != COMPLETE))
+        leading["status"] = sa.and_(columns.status == "failed", columns.status != COMPLETE)
     if choice.status == "complete":
         others.append(columns.status == choice.status)
     if choice.model is not None:
-        leading.append(columns.model == storable(choice.model))
+        leading["model"] = columns.model == storable(choice.model)
     if choice.endpoint is not None and choice.endpoint != report_lists.CHAT_ENDPOINT:
-        leading.append(columns.endpoint == storable(choice.endpoint))
+        leading["endpoint"] = columns.endpoint == storable(choice.endpoint)
     if of_tenant is not None:
-        leading.append(of_tenant)
+        leading["tenant"] = of_tenant
     if choice.endpoint == report_lists.CHAT_ENDPOINT:
         others.append(columns.endpoint.is_(None))
     if choice.http_status is not None:
