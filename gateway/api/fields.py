@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -60,6 +61,17 @@ class RequestFields(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
 
 
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """A rule that the value at `place` breaks; `rule` follows the name of the field: `must be a number`."""
+
+    place: tuple[int | str, ...]
+    rule: str
+
+
+IS_REQUIRED = "is required"
+
+
 def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str = errors.REQUIRED) -> T:
     """The value as the adapter's type.
     `where`: path of the value in the request; `required`: code of the error for a field that is absent or null and must
@@ -68,16 +80,31 @@ def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str 
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-    place = list(problem["loc"])
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+        broken = _broken(adapter, error.errors(include_url=False)[0])
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in broken.place)
     param = (where + path).lstrip(".")
+    if broken.rule == IS_REQUIRED:
+        raise errors.InvalidRequest(f"{param} {IS_REQUIRED}.", param=param, code=required)
+    raise errors.invalid(param, broken.rule)
+
+
+def broken_rules(adapter: TypeAdapter[Any], value: Any) -> list[BrokenRule]:
+    """Every rule that a value breaks, for who corrects them all at once; the first is the one that `read` names."""
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        return [_broken(adapter, each) for each in error.errors(include_url=False)]
+    return []
+
+
+def _broken(adapter: TypeAdapter[Any], problem: Any) -> BrokenRule:
+    place = problem["loc"]
     if problem["type"] == "extra_forbidden":
-        known = _known_fields(adapter, place[:-1])
-        raise errors.invalid(param, f"is not known; known are {', '.join(known)}" if known else "is not known")
-    if problem["type"] == "missing" or (problem["input"] is None and path and problem["type"] != "value_error"):
-        raise errors.InvalidRequest(f"{param} is required.", param=param, code=required)
-    raise errors.invalid(param, f"must {rule_of(problem)}")
+        known = _known_fields(adapter, list(place[:-1]))
+        return BrokenRule(place, f"is not known; known are {', '.join(known)}" if known else "is not known")
+    if problem["type"] == "missing" or (problem["input"] is None and place and problem["type"] != "value_error"):
+        return BrokenRule(place, IS_REQUIRED)
+    return BrokenRule(place, f"must {rule_of(problem)}")
 
 
 def rule_of(problem: Any) -> str:

@@ -40,6 +40,8 @@ class Watched:
     asked: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    scripted: bool = True
+    """Whether its scripts run."""
 
     def go(self, path: str) -> int:
         """Opens a path; returns the status of the answer."""
@@ -137,7 +139,7 @@ def watched(
         java_script_enabled=scripts,
         accept_downloads=True,
     )
-    found = Watched(context.new_page(), context, url)
+    found = Watched(context.new_page(), context, url, scripted=scripts)
 
     def opened(dialog: "Dialog") -> None:
         found.dialogs.append(dialog.message)

@@ -260,22 +260,25 @@ def test_a_key_of_the_configuration_is_changed_there(gateway: GatewayProcess, ad
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"tenant": ""}, "tenant is required"),
-        ({"tenant": "a b"}, "tenant must match"),
-        ({"name": "a\x00b"}, "name must match"),
-        ({"name": "n" * 129}, "name must have at most 128"),
-        ({"models": "gpt\x00"}, "models[0] must match"),
-        ({"models": "m" * 257}, "models[0] must have at most 256"),
-        ({"role_user": ""}, "roles must name at least one"),
-        ({"budget_usd_0": "much"}, "budgets[0].usd"),
-        ({"budget_usd_0": "-1"}, "budgets[0].usd"),
-        ({"budget_usd_0": "1", "budget_period_0": "year"}, "budgets[0].period"),
-        ({"rpm": "1.5"}, "limits.rpm must be a whole number"),
-        ({"rpm": "9" * 30}, "limits.rpm must be"),
-        ({"context_mode": SCRIPT}, "context.mode must be"),
-        ({"expires_at": "soon"}, "expires_at must be a time"),
-        ({"retention_days": "0"}, "retention_days must be greater"),
-        ({"file_bytes": "nan"}, "file_bytes must be a whole number"),
+        ({"tenant": ""}, "Tenant is required."),
+        ({"tenant": "a b"}, "Tenant may have only letters, digits and _ . : @ - (no spaces)."),
+        ({"name": "a\x00b"}, "Name must not have control characters."),
+        ({"name": "n" * 129}, "Name must have at most 128 characters."),
+        ({"models": "gpt\x00"}, "Models must not have control characters."),
+        ({"models": "m" * 257}, "Models must have at most 256 characters."),
+        ({"role_user": ""}, "Roles must name at least one of user, viewer, admin."),
+        ({"budget_usd_0": "much", "budget_period_0": "day"}, "Budget 1 must be a number."),
+        ({"budget_usd_2": "-1", "budget_period_2": "day"}, "Budget 3 must be at least 0."),
+        ({"budget_usd_0": "1", "budget_period_0": "year"}, "Budget 1 must be"),
+        ({"rpm": "1.5"}, "Requests per minute must be a whole number."),
+        ({"rpm": "9" * 30}, "Requests per minute must be"),
+        ({"context_mode": SCRIPT}, "mode must be"),
+        ({"expires_at": "soon"}, "Expires (UTC) must be a date and a time."),
+        ({"retention_days": "0"}, "Days that conversations are kept must be greater than 0."),
+        ({"expires_at": "2020-01-01T00:00:00"}, "Expires (UTC) must be in the future."),
+        ({"expires_at": "1577836800"}, "Expires (UTC) must be in the future."),
+        ({"models": "gpt-4o*\nno-such-model"}, "Models must be served here; nothing matches no-such-model."),
+        ({"file_bytes": "nan"}, "File storage (bytes) must be a whole number."),
     ],
 )
 def test_what_is_wrong_with_a_key_is_named_and_stays_in_the_form(
@@ -288,8 +291,33 @@ def test_what_is_wrong_with_a_key_is_named_and_stays_in_the_form(
     assert not shown.faults
     assert says in shown.text
     assert 'value="stays here"' in answer.text
+    assert len(re.findall(r' aria-invalid="true"', answer.text)) == 1
+    assert re.search(r' aria-describedby="e-\w+[^>]* aria-invalid="true" autofocus', answer.text)
     assert SCRIPT not in answer.text
     assert api(gateway, "keys?limit=100")["data"] == before
+
+
+def test_all_faults_of_a_key_are_told_at_once_and_the_first_has_the_focus(admin: PageClient) -> None:
+    """And no row of what was entered is lost, however many are empty before it."""
+    entered = {"tenant": "a b", "rpm": "many", "budget_usd_4": "much", "budget_period_4": "day", "role_user": "on"}
+    answer = sent(admin, NEW, **entered)
+    assert re.findall(r'<li><a href="#f-(\w+)">', answer.text) == ["tenant", "budget_usd_4", "rpm"]
+    assert re.findall(r'id="f-(\w+)"[^>]* autofocus', answer.text) == ["tenant"]
+    assert 'name="budget_usd_4" inputmode="decimal" value="much"' in answer.text
+    assert "<title>Error: New key" in answer.text
+
+
+def test_what_a_key_had_may_stay_though_a_new_key_could_not_have_it(gateway: GatewayProcess, admin: PageClient) -> None:
+    """A model that left the configuration, and a time that has passed: the API takes both."""
+    with http(gateway, ROOT) as client:
+        body = {"tenant": "acme", "models": ["left", "gpt-4o"], "expires_at": "2020-01-01T00:00:00Z"}
+        key_id = client.post("/gateway/keys", json=body).json()["id"]
+    one = f"/ui/admin/keys/{key_id}"
+    form = {"tenant": "acme", "role_user": "on", "expires_at": "2020-01-01T00:00:00"}
+    changed = {**form, "models": "left\nbench", "name": "renamed"}
+    assert sent(admin, one, one, **changed).headers["location"].endswith("=changed")
+    wrong = sent(admin, one, one, **{**changed, "models": "left\nbensch", "expires_at": "2020-01-02T00:00:00"})
+    assert re.findall(r'<li><a href="#f-(\w+)">', wrong.text) == ["expires_at", "models"]
 
 
 def test_hostile_names_are_text(admin: PageClient) -> None:

@@ -1,5 +1,26 @@
-// Uploads with their progress. Without it the form is sent as it is.
 "use strict";
+
+// A new secret is copied by a click, or marked whole for whoever copies it by hand.
+(() => {
+  const [secret, copy, status] = ["secret", "copy", "copy-status"].map(name => document.getElementById(name));
+  if (!secret) return;
+  secret.addEventListener("focus", () => secret.select());
+  secret.focus();
+  secret.select();
+  if (!navigator.clipboard) return;
+  copy.hidden = false;
+  copy.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(secret.value);
+      status.textContent = "Copied.";
+    } catch {
+      secret.focus();
+      status.textContent = "The browser did not allow it. Copy the marked text.";
+    }
+  });
+})();
+
+// Uploads with their progress. Without it the form is sent as it is.
 
 (() => {
   const form = document.getElementById("upload");
