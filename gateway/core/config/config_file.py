@@ -1,5 +1,6 @@
 """Reads `config.yaml`, the files that it includes, and the environment's values that it names."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
     try:
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
+        if node is not None and _holds_itself(node, frozenset(), set()):
+            raise ConfigurationError(f"{path}: an alias stands inside what it names")
         lines = _lines(node)
         data = None if node is None else loader.construct_document(node)
     except OSError as error:
@@ -65,12 +68,22 @@ def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
         raise ConfigurationError(f"{path}: not UTF-8: {error.reason}") from None
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: not YAML: {fault(error)}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{path}: nested too deeply") from None
     if data is None:
         return {}, {}
     if not isinstance(data, dict):
         raise ConfigurationError(f"{path}: must be a mapping of sections")
     # an empty section says nothing
     return {str(name): value for name, value in data.items() if value is not None}, lines
+
+
+def _holds_itself(node: yaml.Node, above: frozenset[int], seen: set[int]) -> bool:
+    if id(node) in above or id(node) in seen or not isinstance(node, yaml.CollectionNode):
+        return id(node) in above
+    seen.add(id(node))
+    parts = itertools.chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
+    return any(_holds_itself(each, above | {id(node)}, seen) for each in parts)
 
 
 def _lines(node: yaml.Node | None) -> Lines:

@@ -281,6 +281,25 @@ def test_of_two_names_for_the_upstreams_address_openais_counts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("server: &a [*a]", "an alias stands inside what it names"),
+        ("server: &a {host: {port: *a}}", "an alias stands inside what it names"),
+        ("server: " + "[" * 5000, "nested too deeply"),
+    ],
+)
+def test_s9_a_file_without_end_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert f"config.yaml: {said}" in refused(tmp_path, text)
+
+
+def test_s9_what_stands_twice_by_an_alias_is_read_twice(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("limits: {all: &a {limits: {rpm: 5}}, users: {ann: *a, bob: *a}}")
+    settings = load_settings(str(path), {})
+    assert [settings.limits.users[name].limits.rpm for name in ("ann", "bob")] == [5, 5]
+
+
+@pytest.mark.parametrize(
     "text", ['auth: {keys: [{key: "sk-very-secret, tenant: a}]}', "upstream:\n  api_key: sk-very-secret: x"]
 )
 def test_a_line_that_is_no_yaml_is_named_not_shown(tmp_path: Path, text: str) -> None:
