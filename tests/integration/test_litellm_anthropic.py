@@ -92,6 +92,24 @@ async def test_s1_parallel_tool_calls_and_thoughts(provider: respx.Route, stream
 
 
 @pytest.mark.parametrize("stream", [False, True])
+async def test_s1_9_a_call_that_the_provider_answered_is_none_of_the_clients(
+    provider: respx.Route, stream: bool
+) -> None:
+    """§1.9: a client that got it would have to answer it, or could not send the conversation again."""
+    hosted = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Bern"}}
+    page = {"type": "web_search_result", "url": "https://a.example", "title": "A", "encrypted_content": "E"}
+    result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [page]}
+    own = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {"zone": "CET"}}
+    choice, _ = await ask(provider, wire.message(wire.text("Rain."), hosted, result), stream)
+    assert "tool_calls" not in choice["message"]
+    assert choice["message"]["content"] == "Rain."
+    assert choice["message"]["provider_specific_fields"]["web_search_results"] == [result]
+    choice, _ = await ask(provider, wire.message(hosted, result, own, stop="tool_use"), stream, tools=TOOLS)
+    (call,) = choice["message"]["tool_calls"]
+    assert (call["id"], json.loads(call["function"]["arguments"])) == ("toolu_1", {"zone": "CET"})
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_s1_thoughts_go_up_again_as_they_came(provider: respx.Route, stream: bool) -> None:
     """§1: what the model needs back is put back: thinking blocks, hidden ones too, before the calls they led to."""
     answer = {**wire.CALLS, "content": [wire.THOUGHT, wire.REDACTED, *wire.CALLS["content"][1:]]}

@@ -184,6 +184,9 @@ NOT_A_CLIENTS = re.compile(
 """Words in the names of litellm's settings, which are the operator's alone."""
 PLACEHOLDER_API_KEY = "no-key"
 """Given where there is no key: litellm would take one out of the environment."""
+SERVER_CALL = "srvtoolu_"
+"""How the ids of calls begin that Anthropic answers itself; litellm tells of them, and of their results, in
+`provider_specific_fields`, too."""
 MARKED_ENDS = ("gemini", "vertex_ai_beta")
 """Providers whose streams litellm ends cleanly even if they broke off: `GatewayTransport` looks for their end."""
 
@@ -198,8 +201,9 @@ def whole(response: Any) -> dict[str, Any]:
         message.setdefault("role", "assistant")
         message.setdefault("content", None)
         _tidy(message)
-        for call in message.get("tool_calls") or ():
-            call.pop("index", None)
+        calls = [call for call in message.get("tool_calls") or () if not _ran_by_provider(call)]
+        if message.pop("tool_calls", None) and calls:
+            message["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls]
     return answer
 
 
@@ -213,6 +217,11 @@ def chunk(part: Any) -> dict[str, Any]:
     if isinstance(found.get("usage"), dict):
         found["choices"] = [c for c in found.get("choices") or () if c["delta"] or c["finish_reason"]]
     return found
+
+
+def _ran_by_provider(call: Mapping[str, Any]) -> bool:
+    """Whether a call is of a tool that Anthropic runs itself: a client that took it for its own could not answer it."""
+    return str(call.get("id")).startswith(SERVER_CALL)
 
 
 def _plain(response: Any) -> dict[str, Any]:
@@ -375,6 +384,8 @@ class LitellmChunkStream:
         self._response = response
         self._mender = mender
         self._first: dict[str, Any] | None = None
+        self._ran: set[Any] = set()
+        """The indexes of calls that the provider answers itself."""
         self.done = False
 
     @property
@@ -418,10 +429,19 @@ class LitellmChunkStream:
             part = await anext(self._response, None)
         if part is None:
             return None
-        found = self._mender.mended(chunk(part))
+        found = self._mender.mended(self._without_ran(chunk(part)))
         if not found and self._mender.fault is not None:
             raise self._mender.fault
         return found[0]
+
+    def _without_ran(self, said: dict[str, Any]) -> dict[str, Any]:
+        """A chunk without the pieces of calls that the provider answers itself."""
+        for choice in said.get("choices") or ():
+            pieces = choice["delta"].pop("tool_calls", None) or ()
+            self._ran |= {piece.get("index") for piece in pieces if _ran_by_provider(piece)}
+            if kept := [piece for piece in pieces if piece.get("index") not in self._ran]:
+                choice["delta"]["tool_calls"] = kept
+        return said
 
     @property
     def _finished(self) -> bool:
