@@ -314,6 +314,8 @@ class ResponseEvents:
         """Makes of the first chunk the item that stands for all before the answer."""
         self._ahead = 0
         self._number = 0
+        self._choice: Any = None
+        """The number of the choice that came first: a response has one answer."""
         self._response: Json | None = None
         self._extras: Json = {}
         self._stem = ""
@@ -333,7 +335,7 @@ class ResponseEvents:
                 events += self._begin(chunk)
             self._extras.update(extras(chunk))
             self._usage = chunk.get("usage") or self._usage
-            for choice in (chunk.get("choices") or ())[:1]:
+            for choice in self._of_first(chunk):
                 delta = choice.get("delta") or {}
                 is_whole = bool(delta.get(ITEM_ORDER)) and len(self._items) == self._ahead
                 for each in _in_order(choice) if is_whole else (choice,):
@@ -365,6 +367,13 @@ class ResponseEvents:
             events.append({"type": "response.failed", "response": response})
         return self._numbered(events)
 
+    def _of_first(self, chunk: Json) -> list[Json]:
+        """The pieces of the choice that came first."""
+        choices = chunk.get("choices") or []
+        if self._choice is None and choices:
+            self._choice = choices[0].get("index", 0)
+        return [choice for choice in choices if choice.get("index", 0) == self._choice]
+
     def _begin(self, chunk: Json) -> list[Json]:
         self._response = response = begun(chunk, self._echoed)
         self._stem = response["id"].partition("_")[2]
@@ -392,6 +401,8 @@ class ResponseEvents:
 
     def _delta(self, delta: Json, choice: Json) -> list[Json]:
         events: list[Json] = []
+        if isinstance(delta.get("content"), list):
+            delta = _with_text(delta)
         thoughts = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thoughts, str) and thoughts:
             thought, begun_now = self._thought(is_summary=bool(choice.get(SUMMARY)))
@@ -507,6 +518,15 @@ class ResponseEvents:
         events = [event for each in ending for event in each.close()]
         self._items.append(item)
         return [*events, *item.begin(len(self._items) - 1)]
+
+
+def _with_text(delta: Json) -> Json:
+    """A delta whose content is the text of its parts; what else is among them stands where chats have it."""
+    parts = output_parts({"content": delta["content"]})
+    text, refusal = ("".join(str(part.get(name) or "") for part in parts) for name in ("text", "refusal"))
+    pictures = [part for part in parts if part.get("type") == "image_url"]
+    more = {"refusal": refusal} if refusal else {}
+    return {**delta, **more, "content": text, "images": [*(delta.get("images") or ()), *pictures]}
 
 
 def _in_order(choice: Json) -> list[Json]:

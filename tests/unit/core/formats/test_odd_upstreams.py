@@ -80,3 +80,28 @@ def test_an_error_of_another_upstream_is_kept_for_clients_of_messages() -> None:
     original = {"error": {"message": "slow down", "type": "tokens", "param": None, "code": "rate_limit_exceeded"}}
     told = error_body(UpstreamRefused(429, original, {}, "slow down"), "req_1")["error"]
     assert (told["type"], told["message"], told["upstream"]) == ("rate_limit_error", "slow down", original)
+
+
+def streamed(*choices: Json) -> Json:
+    """The response that a stream of these choices, one in a chunk, ends as."""
+    events = ResponseEvents(echo({}, store=True))
+    told = [*events.of([completion(choices=[choice]) for choice in choices]), *events.end()]
+    for event in told:
+        check_event(event)
+    found: Json = told[-1]["response"]
+    return found
+
+
+def test_a_streamed_response_is_of_one_choice() -> None:
+    said = [(1, "b"), (0, "a"), (1, "b"), (0, "a")]
+    choices = [{"index": index, "delta": {"content": text}, "finish_reason": None} for index, text in said]
+    (message,) = streamed(*choices)["output"]
+    assert message["content"][0]["text"] == "bb"
+
+
+def test_a_streamed_content_of_parts_is_told_whole() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    parts = [{"type": "text", "text": "so", "index": 0}, " it is", {"type": "refusal", "refusal": "no"}, picture]
+    message, drawn = streamed({"index": 0, "delta": {"content": parts}, "finish_reason": "stop"})["output"]
+    assert [part.get("text") or part["refusal"] for part in message["content"]] == ["so it is", "no"]
+    assert (drawn["type"], drawn["result"]) == ("image_generation_call", "iVBORw0KGgo=")
