@@ -32,8 +32,8 @@ from gateway.api.middleware.origin_check import OriginCheck
 from gateway.api.openapi.openapi_document import OpenApiEndpoint, RootEndpoint
 from gateway.api.operations import LiveEndpoint, MetricsPage, ModelsEndpoint, ReadyEndpoint
 from gateway.api.organization.endpoint import organization_routes
+from gateway.api.passthrough import relay_rules
 from gateway.api.passthrough.endpoint import CallMetering, RelayEndpoint
-from gateway.api.passthrough.relay_rules import BY_A_MODEL, PREFIX
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request_list_endpoint import PATH as REQUESTS_PATH
 from gateway.api.request_list_endpoint import RequestListEndpoint
@@ -48,31 +48,28 @@ from gateway.api.ui.dependencies import PageParts
 from gateway.context.internal_calls import InternalModels
 from gateway.context.manager import ContextManager, ContextSources, PassageRanking
 from gateway.context.planner import ContextPlanning
-from gateway.context.planning.decision import PlannerCooldown, ToolLoops
+from gateway.context.planning import decision
 from gateway.context.planning.summaries import PLAN_SECONDS, SummaryCache
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import ModelMargins, keep_calibrated
-from gateway.core import errors, ports
-from gateway.core.clock import SystemClock, fewest_days
-from gateway.core.config.exposure import has_page, operators_keys
+from gateway.core import clock, errors, ports
+from gateway.core.clock import SystemClock
+from gateway.core.config import exposure
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import LOCAL, Settings
-from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.metrics import COUNTS_WRITE_SECONDS, SharedCounts
-from gateway.core.instrumentation.refusals import RefusedRequests
+from gateway.core.instrumentation import logs, metrics, refusals
+from gateway.core.instrumentation.metrics import SharedCounts
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.scheduler import Scheduler
 from gateway.core.types import audit_log
 from gateway.core.types.relevance import EmbeddingFault
-from gateway.documents import file_reader
+from gateway.documents import file_reader, process
 from gateway.documents.attachment_reader import AttachmentReader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import open_files
 from gateway.documents.files.file_service import CallersFiles, FilesHere
-from gateway.documents.process import SWEEP_SECONDS, clear_left_behind
+from gateway.operations import purge, storage_upkeep
 from gateway.operations.otel.factory import open_telemetry
-from gateway.operations.purge import schedule_files, schedule_sweeps, sweep_seconds
-from gateway.operations.storage_upkeep import begin_preparing, schedule_older_bills
 from gateway.operations.warm_up import WarmUp, pieces
 from gateway.pipeline.billing import BEAT_SECONDS
 from gateway.pipeline.features import citations, echoes, pdf_pages
@@ -96,7 +93,7 @@ from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.retrieval.embeddings.search import EmbeddingModel
 from gateway.retrieval.index_cache import ContentIndexes
-from gateway.storage import audit_events
+from gateway.storage import audit_events, stored_files, stored_keys
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.calibrations import SqlCalibrations
@@ -105,29 +102,28 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.conversations.transfers import ConversationTransfer
-from gateway.storage.database.sqlite import open_transactions
+from gateway.storage.database import sqlite
 from gateway.storage.encryption.columns import open_vault
 from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.large_documents import ArrivingTexts, LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.retention import Retention
 from gateway.storage.store import PROBE_SECONDS, ConversationStore
-from gateway.storage.stored_files import FileRows
-from gateway.storage.stored_keys import KeyStore
 from gateway.upstream.anthropic_adapter import AnthropicUpstream
 from gateway.upstream.http_client import ConnectionPool, new_client
 from gateway.upstream.identity import HttpIdentityDocuments
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.litellm.wire import LitellmLibrary
+from gateway.upstream.openai import resources
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.embeddings import UpstreamEmbedder
 from gateway.upstream.openai.model_info import DiscoveredModels
-from gateway.upstream.openai.resources import UpstreamFiles, UpstreamModels, probe, reach
 from gateway.upstream.responses_adapter import ResponsesUpstream
-from gateway.upstream.routing.catalogue import ModelCatalogue, unsupported
-from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream, modifies_params
+from gateway.upstream.routing import catalogue, router
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream
 
-log = get_logger("gateway.app")
+log = logs.get_logger("gateway.app")
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
 ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
 EXPIRE_SECONDS = 60.0
@@ -171,7 +167,7 @@ class Gateway:
 
     def _wire_storage(self) -> None:
         settings, clock = self.settings, self.clock
-        self.transactions = open_transactions(settings.storage)
+        self.transactions = sqlite.open_transactions(settings.storage)
         self.indexes = ContentIndexes(settings.cache.index_bytes, settings.cache.document_ttl, clock)
         self.cache = open_cache(settings.cache, clock, open_vault(settings.storage), self.indexes.evict)
         half, ttl = settings.cache.conversation_bytes // 2, settings.cache.conversation_ttl
@@ -203,7 +199,7 @@ class Gateway:
             settings, self.catalogue, self.told if self._scripted is None else None, self.clock
         )
         self.over_http = self.telemetry.http(self.pool)
-        self.library = LitellmLibrary(modify_params=modifies_params(settings))
+        self.library = LitellmLibrary(modify_params=router.modifies_params(settings))
         litellm = LitellmUpstream(self.client, self.library)
         responses = ResponsesUpstream(self.over_http)
         anthropic = AnthropicUpstream(self.over_http, self.clock)
@@ -225,11 +221,11 @@ class Gateway:
         count = self.metrics.internal_call_ended
         spans = self.telemetry.spans
         internal = InternalModels(self.upstream, self.router, self.counters, clock, count, spans)
-        self.rest = PlannerCooldown(cache, clock)
+        self.rest = decision.PlannerCooldown(cache, clock)
         turn_summarizer = TurnSummarizer(settings.context, internal, summaries, clock)
         due = settings.memory.model_copy(update={"max_turns": settings.max_turns})
         self.summaries = RollingSummaries(self.store, turn_summarizer, cache, due, self.metrics)
-        self.loops = ToolLoops(cache, self.store.secret)
+        self.loops = decision.ToolLoops(cache, self.store.secret)
         plans = SummaryCache(cache, clock, PLAN_SECONDS, settings.context.planning_max_seconds)
         self.planning = ContextPlanning(
             settings.context, internal, summaries=summaries, plans=plans, store=self.store, rest=self.rest
@@ -237,7 +233,7 @@ class Gateway:
         documents = settings.documents
         if refuses_files(settings):  # what is read of a PDF goes up as text, which can be masked
             documents = documents.model_copy(update={"native_pages": 0})
-        rows = FileRows(self.transactions, clock, cache, self.paths)
+        rows = stored_files.FileRows(self.transactions, clock, cache, self.paths)
         self.reading = ReadingFiles(rows)
         self.kept_files = open_files(
             settings=settings,
@@ -247,7 +243,7 @@ class Gateway:
             added=self.reading.add,
         )
         self.serves = FilesHere(settings, self.router, clock)
-        upstreams = UpstreamFiles(self.client, self.router)
+        upstreams = resources.UpstreamFiles(self.client, self.router)
         self.callers_files = CallersFiles(self.kept_files, upstreams, self.serves)
         self.files = reader = file_reader.FileReader(
             cache, settings.cache.document_ttl, documents, store=self.callers_files
@@ -283,7 +279,7 @@ class Gateway:
         found = pieces(
             self.settings,
             self.router,
-            catalogue=self.catalogue,
+            models=self.catalogue,
             counters=self.counters,
             pool=self.pool,
             library=self.library,
@@ -316,7 +312,7 @@ class Gateway:
         self.pipeline = pipeline = open_pipeline(settings, parts)
         self.settlement = pipeline.settlement
         self.limited = limited = open_limited(settings, self.transactions, store, pipeline, self.hooks)
-        self.keys = RuntimeKeys(KeyStore(self.transactions, clock, store), clock)
+        self.keys = RuntimeKeys(stored_keys.KeyStore(self.transactions, clock, store), clock)
         self.identity = HttpIdentityDocuments(self.client)
         jwt = settings.auth.jwt
         tokens = None if jwt is None else SignedTokens(jwt, self.identity, clock)
@@ -339,7 +335,7 @@ class Gateway:
         )
         self.attachments = AttachmentEndpoints(records, auth)
         self.window = ConversationContext(records, auth)
-        self.refused = RefusedRequests()
+        self.refused = refusals.RefusedRequests()
         self.observed = ObservedParts(
             metrics=self.metrics,
             paths=self.paths,
@@ -375,7 +371,7 @@ class Gateway:
         self.exported = ExportedConversation(transfer, auth, self.trail)
         self.imported = ImportedConversations(transfer, auth, max_bytes)
         self.memories = MemoryEndpoints(self.things, auth, max_bytes, settings.memory.things_days)
-        self.models = ListedModels(ModelsEndpoint(UpstreamModels(self.client, self.router), auth))
+        self.models = ListedModels(ModelsEndpoint(resources.UpstreamModels(self.client, self.router), auth))
         self.mcp = McpEndpoint(settings, past, self.things, auth, self.large)
         self.relayed_bills = RelayedBills(parts, self.settlement.open_calls)
         passthrough = self.guards.passthrough(self.telemetry.passthrough(self.pool))
@@ -397,11 +393,11 @@ class Gateway:
         """Starts what runs beside requests; at the end waits for what is still to be written."""
         settings = self.settings
         for entry in settings.model_list:
-            if problem := unsupported(entry):
+            if problem := catalogue.unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        preparing = await begin_preparing(settings, self.transactions)
+        preparing = await storage_upkeep.begin_preparing(settings, self.transactions)
         days = settings.conversation.retention_days
-        often = sweep_seconds(fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
+        often = purge.sweep_seconds(clock.fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
         running = [
             preparing,
             asyncio.ensure_future(self.warm_up.run()),
@@ -409,9 +405,9 @@ class Gateway:
             asyncio.ensure_future(keep_calibrated(self.margins, self.calibrations)),
         ]
         jobs = Scheduler()
-        schedule_sweeps(jobs, self.retention, self.clock, days, often)
-        schedule_older_bills(jobs, self.transactions, sweep_seconds(days))
-        schedule_files(jobs, self.kept_files, self.reading.look)
+        purge.schedule_sweeps(jobs, self.retention, self.clock, days, often)
+        storage_upkeep.schedule_older_bills(jobs, self.transactions, purge.sweep_seconds(days))
+        purge.schedule_files(jobs, self.kept_files, self.reading.look)
         self._schedule(jobs)
         self.reading.start(self.kept_files, self.files)
         self.hooks.start()
@@ -428,7 +424,7 @@ class Gateway:
             await self.close()
 
     def _schedule(self, jobs: Scheduler) -> None:
-        jobs.every(SWEEP_SECONDS, clear_left_behind, name="document_folders", at_once=True)
+        jobs.every(process.SWEEP_SECONDS, process.clear_left_behind, name="document_folders", at_once=True)
         jobs.every(
             HEARTBEAT_SECONDS,
             self.idempotency.beat,
@@ -440,10 +436,10 @@ class Gateway:
         jobs.every(BEAT_SECONDS, self._look, name="open_calls", at_once=True, failed="open_calls_not_looked_at")
         jobs.every(EXPIRE_SECONDS, self._expire, name="expiry")
         if (seconds := self.settings.routing.probe) is not None:
-            look = partial(probe, self.router.health, partial(reach, self.client), seconds)
+            look = partial(resources.probe, self.router.health, partial(resources.reach, self.client), seconds)
             jobs.every(seconds, look, name="deployment_probes")
         if self.shared is not None:
-            jobs.every(COUNTS_WRITE_SECONDS, partial(self._share, self.shared), name="shared_counts")
+            jobs.every(metrics.COUNTS_WRITE_SECONDS, partial(self._share, self.shared), name="shared_counts")
 
     async def _look(self) -> None:
         await self.settlement.open_calls.look()
@@ -513,7 +509,7 @@ def create_app(settings: Settings, draining: ShutdownState | None = None, shared
     others = Router(routes, redirect_slashes=False, default=gateway.relay, lifespan=gateway.lifespan)
     app: App = FastRouter(posted(gateway, routes), others, routes)
     origins = settings.server.cors_origins
-    if operators_keys(settings) and settings.auth.mode != "open":
+    if exposure.operators_keys(settings) and settings.auth.mode != "open":
         app = OriginCheck(app, origins)
     served = EdgeMiddleware(
         CorsPreflights(app, origins) if origins else app, draining, gateway.metrics, gateway.refused, gateway.clock
@@ -528,7 +524,7 @@ def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
     ready = ReadyEndpoint(gateway.store, draining, gateway.statistics)
     server = gateway.settings.server
     served: list[tuple[str, str, App]] = [
-        ("GET", "/", RootEndpoint(metrics=server.metrics != "off", page=has_page(gateway.settings))),
+        ("GET", "/", RootEndpoint(metrics=server.metrics != "off", page=exposure.has_page(gateway.settings))),
         ("GET", "/openapi.json", OpenApiEndpoint()),
         ("GET", "/health/live", LiveEndpoint()),
         ("GET", "/health/ready", ready),
@@ -595,7 +591,7 @@ def route_table(gateway: Gateway, draining: ShutdownState) -> list[Route]:
 def posted(gateway: Gateway, routes: Iterable[Route]) -> dict[str, App]:
     """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
     found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
-    return {**{PREFIX + "/".join(each.segments): gateway.relay for each in BY_A_MODEL}, **found}
+    return {**{relay_rules.PREFIX + "/".join(each.segments): gateway.relay for each in relay_rules.BY_A_MODEL}, **found}
 
 
 def _page_parts(gateway: Gateway, ready: ReadyEndpoint) -> PageParts:

@@ -17,10 +17,11 @@ from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.config import setting_sections
-from gateway.core.types.chat import ANTHROPICS_KEY, RequestCaller
-from gateway.core.types.keys import KeyPolicy, StoredKey, is_ours, policy_of
+from gateway.core.types import chat, keys
+from gateway.core.types.chat import RequestCaller
+from gateway.core.types.keys import KeyPolicy, StoredKey
+from gateway.storage import stored_keys
 from gateway.storage.store import ConversationStore
-from gateway.storage.stored_keys import KeyStore, is_well_formed
 
 KNOWN_SECONDS, UNKNOWN_SECONDS = 3.0, 1.0
 """For which an answer of the storage holds: that a key counts, and that there is none."""
@@ -40,7 +41,7 @@ class RuntimeKeys:
     """Looks keys up by the keyed digest of all of them. What was asked holds from when it was asked, not from when the
     storage answered, so that the sum of both cannot exceed `KNOWN_SECONDS`."""
 
-    def __init__(self, store: KeyStore, clock: ports.Clock) -> None:
+    def __init__(self, store: stored_keys.KeyStore, clock: ports.Clock) -> None:
         self.store = store
         self._clock = clock
         self._known: dict[bytes, _KeptKey] = {}
@@ -55,7 +56,7 @@ class RuntimeKeys:
     async def policy(self, token: str) -> KeyPolicy:
         """What is known of the key that is this token.
         Raises Unauthorized: it is no key, or none that counts; StorageUnavailable: nobody can tell."""
-        if not is_well_formed(token):
+        if not stored_keys.is_well_formed(token):
             raise errors.Unauthorized(UNKNOWN_KEY)
         digest = await self.store.digest(token)
         kept = self._known.get(digest) or self._unknown.get(digest)
@@ -183,12 +184,12 @@ class KeyAuthenticator:
         token, anthropics = _bearer(scope), None
         if token is None and (self._wants_keys or came_by_messages(scope)):
             anthropics = token = _anthropics(scope)
-        elif token is not None and token.startswith(ANTHROPICS_KEY):
+        elif token is not None and token.startswith(chat.ANTHROPICS_KEY):
             anthropics = token
         headers = {k.decode(): _plain(k, v) for k, v in scope["headers"] if k in FORWARDED_HEADERS}
         if headers:
-            headers = {name: value for name, value in headers.items() if not is_ours(value)}
-        if self._wants_keys or (token is not None and is_ours(token)):
+            headers = {name: value for name, value in headers.items() if not keys.is_ours(value)}
+        if self._wants_keys or (token is not None and keys.is_ours(token)):
             policy = await self._policy(token)
             return RequestCaller(policy.tenant, None, headers, policy.key_id, policy.project, policy.roles, key=policy)
         if token is None:
@@ -207,14 +208,14 @@ class KeyAuthenticator:
         key = self._configured(token)
         if key is None and token is not None and self._tokens is not None and is_signed(token):
             return await self._tokens.policy(token, await self._secret_or_none())
-        if key is None and token is not None and is_ours(token) and self._runtime is not None:
+        if key is None and token is not None and keys.is_ours(token) and self._runtime is not None:
             return await self._runtime.policy(token)
         if key is None:
             text = "No API key was given." if token is None else "This API key is not known here."
             raise errors.Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
         policy = self._policies.get(key.digest)
         if policy is None:
-            policy = policy_of(await self._id_of(key), key.entry)
+            policy = keys.policy_of(await self._id_of(key), key.entry)
             if policy.key_id is not None:
                 self._policies[key.digest] = policy
         if policy.ended(self._clock.now()):
@@ -262,7 +263,7 @@ class KeyAuthenticator:
             secret = await self._store.secret()
             ids = (self._keyed(secret, key.digest, key.entry.key.get_secret_value()) for key in self._keys)
             pairs = zip(self._keys, ids, strict=True)
-            self._holders = {key_id: policy_of(key_id, key.entry) for key, key_id in pairs}
+            self._holders = {key_id: keys.policy_of(key_id, key.entry) for key, key_id in pairs}
         return self._holders
 
     async def _id_of(self, key: _ConfiguredKey) -> str | None:

@@ -37,9 +37,9 @@ from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.tasks import BackgroundTasks, offload_if
-from gateway.core.types.chat import SIGNS, ChatRequest, RequestCaller, stays
+from gateway.core.types import chat, turn
+from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef
-from gateway.core.types.turn import RequestIdentity, StoredCompletion
 from gateway.pipeline.idempotency import IdempotencyGate, RunPermit
 from gateway.pipeline.pipeline import LimitedPipeline, StreamedAnswer, WholeCompletion
 from gateway.pipeline.stages import PausedRequest
@@ -85,14 +85,14 @@ def keyed(scope: Scope) -> KeyedRequest | None:
 
 async def identify(
     request: KeyedRequest, tenant: str, body: bytes, secret: Callable[[], Awaitable[bytes]]
-) -> RequestIdentity:
+) -> turn.RequestIdentity:
     """The keyed digests by which the request is known; `secret` gives their key.
     Raises StorageUnavailable: the storage, and with it the secret of the digests, cannot be reached."""
     key = await secret()
     check_known(tenant)
 
-    def digests() -> RequestIdentity:
-        return RequestIdentity(tenant, key_digest(key, request.key), _digest(key, b"asked", request.meaning, body))
+    def digests() -> turn.RequestIdentity:
+        return turn.RequestIdentity(tenant, key_digest(key, request.key), _digest(key, b"asked", request.meaning, body))
 
     return await offload_if(len(body) >= LARGE_BODY, digests)
 
@@ -253,7 +253,7 @@ class CompletionHandler:
         with self._large_bodies.place(caller.tenant) as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
             client = scope.get(CLIENT)
-            has_left = stays if client is None else client.has_left
+            has_left = chat.stays if client is None else client.has_left
             arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts, has_left)
             request = await self._read(raw, scope, caller, arrival, dialect)
             if not isinstance(request, ChatRequest):
@@ -269,18 +269,18 @@ class CompletionHandler:
                     return await self._kept_alive(identity, way, watched=brings_key)
                 return await self._answered(identity, way)
 
-    async def _answered(self, identity: RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
+    async def _answered(self, identity: turn.RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
         return await (self._respond(way) if identity is None else self._respond_once(identity, way))
 
     async def _kept_alive(
-        self, identity: RequestIdentity | None, way: "_RequestScope", *, watched: bool
+        self, identity: turn.RequestIdentity | None, way: "_RequestScope", *, watched: bool
     ) -> PausedRequest | None:
         """Answers by a stream that gives signs of life, and ends with its key. What fails once they have begun it is an
         event in it."""
         way.writer = writer = way.dialect.writer(way.request)
         kept = KeptAlive(way.send, self._keepalive, writer.alive)
         way.send = way.scope[SENDING] = kept
-        signs = SIGNS.set(kept.heard)
+        signs = chat.SIGNS.set(kept.heard)
         try:
             with self._auth.watch.holding(way.scope, way.request.caller) if watched else nullcontext():
                 return await self._answered(identity, way)
@@ -293,7 +293,7 @@ class CompletionHandler:
             await kept({"type": "http.response.body", "body": _faulty(way, writer, fault)})
             return None
         finally:
-            SIGNS.reset(signs)
+            chat.SIGNS.reset(signs)
             kept.close()
 
     async def _read(
@@ -330,10 +330,10 @@ class CompletionHandler:
         completion = await until_disconnect(way.receive, self._pipeline.of(way.request.caller).answer(way.request))
         return await self._send_completion(completion, way)
 
-    async def _respond_once(self, identity: RequestIdentity, way: "_RequestScope") -> PausedRequest | None:
+    async def _respond_once(self, identity: turn.RequestIdentity, way: "_RequestScope") -> PausedRequest | None:
         """Runs the request, or sends the answer that it was given before."""
         admitted = await until_disconnect(way.receive, self._idempotency.admit(identity, way.request))
-        if isinstance(admitted, StoredCompletion):
+        if isinstance(admitted, turn.StoredCompletion):
             way.scope["gateway"]["replayed"] = True
             way.scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
             await _replay(way, admitted)
@@ -342,7 +342,7 @@ class CompletionHandler:
         if request.stream or not request.keeps_content:
             with admitted:
                 return await self._respond(way)
-        completion = await self._answer_in_any_case(admitted, replace(request, has_left=stays), way.receive)
+        completion = await self._answer_in_any_case(admitted, replace(request, has_left=chat.stays), way.receive)
         return await self._send_completion(completion, way)
 
     async def _answer_in_any_case(
@@ -434,7 +434,7 @@ def _faulty(way: _RequestScope, writer: StreamWriter, error: errors.GatewayError
     return writer.fault(error)
 
 
-async def _replay(way: _RequestScope, stored: StoredCompletion) -> None:
+async def _replay(way: _RequestScope, stored: turn.StoredCompletion) -> None:
     """Sends what is stored of the first answer in the form that the request asks for."""
     body, conversation_id, cost = stored_answer(stored)
     request, dialect = way.request, way.dialect

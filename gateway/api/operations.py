@@ -17,10 +17,11 @@ from gateway.api.server.receiving import header
 from gateway.api.shapes import Unix, many, shape
 from gateway.api.statistics import Statistics, StatisticsEndpoint
 from gateway.core import errors
-from gateway.core.instrumentation.metrics import MetricCounts, SharedCounts, families
+from gateway.core.instrumentation import metrics
+from gateway.core.instrumentation.metrics import MetricCounts, SharedCounts
 from gateway.storage.database.schema import REVISION
 from gateway.storage.store import ConversationStore
-from gateway.upstream.openai.resources import UpstreamModels
+from gateway.upstream.openai import resources
 
 DETAILED = ("1", "true")
 """Values of `details` that ask for the statistics."""
@@ -95,7 +96,7 @@ class ReadyEndpoint:
 class ModelsEndpoint:
     """The configured models; without any, those of the default upstream."""
 
-    def __init__(self, directory: UpstreamModels, auth: KeyAuthenticator) -> None:
+    def __init__(self, directory: resources.UpstreamModels, auth: KeyAuthenticator) -> None:
         self._directory = directory
         self._auth = auth
 
@@ -148,7 +149,7 @@ def render(counts: MetricCounts, accept: str, pids: Sequence[int] = ()) -> tuple
         def collect(self) -> Iterable[Any]:
             about = {"version": __version__, "python": platform.python_version(), "schema": REVISION}
             yield core.InfoMetricFamily("gateway_build", "What is running.", about)
-            yield from families(counts)
+            yield from metrics.families(counts)
             if pids:
                 yield from _of_processes(pids, process_collector.ProcessCollector)
 

@@ -7,8 +7,7 @@ from urllib.parse import parse_qs
 
 from gateway.api.fields import keeps_metadata_rules
 from gateway.api.shapes import ListObject
-from gateway.core import errors
-from gateway.core.names import has_nul
+from gateway.core import errors, names
 
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 MAX_PAGE_SIZE = 100
@@ -41,7 +40,7 @@ def check_named(query: Query, *names: str) -> None:
 
 def refuse_nul(name: str, *values: str | None) -> None:
     """Raises InvalidRequest: a value of this parameter holds a NUL."""
-    if has_nul(*values):
+    if names.has_nul(*values):
         raise errors.invalid(name, "must not hold a NUL")
 
 

@@ -10,8 +10,7 @@ from gateway.api.pagination import limit_of, parameters
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import Unix, Usd, many, said, shape
 from gateway.core import errors, ports
-from gateway.core.config import setting_sections
-from gateway.core.config.exposure import has_page
+from gateway.core.config import exposure, setting_sections
 from gateway.core.config.settings import Settings
 from gateway.core.types import audit_log, report_lists
 from gateway.core.types.chat import RequestCaller
@@ -91,7 +90,7 @@ class RequestListEndpoint:
         Raises Forbidden: no page would show them to whoever asks."""
         if caller.key is not None and caller.roles & setting_sections.LOOKS:
             return seen_tenant(caller)
-        is_open = not self._settings.auth.wants_keys and has_page(self._settings)
+        is_open = not self._settings.auth.wants_keys and exposure.has_page(self._settings)
         if caller.key is None and is_open and is_local(scope) and not is_foreign(scope):
             return None
         raise errors.Forbidden("The list of requests is for keys of role 'viewer' or 'admin'.")

@@ -10,19 +10,19 @@ from gateway.api.auth import KeyAuthenticator
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import Json, shape
-from gateway.context.planning.decision import PlannerCooldown
+from gateway.context.planning import decision
 from gateway.core import errors, ports
-from gateway.core.config.exposure import is_loopback
+from gateway.core.config import exposure
 from gateway.core.config.settings import Settings
+from gateway.core.instrumentation import refusals
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
-from gateway.core.instrumentation.refusals import RefusedRequests
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.documents import file_reader
 from gateway.pipeline.settlement import RunningTurns
 from gateway.retrieval.index_cache import ContentIndexes
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.lookup.path_cache import PathCache
-from gateway.upstream.routing.health import HealthWatch
+from gateway.upstream.routing import health
 
 Statistics = shape(
     "Statistics",
@@ -44,9 +44,9 @@ class ObservedParts:
     documents: file_reader.FileReader
     running: RunningTurns
     hooks: TelemetryHooks
-    resting: PlannerCooldown
-    deployments: HealthWatch
-    refused: RefusedRequests
+    resting: decision.PlannerCooldown
+    deployments: health.HealthWatch
+    refused: refusals.RefusedRequests
 
     def snapshot(self) -> MetricCounts:
         """A copy of the counts, for another thread, with those that these parts count themselves."""
@@ -100,7 +100,7 @@ class StatisticsEndpoint:
         listens on loopback.
         Raises Unauthorized: the caller is neither."""
         caller = await self._auth.caller(scope)
-        if caller.key is None and not is_loopback(self._settings.server.host):
+        if caller.key is None and not exposure.is_loopback(self._settings.server.host):
             raise errors.Unauthorized("Details are for holders of a key of the gateway's own.")
 
     def as_json(self) -> dict[str, Any]:

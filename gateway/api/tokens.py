@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 
 from gateway.core import errors, ports
 from gateway.core.config import setting_sections
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.types.keys import KeyPolicy
 from gateway.upstream.identity import HttpIdentityDocuments
 
-log = get_logger("gateway.identity")
+log = logs.get_logger("gateway.identity")
 FRESH_SECONDS, MAX_KEPT_SECONDS = 600.0, 6 * 3600.0
 """After which what a provider publishes is asked for anew, and for which it holds while the provider cannot be asked. A
 key that it took back counts no longer here."""

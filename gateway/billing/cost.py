@@ -8,35 +8,12 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
 from gateway.core import printing
-from gateway.core.types.bill import (
-    CACHE_READ_NAMES,
-    MAX_TOKENS,
-    MODEL_PURPOSES,
-    PICO,
-    CallCost,
-    ContextPlanningCost,
-    ContextPlanningUsage,
-    CostMetadata,
-    CostRow,
-    CostSums,
-    InternalCall,
-    LeftOutTokens,
-    PlanComparison,
-    PriceLine,
-    UsageMetadata,
-    cache_tokens,
-    figure,
-    told,
-    usage_of,
-    written_for_an_hour,
-)
-from gateway.core.types.turn import LedgerEntry, LedgerFigures
-from gateway.core.types.upstreams import PER_USD
+from gateway.core.types import bill, turn, upstreams
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
 """Kinds of tokens: the name, how many, and the names of prices, the first that is known counts."""
 ZERO = Decimal(0)
-NO_PLANNING = ContextPlanningCost()
+NO_PLANNING = bill.ContextPlanningCost()
 EXACT_MONEY = Context(prec=80, rounding=ROUND_HALF_EVEN)
 """Room for every digit of a price times a count of tokens, so that only `rounded` rounds."""
 TIER = re.compile(r"_above_(\d+)k_tokens")
@@ -50,7 +27,7 @@ PRICED_UNITS = (
     ("characters", ("input_cost_per_character",)),
     ("images", ("output_cost_per_image", "input_cost_per_image")),
     ("pixels", ("output_cost_per_pixel", "input_cost_per_pixel")),
-    ("usd", (PER_USD,)),
+    ("usd", (upstreams.PER_USD,)),
 )
 """What a call of another API than chats may be charged by in place of tokens, and the names of its price."""
 DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
@@ -70,7 +47,7 @@ class TokenRates:
             services = (f"_{service_tier}", "") if service_tier in SERVICE_TIERS else ("",)
             self._suffixes = [context + service for context in above for service in services]
         self.used: dict[str, str] = {}
-        self.lines: list[PriceLine] | None = None
+        self.lines: list[bill.PriceLine] | None = None
 
     def find(self, *names: str) -> Decimal | None:
         """The first of these prices that is known, in its most specific form."""
@@ -90,23 +67,23 @@ def price_call(
     prices: Mapping[str, Decimal],
     *,
     estimated: bool = False,
-    lines: list[PriceLine] | None = None,
-) -> CallCost:
+    lines: list[bill.PriceLine] | None = None,
+) -> bill.CallCost:
     """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
 
     Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides costs
     None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `PRICED_UNITS`) is charged
     by these where the model has such a price.
     `lines`: gets each product that is added up, for those who want to see the sum."""
-    prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
+    prompt, completion = bill.figure(usage, "prompt_tokens"), bill.figure(usage, "completion_tokens")
     rates = TokenRates(prices, prompt, usage.get("service_tier"))
     recorded = dict(usage)
     if "units" in usage and (whole := _cost_of_units(rates, usage["units"])) is not None:
-        return CallCost(purpose, model, recorded, rounded(whole), rounded(ZERO), estimated, rates.used)
+        return bill.CallCost(purpose, model, recorded, rounded(whole), rounded(ZERO), estimated, rates.used)
     input_rate = rates.find("input_cost_per_token")
     output_rate = rates.find("output_cost_per_token", "output_cost_per_image_token")
     if input_rate is None or output_rate is None:
-        return CallCost(purpose, model, recorded, None, None, estimated)
+        return bill.CallCost(purpose, model, recorded, None, None, estimated)
     details = usage.get("prompt_tokens_details") or {}
     rates.lines = lines
     prompt_cost = _prompt_cost(rates, input_rate, prompt, details, usage)
@@ -114,10 +91,12 @@ def price_call(
     if about:
         completion += _reasoning_apart(usage, about, prompt + completion)
     completion_cost = _completion_cost(rates, output_rate, completion, about)
-    return CallCost(purpose, model, recorded, rounded(prompt_cost), rounded(completion_cost), estimated, rates.used)
+    return bill.CallCost(
+        purpose, model, recorded, rounded(prompt_cost), rounded(completion_cost), estimated, rates.used
+    )
 
 
-def price_internal(call: InternalCall) -> CallCost:
+def price_internal(call: bill.InternalCall) -> bill.CallCost:
     """Prices a call of an internal model. An embedder writes nothing: its input price is all of its price."""
     prices = call.prices
     if call.purpose == "embedder" and "input_cost_per_token" in prices:
@@ -125,26 +104,26 @@ def price_internal(call: InternalCall) -> CallCost:
     return price_call(call.purpose, call.route, call.usage, prices, estimated=call.estimated)
 
 
-def planning_usage(calls: Sequence[CallCost]) -> ContextPlanningUsage:
+def planning_usage(calls: Sequence[bill.CallCost]) -> bill.ContextPlanningUsage:
     """Tokens and calls of the internal models among these."""
     found: dict[str, dict[str, int]] = {}
     for call in calls:
-        if call.purpose not in MODEL_PURPOSES:
+        if call.purpose not in bill.MODEL_PURPOSES:
             sums = found.setdefault(call.purpose, {"prompt_tokens": 0, "completion_tokens": 0, "calls": 0})
-            usage = usage_of(call.usage)
+            usage = bill.usage_of(call.usage)
             sums["prompt_tokens"] += usage.prompt_tokens
             sums["completion_tokens"] += usage.completion_tokens
             sums["calls"] += 1
-    return ContextPlanningUsage(**found)
+    return bill.ContextPlanningUsage(**found)
 
 
 def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, usage: Mapping[str, Any]) -> Decimal:
-    cached, written = cache_tokens(usage)
+    cached, written = bill.cache_tokens(usage)
     if not (cached or written or details):
         return EXACT_MONEY.add(ZERO, _product(rates, "input", prompt, rate))
-    hour = min(written, written_for_an_hour(usage)) if written else 0
+    hour = min(written, bill.written_for_an_hour(usage)) if written else 0
     of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
-    pictures = min(cached, figure(of_cached, "image_tokens")) if cached else 0
+    pictures = min(cached, bill.figure(of_cached, "image_tokens")) if cached else 0
     kinds: Kinds = (
         (
             "cached_image_input",
@@ -158,8 +137,8 @@ def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, us
             hour,
             ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost"),
         ),
-        ("audio_input", figure(details, "audio_tokens"), ("input_cost_per_audio_token",)),
-        ("image_input", figure(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
+        ("audio_input", bill.figure(details, "audio_tokens"), ("input_cost_per_audio_token",)),
+        ("image_input", bill.figure(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
     )
     return _cost_by_kind(rates, ("input", rate), prompt, kinds)
 
@@ -168,9 +147,9 @@ def _completion_cost(rates: TokenRates, rate: Decimal, completion: int, details:
     if not details:
         return EXACT_MONEY.add(ZERO, _product(rates, "output", completion, rate))
     kinds: Kinds = (
-        ("reasoning", figure(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
-        ("audio_output", figure(details, "audio_tokens"), ("output_cost_per_audio_token",)),
-        ("image_output", figure(details, "image_tokens"), ("output_cost_per_image_token",)),
+        ("reasoning", bill.figure(details, "reasoning_tokens"), ("output_cost_per_reasoning_token",)),
+        ("audio_output", bill.figure(details, "audio_tokens"), ("output_cost_per_audio_token",)),
+        ("image_output", bill.figure(details, "image_tokens"), ("output_cost_per_image_token",)),
     )
     return _cost_by_kind(rates, ("output", rate), completion, kinds)
 
@@ -190,7 +169,7 @@ def _cost_by_kind(rates: TokenRates, others: tuple[str, Decimal], tokens: int, k
 def _product(rates: TokenRates, kind: str, tokens: int | Decimal, rate: Decimal) -> Decimal:
     cost = EXACT_MONEY.multiply(rate, tokens)
     if rates.lines is not None:
-        rates.lines.append(PriceLine(kind, tokens, rate, cost))
+        rates.lines.append(bill.PriceLine(kind, tokens, rate, cost))
     return cost
 
 
@@ -205,11 +184,11 @@ def _cost_of_units(rates: TokenRates, units: Any) -> Decimal | None:
 
 def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
     """Reasoning tokens beside the completion's, as xAI and Gemini report them: the total has them on top."""
-    reasoning = figure(details, "reasoning_tokens")
-    return reasoning if reasoning and figure(usage, "total_tokens") == sum_of_both + reasoning else 0
+    reasoning = bill.figure(details, "reasoning_tokens")
+    return reasoning if reasoning and bill.figure(usage, "total_tokens") == sum_of_both + reasoning else 0
 
 
-def primary_usage(calls: Iterable[CallCost]) -> dict[str, Any]:
+def primary_usage(calls: Iterable[bill.CallCost]) -> dict[str, Any]:
     """The usage of the primary model over all its calls for one request: what they count is added up, of all else the
     last says what it is. {} without such a call."""
     return usage_together([call.usage for call in calls if call.purpose == "primary"])
@@ -219,10 +198,10 @@ def usage_together(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Usages as one; a single one as it is."""
     if len(usages) <= 1:
         return usages[0] if usages else {}
-    known = [usage_of(usage) for usage in usages]
+    known = [bill.usage_of(usage) for usage in usages]
     return {
         **_added(usages),
-        **{of.name: sum(getattr(each, of.name) for each in known) for of in fields(UsageMetadata)},
+        **{of.name: sum(getattr(each, of.name) for each in known) for of in fields(bill.UsageMetadata)},
     }
 
 
@@ -239,12 +218,12 @@ def _added(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanningCost]:
+def total_cost(calls: Sequence[bill.CallCost]) -> tuple[bill.CostMetadata, bill.ContextPlanningCost]:
     """The sums over all calls: totals equal their parts exactly. A call without a known price makes every sum that it
     belongs to null, never 0 (guarantee §6); the other sums are known all the same."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
-    primary = [call for call in calls if call.purpose in MODEL_PURPOSES]
+    primary = [call for call in calls if call.purpose in bill.MODEL_PURPOSES]
     totals = {
         purpose: _all_of(call.total for call in calls if call.purpose == purpose)
         for purpose in ("planner", "summarizer", "embedder", "guard")
@@ -252,26 +231,28 @@ def total_cost(calls: Sequence[CallCost]) -> tuple[CostMetadata, ContextPlanning
     planned = _all_of(totals.values())
     made = {call.purpose for call in calls}
     embedded, guarded = (totals[purpose] if purpose in made else None for purpose in ("embedder", "guard"))
-    planning = ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded, guarded)
+    planning = bill.ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded, guarded)
     estimated = any(call.estimated for call in calls)
     prompt = _all_of(call.prompt_cost for call in primary)
     completion = _all_of(call.completion_cost for call in primary)
     if prompt is None or completion is None:  # a model has both prices, or its calls have no known cost
-        return CostMetadata(planning_cost=planned, estimated=estimated), planning
+        return bill.CostMetadata(planning_cost=planned, estimated=estimated), planning
     if planned is None:
         whole = not primary
-        return CostMetadata(
+        return bill.CostMetadata(
             None if whole else prompt, None if whole else completion, None, estimated=estimated
         ), planning
-    return CostMetadata(prompt, completion, planned, prompt + completion + planned, "USD", True, estimated), planning
+    return bill.CostMetadata(
+        prompt, completion, planned, prompt + completion + planned, "USD", True, estimated
+    ), planning
 
 
-def _cost_of(call: CallCost) -> CostMetadata:
+def _cost_of(call: bill.CallCost) -> bill.CostMetadata:
     """Of the one call that most requests make."""
     if call.prompt_cost is None or call.completion_cost is None:
-        return CostMetadata(estimated=call.estimated)
+        return bill.CostMetadata(estimated=call.estimated)
     total = call.prompt_cost + call.completion_cost
-    return CostMetadata(call.prompt_cost, call.completion_cost, ZERO, total, "USD", True, call.estimated)
+    return bill.CostMetadata(call.prompt_cost, call.completion_cost, ZERO, total, "USD", True, call.estimated)
 
 
 def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
@@ -286,12 +267,12 @@ def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
 
 def rounded(value: Decimal) -> Decimal:
     """To 12 decimals, half-even (guarantee §6)."""
-    return value.quantize(PICO, context=EXACT_MONEY)
+    return value.quantize(bill.PICO, context=EXACT_MONEY)
 
 
 def is_amount(value: Any) -> bool:
     """Whether it counts seconds or other units: a number not below 0 and not absurd."""
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= bill.MAX_TOKENS
 
 
 def estimated_cost(
@@ -325,7 +306,9 @@ def _of(tokens: int, price: Decimal) -> Decimal:
     return rounded(EXACT_MONEY.multiply(price, tokens))
 
 
-def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost], *, is_metered: bool = True) -> LedgerFigures:
+def ledger_figures(
+    metadata: Mapping[str, Any], calls: Sequence[bill.CallCost], *, is_metered: bool = True
+) -> turn.LedgerFigures:
     """The figures of a bill.
     `metadata`: its `response_metadata`, with numbers as they are written; `is_metered`: false where nobody knows what
     its client's own request would have cost, and the bill does not say."""
@@ -337,9 +320,9 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost], *, is
         if total is not None:
             known = total if known is None else known + total
         if call.purpose == "primary":
-            read, wrote = cache_tokens(call.usage)
+            read, wrote = bill.cache_tokens(call.usage)
             cached, written = cached + read, written + wrote
-        elif call.purpose in MODEL_PURPOSES:
+        elif call.purpose in bill.MODEL_PURPOSES:
             continue
         elif total is None:
             unpriced += 1
@@ -349,12 +332,12 @@ def ledger_figures(metadata: Mapping[str, Any], calls: Sequence[CallCost], *, is
     total = metadata.get("cost", {}).get("total_cost")
     net = direct - total if is_metered and direct is not None and is_number(total) else None
     direct = direct if net is not None else None
-    return LedgerFigures(
+    return turn.LedgerFigures(
         cached, written, known, planning, unpriced, _saved(metadata), direct, net, held_out, *_bounced(metadata)
     )
 
 
-def with_figures(entry: LedgerEntry) -> LedgerEntry:
+def with_figures(entry: turn.LedgerEntry) -> turn.LedgerEntry:
     """A stored bill with its figures, also where an older version wrote it without."""
 
     return replace(entry, figures=ledger_figures(entry.metadata, entry.calls))
@@ -380,7 +363,7 @@ def _direct(metadata: Mapping[str, Any], planning: Decimal) -> tuple[Decimal | N
 def _bounced(metadata: Mapping[str, Any]) -> tuple[int, Decimal]:
     """Tokens and USD of what was read again soon after it had been cut."""
     found = meter_of(metadata).get("bounced")
-    return (figure(found, "tokens"), usd_of(found.get("cost")) or ZERO) if isinstance(found, dict) else (0, ZERO)
+    return (bill.figure(found, "tokens"), usd_of(found.get("cost")) or ZERO) if isinstance(found, dict) else (0, ZERO)
 
 
 def usd_of(text: Any) -> Decimal | None:
@@ -414,7 +397,7 @@ have paid without a gateway, less what was billed, of all requests but the `unme
 alone, without what that cost; `at_least`: a call in it has no known price."""
 
 
-def figures_of(sums: CostSums) -> dict[str, Any]:
+def figures_of(sums: bill.CostSums) -> dict[str, Any]:
     """The sums by the names of `COST_FIGURES`; a cost of which nothing is known is None."""
     told = {
         "cost": sums.known_cost,
@@ -429,9 +412,9 @@ def figures_of(sums: CostSums) -> dict[str, Any]:
 
 
 def as_csv(
-    tables: Mapping[tuple[str, ...], Sequence[CostRow]],
+    tables: Mapping[tuple[str, ...], Sequence[bill.CostRow]],
     names: Sequence[str] = COST_FIGURES,
-    figures: Callable[[CostSums], dict[str, Any]] = figures_of,
+    figures: Callable[[bill.CostSums], dict[str, Any]] = figures_of,
 ) -> Iterator[str]:
     """Lines of CSV: `by` says which groups a line tells apart, its names stand in a column for each of them.
     `names`: of the `figures` of each group."""
@@ -446,7 +429,7 @@ def as_csv(
 
 
 def as_json(
-    by: Sequence[str], rows: Iterable[CostRow], figures: Callable[[CostSums], dict[str, Any]] = figures_of
+    by: Sequence[str], rows: Iterable[bill.CostRow], figures: Callable[[bill.CostSums], dict[str, Any]] = figures_of
 ) -> dict[str, Any]:
     """A table: its groups, and for each row their names with its figures."""
     listed = [{**dict(zip(by, row.names, strict=True)), **figures(row.sums)} for row in rows]
@@ -486,7 +469,7 @@ def compare(
     invalidated_tokens: int,
     requests: int,
     planning_cost: Decimal | None,
-) -> PlanComparison:
+) -> bill.PlanComparison:
     """What a smaller context saves over the requests that will forward it, beside what making it costs.
 
     Tokens of the frozen prefix that change are paid for in full once more.
@@ -504,10 +487,10 @@ def compare(
     invalidation = None
     if full is not None:
         invalidation = _rounded(EXACT_MONEY.multiply(full - _cached_price(rates, full), invalidated_tokens))
-    return PlanComparison(saved_tokens, requests, saving, planning_cost, invalidated_tokens, invalidation)
+    return bill.PlanComparison(saved_tokens, requests, saving, planning_cost, invalidated_tokens, invalidation)
 
 
-def realised(left: LeftOutTokens, usage: Mapping[str, Any], prices: Mapping[str, Decimal]) -> Decimal | None:
+def realised(left: bill.LeftOutTokens, usage: Mapping[str, Any], prices: Mapping[str, Decimal]) -> Decimal | None:
     """What was saved in one request, by what the upstream reported of it. None if the price is unknown.
 
     What this request would have sent for the first time is worth the full input price; the rest that of cached input,
@@ -524,7 +507,10 @@ def realised(left: LeftOutTokens, usage: Mapping[str, Any], prices: Mapping[str,
 
 
 def as_realised(
-    promised: dict[str, Any] | None, left: LeftOutTokens | None, usage: Mapping[str, Any], prices: Mapping[str, Decimal]
+    promised: dict[str, Any] | None,
+    left: bill.LeftOutTokens | None,
+    usage: Mapping[str, Any],
+    prices: Mapping[str, Decimal],
 ) -> dict[str, Any] | None:
     """A bill's `economics` once its usage is known: what a plan promised, and what this request saved. None if it has
     neither; a call that was not charged saved nothing.
@@ -546,7 +532,7 @@ def _reads_cache(usage: Mapping[str, Any], unchanged: int) -> bool:
     An upstream that never says what it read bills nothing at that price. One that says it read nothing of a long prefix
     that it had been sent before keeps none.
     """
-    reported = told(usage, CACHE_READ_NAMES)
+    reported = bill.told(usage, bill.CACHE_READ_NAMES)
     return bool(reported) and (any(reported) or unchanged < MIN_CACHED_PREFIX)
 
 

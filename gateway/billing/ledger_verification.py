@@ -10,15 +10,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.billing.cost import ledger_figures, price_call, primary_usage, total_cost
-from gateway.core.types import report_lists
-from gateway.core.types.bill import MODEL_PURPOSES, CallCost, PriceLine, usage_of
-from gateway.core.types.turn import LARGEST_KEPT, LedgerRow
+from gateway.core.types import bill, report_lists, turn
 
 MAX_NAMED_ROWS = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""
 
 UNNAMED_GROUP = "(none)"
-AUDIT_GROUPS: dict[str, Callable[[LedgerRow], str]] = {
+AUDIT_GROUPS: dict[str, Callable[[turn.LedgerRow], str]] = {
     "day": lambda row: row.entry.created_at.astimezone(UTC).date().isoformat(),
     "model": lambda row: row.entry.model,
     "tenant": lambda row: row.entry.tenant,
@@ -72,7 +70,7 @@ class AuditTotals:
     net_saving: Decimal = Decimal(0)
     """How much less these cost, below 0 where they cost more."""
 
-    def add(self, row: LedgerRow) -> None:
+    def add(self, row: turn.LedgerRow) -> None:
         cost = figures(row, "cost")
         saved = figures(row, "context_utilization", "economics").get("realised_saving")
         self.saved += saved if isinstance(saved, Decimal | int) else 0
@@ -85,7 +83,7 @@ class AuditTotals:
         self.prompt_tokens += row.prompt_tokens
         self.completion_tokens += row.completion_tokens
         self.estimated += row.estimated
-        internal = [call.total for call in row.entry.calls if call.purpose not in MODEL_PURPOSES]
+        internal = [call.total for call in row.entry.calls if call.purpose not in bill.MODEL_PURPOSES]
         self.planning = sum((each for each in internal if each is not None), self.planning)
         self.planning_unpriced += internal.count(None)
         if isinstance(total, Decimal | int):
@@ -106,7 +104,7 @@ class LedgerAudit:
     unbalanced: int = 0
     named: list[tuple[str, tuple[AuditDifference, ...]]] = field(default_factory=list)
 
-    def add(self, row: LedgerRow) -> tuple[AuditDifference, ...]:
+    def add(self, row: turn.LedgerRow) -> tuple[AuditDifference, ...]:
         """Adds a row; returns what in it does not balance."""
         self.total.add(row)
         for group, totals in self.by.items():
@@ -119,21 +117,21 @@ class LedgerAudit:
         return found
 
 
-def repriced(call: CallCost, lines: list[PriceLine] | None = None) -> CallCost:
+def repriced(call: bill.CallCost, lines: list[bill.PriceLine] | None = None) -> bill.CallCost:
     """The call priced again, by the usage and the rates that were stored with it.
     `lines`: gets each product that is added up."""
     prices = {name: price for name, rate in call.rates.items() if (price := _price(rate)) is not None}
     return price_call(call.purpose, call.model, call.usage, prices, estimated=call.estimated, lines=lines)
 
 
-def differences(row: LedgerRow) -> tuple[AuditDifference, ...]:
+def differences(row: turn.LedgerRow) -> tuple[AuditDifference, ...]:
     """What in a row is not what its calls add up to; empty if it balances."""
     if not row.entry.calls:
         return (AuditDifference("calls", "none", "at least one"),)
     return tuple(AuditDifference(*each) for each in _compared(row) if not _equal(*each[1:]))
 
 
-def figures(row: LedgerRow, *path: str) -> dict[str, Any]:
+def figures(row: turn.LedgerRow, *path: str) -> dict[str, Any]:
     """An object inside the row's `response_metadata`; {} where there is none."""
     found: Any = row.entry.metadata
     for name in path:
@@ -141,14 +139,14 @@ def figures(row: LedgerRow, *path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
+def _compared(row: turn.LedgerRow) -> Iterable[tuple[str, Any, Any]]:
     """Each figure of a row by its name: as stored, and as found by adding up."""
     calls = tuple(repriced(call) for call in row.entry.calls)
     for number, (call, again) in enumerate(zip(row.entry.calls, calls, strict=True)):
         yield f"calls[{number}].prompt_cost", call.prompt_cost, _kept(again.prompt_cost)
         yield f"calls[{number}].completion_cost", call.completion_cost, _kept(again.completion_cost)
     cost, planning = total_cost(calls)
-    usage = usage_of(primary_usage(calls))
+    usage = bill.usage_of(primary_usage(calls))
     yield "ledger.prompt_tokens", row.prompt_tokens, usage.prompt_tokens
     yield "ledger.completion_tokens", row.completion_tokens, usage.completion_tokens
     yield "ledger.total_cost", row.total_cost, _kept(cost.total_cost)
@@ -166,7 +164,7 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
         for name, value in found.items():
             yield f"{path}.{name}", kept.get(name), value
     for purpose, stored in figures(row, "context_utilization", "planning_usage").items():
-        internal = [usage_of(call.usage) for call in calls if call.purpose == purpose]
+        internal = [bill.usage_of(call.usage) for call in calls if call.purpose == purpose]
         for name in ("prompt_tokens", "completion_tokens"):
             if isinstance(stored, dict) and name in stored:
                 yield f"planning_usage.{purpose}.{name}", stored[name], sum(getattr(each, name) for each in internal)
@@ -174,7 +172,7 @@ def _compared(row: LedgerRow) -> Iterable[tuple[str, Any, Any]]:
 
 def _kept(value: Any) -> Any:
     """As its column holds it."""
-    return max(-LARGEST_KEPT, min(value, LARGEST_KEPT)) if isinstance(value, Decimal) else value
+    return max(-turn.LARGEST_KEPT, min(value, turn.LARGEST_KEPT)) if isinstance(value, Decimal) else value
 
 
 def _equal(stored: Any, expected: Any) -> bool:

@@ -17,28 +17,17 @@ from gateway.billing.cost import (
     usd_of,
 )
 from gateway.billing.ledger_verification import repriced
-from gateway.core.types.bill import (
-    CLIENTS_WORDS,
-    ArtifactUsageRecord,
-    CallCost,
-    ContextPlanningCost,
-    CostMetadata,
-    InternalCall,
-    ResponseMetadata,
-    usage_of,
-)
-from gateway.core.types.records import UNLISTED, OmittedRecords
-from gateway.core.types.turn import LedgerEntry
+from gateway.core.types import bill, records, turn
 
 NONE: Set[int] = frozenset()
-Sums = tuple[CostMetadata, ContextPlanningCost]
+Sums = tuple[bill.CostMetadata, bill.ContextPlanningCost]
 FEW = 10
 """New artifacts that nothing was done to are listed in an answer if they are not more than these, else counted."""
 MAX_LISTED_CALLS = 50
 """Of up to so many artifacts that a request decided on an answer lists all, of more the largest: a stream has the list
 twice (guarantee §6.2)."""
 
-OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *CLIENTS_WORDS)
+OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *bill.CLIENTS_WORDS)
 NONE_WHERE_UNTOLD = ("economics", "profile", "recall", "memory", "workflow_spec_tokens")
 EMPTY_WHERE_UNTOLD = ("things", "pages", "left_by", "compacted", "cleared")
 FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
@@ -50,7 +39,7 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
 """Of a bill: they are left out elsewhere."""
 
 
-def response_metadata(known: ResponseMetadata, unlisted: OmittedRecords | None = None) -> dict[str, Any]:
+def response_metadata(known: bill.ResponseMetadata, unlisted: records.OmittedRecords | None = None) -> dict[str, Any]:
     """As JSON-ready values; what is not known yet is left out. Written out: `dataclasses.asdict` copies every leaf.
     `unlisted`: what the list need not have, as stored messages tell it again (ADR 19)."""
     data: dict[str, Any] = {
@@ -82,7 +71,7 @@ def response_metadata(known: ResponseMetadata, unlisted: OmittedRecords | None =
         if unlisted is not None:
             counted["count"] += len(unlisted.gone)
             counted["chars"] += unlisted.chars
-            utilization[UNLISTED] = unlisted.as_json()
+            utilization[records.UNLISTED] = unlisted.as_json()
         for name in NONE_WHERE_UNTOLD:
             if utilization[name] is None:
                 del utilization[name]
@@ -98,17 +87,17 @@ def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
     """The bill as an answer has it: lists what the request decided, changed or brought back, and counts what stands.
     `metadata`: the bill as `response_metadata` gives it, whole or not; it is not changed."""
     utilization = metadata.get("context_utilization") or {}
-    if UNLISTED in utilization:
-        utilization = {name: value for name, value in utilization.items() if name != UNLISTED}
+    if records.UNLISTED in utilization:
+        utilization = {name: value for name, value in utilization.items() if name != records.UNLISTED}
         metadata = {**metadata, "context_utilization": utilization}
-    records = utilization.get("artifacts_processed")
-    if not records:
+    processed = utilization.get("artifacts_processed")
+    if not processed:
         return metadata
-    fresh = [record for record in records if not record.get("standing")]
+    fresh = [record for record in processed if not record.get("standing")]
     listed = fresh
     if len(fresh) > MAX_LISTED_CALLS:
         listed = [max(fresh, key=lambda record: record["original_size_chars"])]
-    if len(listed) == len(records):
+    if len(listed) == len(processed):
         return metadata
     short = {**utilization, "artifacts_processed": listed}
     if len(listed) < len(fresh):
@@ -143,7 +132,7 @@ def with_citations(metadata: dict[str, Any], cited: dict[str, Any] | None) -> di
     return metadata if cited is None else {**metadata, **cited}
 
 
-def _told(records: Sequence[ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:
+def _told(records: Sequence[bill.ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:
     """The records; new ones that nothing was done to stand like old ones where they are more than an answer lists."""
     if not records:
         return []
@@ -157,7 +146,7 @@ def _counted(records: Sequence[dict[str, Any]]) -> dict[str, int]:
     return {"count": len(records), "chars": sum(record["processed_size_chars"] for record in records)}
 
 
-def _record(record: ArtifactUsageRecord, *, standing: bool) -> dict[str, Any]:
+def _record(record: bill.ArtifactUsageRecord, *, standing: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "artifact_id": record.artifact_id,
         "source": record.source,
@@ -183,7 +172,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
-def add_planning(known: ResponseMetadata, made: Sequence[InternalCall]) -> None:
+def add_planning(known: bill.ResponseMetadata, made: Sequence[bill.InternalCall]) -> None:
     """Adds, in place, what the calls of internal models took, before the primary model is called."""
     if known.context_utilization is not None and made:
         calls = tuple(map(price_internal, made))
@@ -191,19 +180,19 @@ def add_planning(known: ResponseMetadata, made: Sequence[InternalCall]) -> None:
         known.context_utilization.planning_cost = total_cost(calls)[1]
 
 
-def add_bill(known: ResponseMetadata, calls: tuple[CallCost, ...], sums: Sums) -> None:
+def add_bill(known: bill.ResponseMetadata, calls: tuple[bill.CallCost, ...], sums: Sums) -> None:
     """Adds, in place, usage and cost of these calls; `usage` is the primary model's alone.
 
     The utilization that changes is the one of the `BuiltContext`, where there is one.
     """
-    known.usage = usage_of(primary_usage(calls))
+    known.usage = bill.usage_of(primary_usage(calls))
     known.cost, planning = sums
     if known.context_utilization is not None:
         known.context_utilization.planning_cost = planning
         known.context_utilization.planning_usage = planning_usage(calls)
 
 
-def amended(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
+def amended(entry: turn.LedgerEntry, further: Sequence[bill.CallCost]) -> turn.LedgerEntry:
     """A stored bill with calls of internal models that were made for it after its answer: every sum anew."""
     calls = (*entry.calls, *further)
     priced = tuple(map(repriced, calls))  # exact where a cost is more than its column holds
@@ -230,14 +219,14 @@ def _metered_anew(metadata: dict[str, Any], billed: Decimal | None) -> dict[str,
     return {"economics": {**known, "billed_cost": f"{billed:f}", "net_saving": f"{direct - billed:f}"}}
 
 
-def amended_once(entry: LedgerEntry, further: Sequence[CallCost]) -> LedgerEntry:
+def amended_once(entry: turn.LedgerEntry, further: Sequence[bill.CallCost]) -> turn.LedgerEntry:
     """The same for a bill that may have these calls already, since nobody knows whether it was stored."""
     known = entry.calls[max(0, len(entry.calls) - len(further)) :]
     return entry if list(map(_paid, known)) == list(map(_paid, further)) else amended(entry, further)
 
 
-def _paid(call: CallCost) -> tuple[object, ...]:
-    return call.purpose, call.model, usage_of(call.usage), call.prompt_cost, call.completion_cost
+def _paid(call: bill.CallCost) -> tuple[object, ...]:
+    return call.purpose, call.model, bill.usage_of(call.usage), call.prompt_cost, call.completion_cost
 
 
 def _without_unpaid(utilization: dict[str, Any]) -> dict[str, Any]:
@@ -248,7 +237,7 @@ def _without_unpaid(utilization: dict[str, Any]) -> dict[str, Any]:
     return utilization
 
 
-def figures(bill: ResponseMetadata) -> dict[str, Any]:
+def figures(bill: bill.ResponseMetadata) -> dict[str, Any]:
     """What the log tells of a bill: tokens of the primary model, the whole cost in USD, and the strategy."""
     return {
         "prompt_tokens": bill.usage.prompt_tokens if bill.usage else None,
@@ -258,7 +247,7 @@ def figures(bill: ResponseMetadata) -> dict[str, Any]:
     }
 
 
-def extended_usage(usage: dict[str, Any], calls: tuple[CallCost, ...], sums: Sums | None = None) -> dict[str, Any]:
+def extended_usage(usage: dict[str, Any], calls: tuple[bill.CallCost, ...], sums: Sums | None = None) -> dict[str, Any]:
     """Upstream's usage with `cost`, everything this request cost in USD, and its parts."""
     cost, planning = sums or total_cost(calls)
     inference = None

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import ZERO, is_amount, price_call
-from gateway.core.types.bill import CallCost, is_figure, sound
+from gateway.core.types import bill
 
 RELAYED_ENDPOINTS = {
     "embeddings": "embeddings",
@@ -66,11 +66,11 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
     if usage.get("type") == "duration" and is_amount(seconds):
         return {**usage, "units": {"seconds": seconds}}
     usage.pop("units", None)  # a name of ours
-    usage = sound(usage)
-    if not is_figure(usage.get("prompt_tokens")):
+    usage = bill.sound(usage)
+    if not bill.is_figure(usage.get("prompt_tokens")):
         return None
     written = usage.get("completion_tokens")
-    if not is_figure(written):
+    if not bill.is_figure(written):
         usage.pop("completion_tokens", None)
         return usage if endpoint in WRITES_NOTHING else None
     kind = KIND_OF_OUTPUT.get(path) or KIND_OF_OUTPUT.get(endpoint)
@@ -94,7 +94,7 @@ def _figures(usage: Mapping[str, Any], deep: int = 2) -> dict[str, Any]:
 
 def price_relayed(
     path: str, route: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal], *, estimated: bool
-) -> CallCost:
+) -> bill.CallCost:
     """Prices a relayed call. One whose tokens nobody knows is unpriced, unless it is charged by something else.
     `usage`: in a chat's names; with None for tokens that there are and nobody counted; `estimated`: the gateway
     counted."""
@@ -113,7 +113,7 @@ def units_of(path: str, fields: Mapping[str, Any]) -> dict[str, int]:
         return {"characters": len(text)} if isinstance(text, str) else {}
     if RELAYED_ENDPOINTS[path] == "images":
         number = _number(number)
-        if number is not None and not is_figure(number):
+        if number is not None and not bill.is_figure(number):
             return {}
         images = 1 if number is None else number
         size = IMAGE_SIZE.fullmatch(str(fields.get("size")))
@@ -137,12 +137,12 @@ def most_usage(
             prompts = fields.get("prompt")
             several = len(prompts) if isinstance(prompts, list) and not all(type(p) is int for p in prompts) else 1
             named = _number(fields.get("max_tokens"))
-            usage["completion_tokens"] = (named if is_figure(named) else longest) * times * max(several, 1)
+            usage["completion_tokens"] = (named if bill.is_figure(named) else longest) * times * max(several, 1)
         case "images":
             pixels = units.get("pixels") or times * LARGEST_PICTURE
             partial = _number(fields.get("partial_images"))
             written = math.ceil(pixels * PICTURE_TOKENS.get(str(fields.get("quality")), MAX_PICTURE_TOKENS) / 2**20)
-            usage["completion_tokens"] = written + (PARTIAL_TOKENS * partial * times if is_figure(partial) else 0)
+            usage["completion_tokens"] = written + (PARTIAL_TOKENS * partial * times if bill.is_figure(partial) else 0)
             usage["prompt_tokens"] += MAX_PICTURE_TOKENS * 3 // 2 * -(-files // MAX_PICTURE_BYTES)
         case "audio" if path == "audio/speech":
             usage["completion_tokens"] = SPOKEN_TOKENS * units.get("characters", body)
@@ -173,7 +173,7 @@ def _number(value: Any) -> Any:
 
 def _least_one(fields: Mapping[str, Any], name: str) -> int:
     number = _number(fields.get(name))
-    return max(1, number) if is_figure(number) else 1
+    return max(1, number) if bill.is_figure(number) else 1
 
 
 def input_tokens(path: str, fields: Mapping[str, Any], count: Count) -> int | None:

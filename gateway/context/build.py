@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, ParamSpec, Self, TypeVar
 
-from gateway.billing.cost import compare, expected_requests, price_internal
-from gateway.billing.economy.kept_results import kept_in_pass
-from gateway.billing.economy.passes import may_keep_more
-from gateway.billing.economy.rates import FOR_AN_HOUR, WRITE_HOUR, CacheRates, cache_lifetime, cache_rates
+from gateway.billing import cost
+from gateway.billing.economy import kept_results, passes, rates
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import worded
 from gateway.context.assembly.messages import assemble
@@ -25,24 +23,14 @@ from gateway.context.window.counting import MIN_CACHED_TOKENS, PromptCounter, Se
 from gateway.context.window.fit import count_unreduced, fit
 from gateway.context.window.fitting import FittingSteps, no_results
 from gateway.core import errors, ports
-from gateway.core.formats.anthropic.edits import has_exact_edits
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.formats.anthropic import edits
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
+from gateway.core.types import bill, upstreams
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.bill import (
-    AUTO,
-    OFF,
-    PAID,
-    BranchCosts,
-    EconomyNote,
-    InternalCall,
-    LeftOutTokens,
-    PlanComparison,
-)
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.relevance import Relevance
-from gateway.core.types.upstreams import CallScope
 from gateway.core.types.window import (
     ForwardedMessages,
     FullPrompt,
@@ -63,7 +51,7 @@ SAVES_TOO_LITTLE = "plan_saves_too_little"
 CHANGES_NOTHING = "plan_changes_nothing"
 DOES_NOT_FIT = "plan_does_not_fit"
 NOT_FOLLOWED = "plan_not_followed"
-log = get_logger("gateway.context")
+log = logs.get_logger("gateway.context")
 
 
 class RequestRanking:
@@ -96,7 +84,7 @@ class PassageRanking:
     indexes: ContentIndexes | None = None
     meaning: EmbeddingModel | None = None
 
-    def of(self, request: ChatRequest, scope: CallScope) -> RequestRanking:
+    def of(self, request: ChatRequest, scope: upstreams.CallScope) -> RequestRanking:
         """For one request; in mode `simple` only with an embedder that nobody bills (guarantee §2)."""
         meaning = None
         if self.meaning is not None and not (request.options.mode == "simple" and self.meaning.is_billed):
@@ -177,8 +165,8 @@ class FinalFit:
     fitted: PackedWindow
     follows_plan: bool = False
     fallback_reason: str | None = None
-    comparison: PlanComparison | None = None
-    economy: EconomyNote | None = None
+    comparison: bill.PlanComparison | None = None
+    economy: bill.EconomyNote | None = None
     """What economy made of it, where there is anything to economise."""
 
 
@@ -209,7 +197,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     request, tokens, history, settings = inputs.request, inputs.budget.tokens, inputs.history, inputs.settings
     material = collect(inputs)
     finder = ranking.finder(material)
-    is_weighed = request.options.economy == AUTO and economic_rates(inputs, material, 0) is not None
+    is_weighed = request.options.economy == bill.AUTO and economic_rates(inputs, material, 0) is not None
     kept = _kept(request, inputs.history.costs) if is_weighed else no_results
     tools = FittingSteps(assemble, ranking.relevance(finder), compact, worded, kept)
     counting = PromptCounter(counter, request.forward, material, history.notes)
@@ -229,7 +217,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
         low_water = MIN_CACHED_TOKENS if is_weighed else int(settings.low_water * tokens)  # deeper is always cheaper
-        keeps = is_weighed and may_keep_more(history.costs)
+        keeps = is_weighed and passes.may_keep_more(history.costs)
         limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(inputs))
     return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
@@ -238,15 +226,15 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
 def clears_exactly(request: ChatRequest) -> bool:
     """Whether the client says which tool uses are cleared: that is done once the window is made, whatever it holds."""
     native = request.native
-    return native is not None and native.protocol == "anthropic" and has_exact_edits(native.fields)
+    return native is not None and native.protocol == "anthropic" and edits.has_exact_edits(native.fields)
 
 
-def _kept(request: ChatRequest, costs: BranchCosts | None) -> Callable[[WindowInputs], Sequence[Artifact]]:
+def _kept(request: ChatRequest, costs: bill.BranchCosts | None) -> Callable[[WindowInputs], Sequence[Artifact]]:
     """Which results a pass keeps whole. A fault in it costs these, never the answer."""
 
     def found(material: WindowInputs) -> Sequence[Artifact]:
         try:
-            return kept_in_pass(material, costs)
+            return kept_results.kept_in_pass(material, costs)
         except Exception as fault:  # noqa: BLE001 - a pass without it stands
             log.fault("economy_failed", fault, request_id=request.request_id)
             return ()
@@ -254,18 +242,18 @@ def _kept(request: ChatRequest, costs: BranchCosts | None) -> Callable[[WindowIn
     return found
 
 
-def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens: int) -> CacheRates | None:
+def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens: int) -> rates.CacheRates | None:
     """The rates by which economy weighs passes over a prompt of so many tokens; None where it has nothing to do: it is
     switched off, no result can leave, or cached input has no known price."""
     request, of_tools = inputs.request, ArtifactType.TOOL_RESULT
-    if request.options.economy == OFF or request.options.mode == "off" or request.is_worded:
+    if request.options.economy == bill.OFF or request.options.mode == "off" or request.is_worded:
         return None
     if not any(each.artifact_type is of_tools for each in material.placed):
         return None
     prices, tier = inputs.facts.prices, request.forward.get("service_tier")
-    is_bought = request.options.economy == AUTO and WRITE_HOUR in prices
-    for_an_hour = is_bought and cache_lifetime(request, prices) == FOR_AN_HOUR
-    return cache_rates(prices, prompt_tokens, for_an_hour=for_an_hour, service_tier=tier)
+    is_bought = request.options.economy == bill.AUTO and rates.WRITE_HOUR in prices
+    for_an_hour = is_bought and rates.cache_lifetime(request, prices) == rates.FOR_AN_HOUR
+    return rates.cache_rates(prices, prompt_tokens, for_an_hour=for_an_hour, service_tier=tier)
 
 
 def _known(history: ConversationHistory, material: WindowInputs) -> int:
@@ -337,7 +325,7 @@ def _decision(measured: MeasuredInputs, has_planner: bool) -> PlanningDecision:
 
 
 def fit_as_planned(
-    proposal: WindowProposal, planned: PlanToFollow | None, reason: str | None, spent: Sequence[InternalCall]
+    proposal: WindowProposal, planned: PlanToFollow | None, reason: str | None, spent: Sequence[bill.InternalCall]
 ) -> FinalFit:
     """The window as the plan says; as it was proposed where there is no plan, or it is faulty or not worth its price.
     `reason`: why there is no plan, or why a summary is missing in it; `spent`: the calls of internal models that this
@@ -354,7 +342,7 @@ def fit_as_planned(
 
 
 def _followed(
-    proposal: WindowProposal, planned: PlanToFollow, reason: str | None, spent: Sequence[InternalCall]
+    proposal: WindowProposal, planned: PlanToFollow, reason: str | None, spent: Sequence[bill.InternalCall]
 ) -> FinalFit:
     of = proposal.measured
     fitted = fit(of.material, of.limits, of.counting, of.tools, planned=planned, unreduced=of.unreduced)
@@ -368,7 +356,7 @@ def _followed(
 
 
 def _why_not(
-    proposal: WindowProposal, fitted: PackedWindow, planned: PlanToFollow, compared: PlanComparison
+    proposal: WindowProposal, fitted: PackedWindow, planned: PlanToFollow, compared: bill.PlanComparison
 ) -> str | None:
     """Why a plan is not used; None if it is. Where something has to leave, the plan decides what, at any price."""
     if proposal.fitted.new_pass:
@@ -379,22 +367,24 @@ def _why_not(
     return None if proposal.decision.reason == FORCED or compared.pays is not False else SAVES_TOO_LITTLE
 
 
-def _comparison(proposal: WindowProposal, fitted: PackedWindow, spent: Sequence[InternalCall]) -> PlanComparison:
+def _comparison(
+    proposal: WindowProposal, fitted: PackedWindow, spent: Sequence[bill.InternalCall]
+) -> bill.PlanComparison:
     """Compares the proposal with a context fitted by a plan, over all requests that will forward it."""
-    costs = [price_internal(call).total for call in spent if call.purpose in PLANNING_PURPOSES]
+    costs = [cost.price_internal(call).total for call in spent if call.purpose in PLANNING_PURPOSES]
     known = [cost for cost in costs if cost is not None]
     measured = proposal.measured
-    return compare(
+    return cost.compare(
         measured.inputs.facts.prices,
         candidate_tokens=proposal.fitted.tokens,
         saved_tokens=_spared_tokens(proposal, fitted),
         invalidated_tokens=sum(map(measured.counting.message, _frozen_prefix(measured, fitted)[1])),
-        requests=expected_requests(measured.answers),
+        requests=cost.expected_requests(measured.answers),
         planning_cost=sum(known, Decimal(0)) if len(known) == len(costs) else None,
     )
 
 
-def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOutTokens | None:
+def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | None:
     """What a request is spared; None if nothing was left out of this conversation, by a plan or by a pass.
 
     Each frame says how much was left out up to it, so that only what this request changes is counted: beside a window
@@ -415,11 +405,11 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> LeftOutTokens | None:
         tokens = before + change
         if window is not None and measured.unreduced.new_pass:  # results near its end have made room
             tokens = min(tokens, window - fitted.tokens)
-        return LeftOutTokens(tokens, 0 if passed == PAID else max(0, change), unchanged)
+        return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged)
     everything = before + counting.nearly(whole)
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
     fresh = counting.nearly(_since(whole, known)) - counting.nearly(_since(sent, known))
-    return LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged)
+    return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged)
 
 
 def _spared_tokens(proposal: WindowProposal, fitted: PackedWindow) -> int:

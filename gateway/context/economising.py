@@ -8,27 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from gateway.billing.economy.kept_results import (
-    READ_WITHIN,
-    READ_WITHIN_COLD,
-    READ_WITHIN_PASS,
-    changed_files,
-    kept_results,
-    named_files,
-    tool_uses,
-)
-from gateway.billing.economy.passes import (
-    COLD_AGE,
-    MIN_RESULT_TOKENS,
-    PAID_AGE,
-    ROOM_AGE,
-    CarriedResult,
-    cleared_for_room,
-    cleared_when_cold,
-    cleared_when_paid,
-    credit,
-)
-from gateway.billing.economy.rates import LIFETIME, CacheRates, cache_lifetime
+from gateway.billing.economy import kept_results, passes, rates
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
 from gateway.context.assembly.block import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
@@ -36,11 +16,9 @@ from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, clea
 from gateway.context.window.candidates import candidates
 from gateway.context.window.fit import counted, fits_compacted
 from gateway.context.window.fitting import WindowFitter
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
+from gateway.core.types import bill, items, tool_steps
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.bill import AUTO, COLD, PAID, BranchCosts, EconomyNote, PassKind
-from gateway.core.types.items import SIGNED
-from gateway.core.types.tool_steps import calls_of, text_of
 from gateway.core.types.window import ArtifactRendering, PackedWindow, WindowInputs, WindowSelection
 
 MESSAGE_TOKENS = 4
@@ -52,7 +30,7 @@ READ_TOOL_NAME = re.compile(r"read|view|open|file", re.IGNORECASE)
 """How tools are named that give a file as it is."""
 RUNS = re.compile(r"cat|search|grep|edit|write|patch|shell|bash|exec|command|terminal", re.IGNORECASE)
 """How others are named whose results may hold one."""
-log = get_logger("gateway.context.economising")
+log = logs.get_logger("gateway.context.economising")
 
 
 def with_room(measured: MeasuredInputs) -> MeasuredInputs:
@@ -69,7 +47,7 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
     full, limits, material = measured.unreduced, measured.limits, measured.material
     costs, usable = measured.inputs.history.costs, limits.usable
     rates = economic_rates(measured.inputs, material, full.tokens)
-    if rates is None or costs is None or usable is None or measured.inputs.request.options.economy != AUTO:
+    if rates is None or costs is None or usable is None or measured.inputs.request.options.economy != bill.AUTO:
         return measured
     if material.has_memory_due or material.moves or _is_cold(measured) or _may_not_change(measured):
         return measured
@@ -81,9 +59,9 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
         return bare if roomier is None else measured if roomier is bare else roomier
     fitting = WindowFitter(material, limits, measured.counting, measured.tools)
     prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded))
-    for read_within in (READ_WITHIN_PASS, 0):
+    for read_within in (kept_results.READ_WITHIN_PASS, 0):
         chosen = prompt.cleared_for_room(usable, rates, costs, read_within)
-        gone = prompt.with_references(chosen, ROOM_AGE, read_within)
+        gone = prompt.with_references(chosen, passes.ROOM_AGE, read_within)
         if not gone:
             continue
         without, selection = _without(material, full.selection, gone)
@@ -110,25 +88,27 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     rates = economic_rates(inputs, measured.material, final.fitted.tokens)
     if rates is None:
         return measured, final
-    is_cold, is_made = _is_cold(measured), inputs.request.options.economy == AUTO
+    is_cold, is_made = _is_cold(measured), inputs.request.options.economy == bill.AUTO
     clearable = costs.clearable if costs is not None and not is_made else 0
-    note = EconomyNote(inputs.request.options.economy, is_cold, clearable=clearable)
+    note = bill.EconomyNote(inputs.request.options.economy, is_cold, clearable=clearable)
     if (before := measured.without_room) is not None:
         measured = replace(measured, unreduced=before, without_room=None)
         if not final.fitted.new_pass:
             cleared = difference(measured.counting, before.forwarded, final.fitted.forwarded)
-            note = replace(note, passed=PAID, cleared=cleared)
+            note = replace(note, passed=bill.PAID, cleared=cleared)
         return measured, replace(final, economy=note)
     as_it_is = measured, replace(final, economy=note)
-    may_buy = is_made and costs is not None and credit(costs) > 0
+    may_buy = is_made and costs is not None and passes.credit(costs) > 0
     if not (is_cold or may_buy) or final.fitted.new_pass or _may_not_change(measured):
         return as_it_is
     prompt = _PromptFigures(measured, final.fitted)
     if not is_made:
         spared = sum(each.spared for each in prompt.cleared_when_cold())
         return measured, replace(final, economy=replace(note, clearable=spared))
-    kind: PassKind = COLD if is_cold else PAID
-    age, read_within = (COLD_AGE, READ_WITHIN_COLD) if is_cold else (PAID_AGE, READ_WITHIN)
+    kind: bill.PassKind = bill.COLD if is_cold else bill.PAID
+    age, read_within = (
+        (passes.COLD_AGE, kept_results.READ_WITHIN_COLD) if is_cold else (passes.PAID_AGE, kept_results.READ_WITHIN)
+    )
     chosen = prompt.cleared_when_cold() if is_cold or costs is None else prompt.cleared_when_paid(rates, costs)
     gone = prompt.with_references(chosen, age, read_within)
     if not gone:
@@ -152,7 +132,7 @@ def _is_cold(measured: MeasuredInputs) -> bool:
     if used_at is None:
         return False
     idle = inputs.request.arrived_at - used_at
-    return idle > LIFETIME and idle > cache_lifetime(inputs.request, inputs.facts.prices)
+    return idle > rates.LIFETIME and idle > rates.cache_lifetime(inputs.request, inputs.facts.prices)
 
 
 def _may_not_change(measured: MeasuredInputs) -> bool:
@@ -160,7 +140,7 @@ def _may_not_change(measured: MeasuredInputs) -> bool:
     whether its client wants nothing left out; or whether it is looked at as it was then."""
     options, material = measured.inputs.request.options, measured.material
     now = material.messages[material.current :]
-    return options.whole or options.what_if is not None or any(message.body.get(SIGNED) for message in now)
+    return options.whole or options.what_if is not None or any(message.body.get(items.SIGNED) for message in now)
 
 
 class _PromptFigures:
@@ -171,31 +151,31 @@ class _PromptFigures:
         self.indexes = fitted.forwarded.indexes
         self._known = sum(index < measured.known for index in self.indexes)
         self._sizes = _sizes(fitted)
-        self._uses = tool_uses(measured.material, measured.inputs.history.costs)
+        self._uses = kept_results.tool_uses(measured.material, measured.inputs.history.costs)
         self._carried = self._found(fitted)
 
-    def cleared_when_cold(self) -> list[CarriedResult]:
+    def cleared_when_cold(self) -> list[passes.CarriedResult]:
         """What a pass clears that is free."""
-        found = cleared_when_cold(self._carried)
-        return cleared_when_cold(self._without_kept(found, READ_WITHIN_COLD)) if found else []
+        found = passes.cleared_when_cold(self._carried)
+        return passes.cleared_when_cold(self._without_kept(found, kept_results.READ_WITHIN_COLD)) if found else []
 
-    def cleared_when_paid(self, rates: CacheRates, costs: BranchCosts) -> list[CarriedResult]:
+    def cleared_when_paid(self, rates: rates.CacheRates, costs: bill.BranchCosts) -> list[passes.CarriedResult]:
         """What a pass clears that is bought."""
         figures = (self._sizes, self._known, rates, self._measured.answers, costs)
-        if not cleared_when_paid(self._carried, *figures):  # whatever must stay, it would not pay
+        if not passes.cleared_when_paid(self._carried, *figures):  # whatever must stay, it would not pay
             return []
-        return cleared_when_paid(self._without_kept(self._carried, READ_WITHIN), *figures)
+        return passes.cleared_when_paid(self._without_kept(self._carried, kept_results.READ_WITHIN), *figures)
 
     def cleared_for_room(
-        self, budget: int, rates: CacheRates, costs: BranchCosts, read_within: int
-    ) -> list[CarriedResult]:
+        self, budget: int, rates: rates.CacheRates, costs: bill.BranchCosts, read_within: int
+    ) -> list[passes.CarriedResult]:
         """What leaves near the end of a window that has no room: results of earlier turns, where there are any
         (guarantee §4 I5)."""
         free, current = self._without_kept(self._carried, read_within), self._measured.material.current
-        old = [each for each in free if self.indexes[each.index] < current and each.tokens >= MIN_RESULT_TOKENS]
-        return cleared_for_room(old or free, self._sizes, self._known, rates, budget, costs)
+        old = [each for each in free if self.indexes[each.index] < current and each.tokens >= passes.MIN_RESULT_TOKENS]
+        return passes.cleared_for_room(old or free, self._sizes, self._known, rates, budget, costs)
 
-    def with_references(self, chosen: Sequence[CarriedResult], age: int, read_within: int) -> set[int]:
+    def with_references(self, chosen: Sequence[passes.CarriedResult], age: int, read_within: int) -> set[int]:
         """These results, by the indexes of their messages, with those that refer to them and may leave, too; without
         those that a result which stays refers to, itself or through others (guarantee §4 I8): it would bring back as
         much as they take away."""
@@ -215,7 +195,7 @@ class _PromptFigures:
                 gone.add(index)
         return gone
 
-    def _found(self, fitted: PackedWindow) -> list[CarriedResult]:
+    def _found(self, fitted: PackedWindow) -> list[passes.CarriedResult]:
         """The results that stand in full, as they came or compacted, and may leave."""
         material, at = self._measured.material, {index: number for number, index in enumerate(self.indexes)}
         ages, found = {use.index: use.age for use in self._uses}, []
@@ -225,11 +205,11 @@ class _PromptFigures:
                 continue
             is_free = not (artifact.pinned or artifact.documents or artifact.artifact_id in fitted.selection.renderings)
             if is_free and not material.stands_reduced(artifact):
-                found.append(CarriedResult(number, self._sizes[number], ages[self.indexes[number]]))
+                found.append(passes.CarriedResult(number, self._sizes[number], ages[self.indexes[number]]))
         return found
 
-    def _without_kept(self, found: Sequence[CarriedResult], read_within: int) -> list[CarriedResult]:
-        kept = self._asked_for.union(kept_results(self._uses, read_within))
+    def _without_kept(self, found: Sequence[passes.CarriedResult], read_within: int) -> list[passes.CarriedResult]:
+        kept = self._asked_for.union(kept_results.kept_results(self._uses, read_within))
         return [each for each in found if self.indexes[each.index] not in kept]
 
     @cached_property
@@ -257,8 +237,10 @@ def _sizes(fitted: PackedWindow) -> list[int]:
 
 def _chars(message: dict[str, Any]) -> int:
     content = message.get("content")
-    said = len(content) if isinstance(content, str) else len(text_of(content))
-    return said + sum(len(str((call.get("function") or {}).get("arguments") or "")) for call in calls_of(message))
+    said = len(content) if isinstance(content, str) else len(tool_steps.text_of(content))
+    return said + sum(
+        len(str((call.get("function") or {}).get("arguments") or "")) for call in tool_steps.calls_of(message)
+    )
 
 
 def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tuple[MeasuredInputs, PackedWindow]:
@@ -287,7 +269,7 @@ def _without(
 def shaped_on_arrival(measured: MeasuredInputs, final: FinalFit) -> FinalFit:
     """The window with its new results in their shorter forms, where `context.economy` is `auto`."""
     options, note = measured.inputs.request.options, final.economy
-    if options.economy != AUTO or note is None or options.whole or options.what_if is not None:
+    if options.economy != bill.AUTO or note is None or options.whole or options.what_if is not None:
         return final
     if measured.limits.tokens is None or not _freezes(measured):
         return final
@@ -350,7 +332,7 @@ class _Arrival:
                 continue
             index = artifact.place.message or 0
             is_as_sent = self._material.messages[index].rendered is None
-            text = artifact.content if is_as_sent else text_of(sent[index].get("content"))
+            text = artifact.content if is_as_sent else tool_steps.text_of(sent[index].get("content"))
             chars += len(text)
             standing.append(StandingText(index, _name_of(artifact), text))
         return standing[::-1]
@@ -380,11 +362,11 @@ class _Arrival:
     @cached_property
     def _edited(self) -> set[str]:
         """The files that were changed in the conversation, with this step's."""
-        return changed_files(tool_uses(self._material, None))
+        return kept_results.changed_files(kept_results.tool_uses(self._material, None))
 
     def _shaped(self, artifact: Artifact, standing: list[StandingText]) -> ShapedText | None:
         text, tool = artifact.content, artifact.title or ""
-        files = named_files(artifact.arguments)
+        files = kept_results.named_files(artifact.arguments)
         is_file = bool(files) or READ_TOOL_NAME.search(tool) is not None
         shorter = text if is_file or RUNS.search(tool) is not None else compact(text)
         found = shaped(shorter, standing, is_plain=is_file)
@@ -398,7 +380,7 @@ class _Arrival:
 
     def _cut(self, artifact: Artifact) -> ArtifactRendering | None:
         """A failed run that said far too much, as an extract, where that is shorter. What may hold a file is none."""
-        if READ_TOOL_NAME.search(artifact.title or "") or named_files(artifact.arguments):
+        if READ_TOOL_NAME.search(artifact.title or "") or kept_results.named_files(artifact.arguments):
             return None
         spans = of_failed_run(artifact.content)
         if not spans:

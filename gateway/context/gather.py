@@ -30,27 +30,15 @@ from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_FILES, NativeFiles, NativePdfs, WholeFiles
 from gateway.context.window.counting import PromptBudget
-from gateway.conversations import message_forms
-from gateway.conversations.rebuild import begins_turn, has_unread, with_older_messages
-from gateway.core import ports
+from gateway.conversations import message_forms, rebuild
+from gateway.core import ids, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.ids import artifact_id
+from gateway.core.types import conversation, memory, recall, tool_steps, upstreams, window
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
 from gateway.core.types.content import dicts_of
-from gateway.core.types.conversation import (
-    INLINE_MESSAGES,
-    INSTRUCTION_ROLES,
-    ConversationHistory,
-    ConversationMessage,
-    EarlierMessages,
-    FormNotes,
-)
-from gateway.core.types.memory import SUMMARY, PinnedMessage
-from gateway.core.types.recall import own_tools
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call, text_of, tool_of
-from gateway.core.types.upstreams import PROTOCOLS
-from gateway.core.types.window import LAST_EARLIER, NO_REPEATS, RepeatedDocument, RepeatedDocuments, WindowInputs
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, FormNotes
+from gateway.core.types.window import RepeatedDocument, RepeatedDocuments, WindowInputs
 from gateway.documents import file_reader
 
 QUESTION_CHARS = 4000
@@ -114,7 +102,7 @@ class ContextInputs:
     def is_small(self) -> bool:
         """Whether a context is made faster than a thread starts. Each message and part takes time, however short."""
         request, history = self.request, self.history
-        if request.size >= INLINE_CHARS or len(history.messages) >= INLINE_MESSAGES or history.earlier:
+        if request.size >= INLINE_CHARS or len(history.messages) >= conversation.INLINE_MESSAGES or history.earlier:
             return False
         size = sum(map(len, self.files.sent.values())) + sum(len(a.content or "") for a in request.attachments)
         size += sum(a.size_chars for a in (*history.attachments, *self.steps.artifacts))
@@ -155,7 +143,7 @@ class ContextGatherer:
         self._sources, self._settings, self._request = sources, settings, request
         self._origin = deployment.origin if deployment else None
         tenant = request.caller.tenant if request.store and not request.options.dry_run else None
-        in_results = deployment is not None and PROTOCOLS[deployment.protocol].file_results
+        in_results = deployment is not None and upstreams.PROTOCOLS[deployment.protocol].file_results
         self.natives = NativeFiles(sources.files, counters, facts, tenant, request.caller, in_results)
         self.whole = WholeFiles(sources.files.store, request.caller, counters)
 
@@ -170,7 +158,7 @@ class ContextGatherer:
         Raises InvalidRequest: a part holds no readable document, or names no picture; names the part; NotFound: a part
         names a file that is not there, where files are kept here; names the part; StorageUnavailable: something cannot
         be read now."""
-        if begins_turn(history):
+        if rebuild.begins_turn(history):
             history = await self.with_older(history)
         if self._sources.loops is not None:
             tenant = self._request.caller.tenant
@@ -202,7 +190,7 @@ class ContextGatherer:
         request, natives, rebuilt = self._request, self.natives, history
         if self._sources.large is not None:
             history = await _with_excerpts(history, self._sources.large, request.caller.tenant)
-        tools = own_tools(request.forward) if request.options.recall else request.forward.get("tools")
+        tools = recall.own_tools(request.forward) if request.options.recall else request.forward.get("tools")
         has_tools = bool(tools or request.forward.get("functions"))
         frozen = with_whole_steps(message_forms.as_frozen(history))
         has_parts = any(m.rendered is not None and isinstance(m.rendered.get("content"), list) for m in frozen.messages)
@@ -219,7 +207,7 @@ class ContextGatherer:
         pinned, kept_pinned = await self._texts(steps.history.older_kept)
         cached = tuple(dict.fromkeys((*kept, *kept_as_text, *kept_earlier, *kept_pinned, *natives.digests)))
         files = RequestFiles(sent, earlier, cached, pinned, native, natives.contents(native) if native else {})
-        waiting = self._sources.store is not None and has_unread(rebuilt)
+        waiting = self._sources.store is not None and rebuild.has_unread(rebuilt)
         settings = self._settings
         return ContextInputs(request, rebuilt, steps, natives.facts, budget, settings, files, stays, waiting=waiting)
 
@@ -232,7 +220,7 @@ class ContextGatherer:
         store, request = self._sources.store, self._request
         if store is None:
             return history
-        return await with_older_messages(history, store, request.caller.tenant, self._settings.recall_bytes)
+        return await rebuild.with_older_messages(history, store, request.caller.tenant, self._settings.recall_bytes)
 
     async def _texts(
         self,
@@ -292,13 +280,16 @@ def collect(source: ContextInputs) -> WindowInputs:
     recallable = artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts())
     if names:
         before = tuple(replace(m, pinned=True) if m.message_id in names else m for m in earlier.messages)
-        earlier, first = replace(earlier, messages=before), LAST_EARLIER + 1 - len(before)
+        earlier, first = replace(earlier, messages=before), window.LAST_EARLIER + 1 - len(before)
         recallable = tuple(a for a in recallable if not before[(a.place.message or 0) - first].pinned)
-    repeats = NO_REPEATS
+    repeats = window.NO_REPEATS
     if files.sent or files.native_contents:
         repeats = _repeats_of(context, files.native_contents, pinned)
     return WindowInputs(
-        instructions=(*history.instructions, *(m.body for m in history.older_kept if m.role in INSTRUCTION_ROLES)),
+        instructions=(
+            *history.instructions,
+            *(m.body for m in history.older_kept if m.role in conversation.INSTRUCTION_ROLES),
+        ),
         messages=context.conversation_history,
         current=context.current,
         placed=context.placed,
@@ -313,7 +304,7 @@ def collect(source: ContextInputs) -> WindowInputs:
         segments=history.segments,
         things=history.things if _begins(context) else (),
         cites=source.request.options.cite and not source.request.is_worded and _begins(context),
-        segments_first=source.request.options.memory == SUMMARY,
+        segments_first=source.request.options.memory == memory.SUMMARY,
         recalled=earlier.notes,
         repeats=repeats,
     )
@@ -363,7 +354,7 @@ def _own_words(context: Context, index: int) -> str:
     texts = []
     parts: Sequence[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     for number, part in enumerate(parts):
-        text = text_of([part]) if isinstance(part, dict) else ""
+        text = tool_steps.text_of([part]) if isinstance(part, dict) else ""
         spans = [p.span for p in here if p.span and p.part == (None if isinstance(content, str) else number)]
         texts.append(own_words(text, spans))
     return "\n".join(text for text in texts if text.strip())
@@ -378,7 +369,7 @@ def _content_chars(message: dict[str, Any]) -> int:
 
 
 def _repeats_of(
-    context: Context, natives: Mapping[file_reader.FilePlace, str], pinned: Sequence[PinnedMessage]
+    context: Context, natives: Mapping[file_reader.FilePlace, str], pinned: Sequence[memory.PinnedMessage]
 ) -> RepeatedDocuments:
     """The documents of a request that came more than once, whatever the road (guarantee §14.6).
     `natives`: the content ids of PDFs that go up as they came, as far as they are known; `pinned`: all pinned
@@ -391,7 +382,7 @@ def _repeats_of(
     for (index, _), name in natives.items():
         in_messages[name].append(index)
     attached = {artifact.content_id: artifact for artifact in context.artifacts}
-    in_memory = {artifact_id(text) for each in pinned if each.index is None for text in each.files.values()}
+    in_memory = {ids.artifact_id(text) for each in pinned if each.index is None for text in each.files.values()}
     count = Counter({name: len(found) for name, found in files.items()})
     count.update({name: len(found) for name, found in in_messages.items()})
     count.update(attached.keys())
@@ -405,7 +396,7 @@ def _repeats_of(
         if count[name] > 1 and (name in files or name in attached)
     )
     if not documents:
-        return NO_REPEATS
+        return window.NO_REPEATS
     as_text: set[file_reader.FilePlace] = set()
     as_same: set[file_reader.FilePlace] = set()
     for file in (file for document in documents for file in document.files):
@@ -429,7 +420,7 @@ def with_whole_steps(history: ConversationHistory) -> ConversationHistory:
     found: list[ConversationMessage] = []
     is_pinned = False
     for message in history.messages:
-        if message.role not in RESULT_ROLES:
+        if message.role not in tool_steps.RESULT_ROLES:
             is_pinned = message.pinned
         found.append(replace(message, pinned=True) if is_pinned and not message.pinned else message)
     return replace(history, messages=tuple(found))
@@ -440,7 +431,7 @@ def pinned_messages(
     files: Mapping[file_reader.FilePlace, str],
     older_files: Mapping[file_reader.FilePlace, str],
     restored: Sequence[Artifact] = (),
-) -> tuple[PinnedMessage, ...]:
+) -> tuple[memory.PinnedMessage, ...]:
     """All that is pinned, the oldest first. System messages are in any window as what they are.
     `files`: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_kept`;
     `restored`: tool results that cannot be messages of this request."""
@@ -452,33 +443,33 @@ def pinned_messages(
         *(_as_text(artifact) for artifact in restored if artifact.pinned),
         *_pinned(history.messages, files),
     )
-    return tuple(each for each in found if each.body["role"] not in INSTRUCTION_ROLES)
+    return tuple(each for each in found if each.body["role"] not in conversation.INSTRUCTION_ROLES)
 
 
 def _pinned(
     messages: Sequence[ConversationMessage], files: Mapping[file_reader.FilePlace, str]
-) -> Iterator[PinnedMessage]:
+) -> Iterator[memory.PinnedMessage]:
     if not any(message.pinned for message in messages):
         return
     calls: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         body, tool, arguments = message.body, "", ""
-        if message.role in RESULT_ROLES:
-            call = take_call(calls, body)
-            tool, arguments = tool_of(body, call), asked(call)[1]
+        if message.role in tool_steps.RESULT_ROLES:
+            call = tool_steps.take_call(calls, body)
+            tool, arguments = tool_steps.tool_of(body, call), tool_steps.asked(call)[1]
         else:
-            calls = calls_of(body)
+            calls = tool_steps.calls_of(body)
         if message.pinned:
             texts = {part: text for (at, part), text in files.items() if at == index}
-            speaker = message.role if message.role in RESULT_ROLES else message.speaker  # `tool` names it
-            yield PinnedMessage(body, speaker, message.message_id, index, tool, arguments, texts)
+            speaker = message.role if message.role in tool_steps.RESULT_ROLES else message.speaker  # `tool` names it
+            yield memory.PinnedMessage(body, speaker, message.message_id, index, tool, arguments, texts)
 
 
-def _as_text(artifact: Artifact) -> PinnedMessage:
+def _as_text(artifact: Artifact) -> memory.PinnedMessage:
     name = artifact.call.message_id if artifact.call is not None else None
     body = {"role": "tool", "content": artifact.content}
     arguments = artifact.call.arguments if artifact.call is not None else ""
-    return PinnedMessage(body, "tool", name, tool=artifact.title or "", arguments=arguments)
+    return memory.PinnedMessage(body, "tool", name, tool=artifact.title or "", arguments=arguments)
 
 
 def with_in_full(

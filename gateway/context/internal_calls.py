@@ -8,20 +8,18 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.cost import price_internal
+from gateway.billing import cost
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import MAX_REMEMBERED_MODELS
 from gateway.context.window.counting import REPLY_TOKENS
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import ContextSettings
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
-from gateway.core.types.agents import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
-from gateway.core.types.bill import InternalCall, Purpose, is_figure
+from gateway.core.types import agents, bill, upstreams
 from gateway.core.types.chat import ModelDeployment, ModelFacts
 from gateway.core.types.content import texts_of
-from gateway.core.types.upstreams import OUTPUT_LIMITS, CallScope, UpstreamRequest
 
 
 @dataclass(slots=True)
@@ -53,35 +51,35 @@ class CallBudget:
         """What is left of the time; not below 0."""
         return max(0.0, self._until - self.clock.monotonic())
 
-    def check(self, calls: Sequence[InternalCall]) -> None:
+    def check(self, calls: Sequence[bill.InternalCall]) -> None:
         """Returns if all of these calls may be made; reserves nothing.
         Raises OverBudget: they are more than is left; the message is the `fallback_reason`."""
-        tokens, costs = sum(map(_tokens, calls)), [price_internal(call).total for call in calls]
+        tokens, costs = sum(map(_tokens, calls)), [cost.price_internal(call).total for call in calls]
         purpose = calls[0].purpose
         if not self.seconds:
-            raise OverBudget(f"{purpose}_over_time_ceiling")
+            raise agents.OverBudget(f"{purpose}_over_time_ceiling")
         if self.max_tokens is not None and self._used_tokens + tokens > self.max_tokens:
-            raise OverBudget(f"{purpose}_over_token_ceiling")
+            raise agents.OverBudget(f"{purpose}_over_token_ceiling")
         if self.max_cost is None:
             return
         if None in costs:
-            raise OverBudget(f"{purpose}_price_unknown")
+            raise agents.OverBudget(f"{purpose}_price_unknown")
         if self._used_cost + sum(cost or 0 for cost in costs) > self.max_cost:
-            raise OverBudget(f"{purpose}_over_cost_ceiling")
+            raise agents.OverBudget(f"{purpose}_over_cost_ceiling")
 
-    def reserve(self, worst: InternalCall) -> None:
+    def reserve(self, worst: bill.InternalCall) -> None:
         """Sets aside what a call can use at most; raises as `check` does."""
         self.check([worst])
         self._used_tokens += _tokens(worst)
-        self._used_cost += price_internal(worst).total or 0
+        self._used_cost += cost.price_internal(worst).total or 0
 
-    def settle(self, worst: InternalCall, call: InternalCall) -> None:
+    def settle(self, worst: bill.InternalCall, call: bill.InternalCall) -> None:
         """Replaces what was reserved by what the call used."""
         self._used_tokens += _tokens(call) - _tokens(worst)
-        self._used_cost += (price_internal(call).total or 0) - (price_internal(worst).total or 0)
+        self._used_cost += (cost.price_internal(call).total or 0) - (cost.price_internal(worst).total or 0)
 
 
-def _tokens(call: InternalCall) -> int:
+def _tokens(call: bill.InternalCall) -> int:
     return int(call.usage.get("prompt_tokens", 0)) + int(call.usage.get("completion_tokens", 0))
 
 
@@ -98,7 +96,7 @@ CUT_OFF = ("length", "content_filter")
 
 
 def body_of(
-    deployment: ModelDeployment, ask: InternalRequest, response_format: dict[str, Any] | None
+    deployment: ModelDeployment, ask: agents.InternalRequest, response_format: dict[str, Any] | None
 ) -> dict[str, Any]:
     """The body of a call, with the parameters that the operator configured for the model."""
     body: dict[str, Any] = {"model": deployment.provider_model, "messages": ask.messages}
@@ -108,11 +106,11 @@ def body_of(
         body |= {"max_tokens": max_answer_tokens(deployment, ask), "temperature": 0}
     if response_format is not None:
         body["response_format"] = response_format
-    configured = {k: v for k, v in deployment.parameters.items() if k not in OUTPUT_LIMITS}
+    configured = {k: v for k, v in deployment.parameters.items() if k not in upstreams.OUTPUT_LIMITS}
     return {**configured, **body}
 
 
-def max_answer_tokens(deployment: ModelDeployment, ask: InternalRequest) -> int:
+def max_answer_tokens(deployment: ModelDeployment, ask: agents.InternalRequest) -> int:
     """The longest answer, with what the model may think for it."""
     return ask.max_tokens + (THINKING_TOKENS if _thinks(deployment) else 0)
 
@@ -153,7 +151,7 @@ def _first_choice(body: dict[str, Any] | None) -> dict[str, Any]:
 OPEN_SECONDS = 60.0
 """How long an unknown model is not asked for. A minute later it may be known: it was being loaded, or renamed."""
 UNKNOWN_CODES = ("model_not_found", "DeploymentNotFound")
-log = get_logger("gateway.context.planning")
+log = logs.get_logger("gateway.context.planning")
 
 
 class UnknownModelBreaker:
@@ -211,8 +209,8 @@ COUNTED_ANSWER_CHARS = 200_000
 """Of a longer answer whose tokens nobody reported, the rest is taken to be like its beginning."""
 MAX_ANSWER_BYTES = 2**20
 """A plan or a summary is some kilobytes: more is no answer, and would keep memory from those who ask."""
-Begin = Callable[[InternalCall], Awaitable[None]]
-CountOutcome = Callable[[Purpose, str], None]
+Begin = Callable[[bill.InternalCall], Awaitable[None]]
+CountOutcome = Callable[[bill.Purpose, str], None]
 """Called once per call with its outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason` says."""
 
 
@@ -242,7 +240,9 @@ class InternalModels:
         deployment = replace(deployment, max_answer_bytes=MAX_ANSWER_BYTES)
         return BilledModel(self, deployment, self._router.facts(name, deployment), bill)
 
-    async def complete(self, deployment: ModelDeployment, ask: InternalRequest, scope: CallScope) -> dict[str, Any]:
+    async def complete(
+        self, deployment: ModelDeployment, ask: agents.InternalRequest, scope: upstreams.CallScope
+    ) -> dict[str, Any]:
         """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
         Raises UpstreamError: see `core/errors`."""
         model = model_at(deployment)
@@ -254,7 +254,7 @@ class InternalModels:
             try:
                 body = body_of(deployment, ask, formats[number])
                 with self._spans(ask.purpose):
-                    request = UpstreamRequest(body, scope=scope.made_for(ask.purpose))
+                    request = upstreams.UpstreamRequest(body, scope=scope.made_for(ask.purpose))
                     answer = await self._upstream.complete(deployment, request)
             except errors.UpstreamRefused as refusal:
                 last = number + 1 == len(formats)
@@ -277,7 +277,7 @@ class InternalModels:
 class OpenBill:
     """The calls of one request so far, and what they may use at most."""
 
-    scope: CallScope
+    scope: upstreams.CallScope
     """Who asks, and where the calls are noted."""
     budget: CallBudget
     begin: Begin | None = None
@@ -291,7 +291,7 @@ class BilledModel:
     models: InternalModels = field(repr=False)
     deployment: ModelDeployment
     facts: ModelFacts
-    bill: OpenBill
+    open_bill: OpenBill
 
     @property
     def name(self) -> str:
@@ -305,12 +305,12 @@ class BilledModel:
     def max_output_tokens(self) -> int | None:
         return self.facts.max_output_tokens
 
-    def price(self, ask: InternalRequest) -> Decimal | None:
+    def price(self, ask: agents.InternalRequest) -> Decimal | None:
         """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
         usage = _usage(self._prompt_tokens(ask), ask.max_tokens)
-        return price_internal(self.call(ask.purpose, usage, estimated=True)).total
+        return cost.price_internal(self.call(ask.purpose, usage, estimated=True)).total
 
-    async def ask(self, ask: InternalRequest) -> InternalAnswer:
+    async def ask(self, ask: agents.InternalRequest) -> agents.InternalAnswer:
         """The text of its answer.
         Raises InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`."""
         outcome = "cancelled"
@@ -319,72 +319,74 @@ class BilledModel:
             useful = "cut" if answer.is_cut else "ok"
             outcome = useful if ask.is_useful(answer.text) else "rubbish"
             return answer
-        except InternalModelFailed as failed:
+        except agents.InternalModelFailed as failed:
             outcome = str(failed).removeprefix(f"{ask.purpose}_")
             raise
         finally:
             self.models.count_outcome(ask.purpose, outcome)
 
-    async def allow(self, asks: Sequence[InternalRequest]) -> None:
+    async def allow(self, asks: Sequence[agents.InternalRequest]) -> None:
         """Returns if the budget has room for all these prompts.
         Raises OverBudget: it has not; no call is made in vain."""
         least = await asyncio.to_thread(self.least, asks)
         try:
-            self.bill.budget.check(least)
-        except OverBudget as over:
+            self.open_bill.budget.check(least)
+        except agents.OverBudget as over:
             self.models.count_outcome(asks[0].purpose, str(over).removeprefix(f"{asks[0].purpose}_"))
             raise
 
-    async def _ask(self, ask: InternalRequest) -> InternalAnswer:
+    async def _ask(self, ask: agents.InternalRequest) -> agents.InternalAnswer:
         # Counting may have a vocabulary to load: streams of other requests must not wait for that.
         most = await asyncio.to_thread(self.most, ask)
-        self.bill.budget.reserve(most)
-        left = self.bill.budget.seconds
+        self.open_bill.budget.reserve(most)
+        left = self.open_bill.budget.seconds
         body: dict[str, Any] | None = None
         charged = True
         try:
-            if self.bill.begin is not None:
-                await self.bill.begin(self.call(ask.purpose, _usage(most.usage["prompt_tokens"], 0), estimated=True))
+            if self.open_bill.begin is not None:
+                await self.open_bill.begin(
+                    self.call(ask.purpose, _usage(most.usage["prompt_tokens"], 0), estimated=True)
+                )
             async with asyncio.timeout(min(ask.timeout_seconds, left)):
-                body = await self.models.complete(self.deployment, ask, self.bill.scope)
+                body = await self.models.complete(self.deployment, ask, self.open_bill.scope)
         except TimeoutError:
             if left < ask.timeout_seconds:
-                raise OverBudget(f"{ask.purpose}_over_time_ceiling") from None
-            raise InternalModelFailed(f"{ask.purpose}_timeout") from None
+                raise agents.OverBudget(f"{ask.purpose}_over_time_ceiling") from None
+            raise agents.InternalModelFailed(f"{ask.purpose}_timeout") from None
         except errors.UpstreamError as error:
             charged = error.may_be_charged
-            raise InternalModelFailed(f"{ask.purpose}_{_reason(self.deployment, error)}") from error
+            raise agents.InternalModelFailed(f"{ask.purpose}_{_reason(self.deployment, error)}") from error
         except errors.GatewayError as error:
             charged = False
-            raise InternalModelFailed(f"{ask.purpose}_unavailable") from error
+            raise agents.InternalModelFailed(f"{ask.purpose}_unavailable") from error
         finally:
             await asyncio.shield(asyncio.ensure_future(self._book(ask, most, body, charged)))
-        return InternalAnswer(text_of(body), is_cut(body))
+        return agents.InternalAnswer(text_of(body), is_cut(body))
 
-    def call(self, purpose: Purpose, usage: dict[str, Any], *, estimated: bool) -> InternalCall:
-        return InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
+    def call(self, purpose: bill.Purpose, usage: dict[str, Any], *, estimated: bool) -> bill.InternalCall:
+        return bill.InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
-    def used(self, ask: InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> InternalCall:
+    def used(self, ask: agents.InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> bill.InternalCall:
         """What a call used: as reported, else as counted here of what was sent and came; nothing if not charged."""
         usage = (body or {}).get("usage")
         reported = usage if isinstance(usage, dict) else {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        if is_figure(prompt) and prompt and is_figure(completion) and (completion or not text_of(body)):
+        if bill.is_figure(prompt) and prompt and bill.is_figure(completion) and (completion or not text_of(body)):
             return self.call(ask.purpose, reported, estimated=False)
         if not charged:
             return self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
         return self.call(ask.purpose, _usage(self._prompt_tokens(ask), self._answer_tokens(body)), estimated=True)
 
-    def most(self, ask: InternalRequest) -> InternalCall:
+    def most(self, ask: agents.InternalRequest) -> bill.InternalCall:
         """What a call can use at most: its prompt and its longest answer."""
         usage = _usage(self._prompt_tokens(ask), max_answer_tokens(self.deployment, ask))
         return self.call(ask.purpose, usage, estimated=True)
 
-    def least(self, asks: Sequence[InternalRequest]) -> list[InternalCall]:
+    def least(self, asks: Sequence[agents.InternalRequest]) -> list[bill.InternalCall]:
         """What calls use in any case: their prompts."""
         return [self.call(ask.purpose, _usage(self._prompt_tokens(ask), 0), estimated=True) for ask in asks]
 
-    def _prompt_tokens(self, ask: InternalRequest) -> int:
+    def _prompt_tokens(self, ask: agents.InternalRequest) -> int:
         counter = self.models.counter(self.facts)
         return REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
 
@@ -395,10 +397,12 @@ class BilledModel:
         counted = self.models.counter(self.facts).text(text[:COUNTED_ANSWER_CHARS])
         return counted * len(text) // min(len(text), COUNTED_ANSWER_CHARS)
 
-    async def _book(self, ask: InternalRequest, most: InternalCall, body: dict[str, Any] | None, charged: bool) -> None:
+    async def _book(
+        self, ask: agents.InternalRequest, most: bill.InternalCall, body: dict[str, Any] | None, charged: bool
+    ) -> None:
         call = await asyncio.to_thread(self.used, ask, body, charged=charged)
-        self.bill.scope.calls.append(call)
-        self.bill.budget.settle(most, call)
+        self.open_bill.scope.calls.append(call)
+        self.open_bill.budget.settle(most, call)
 
 
 def _reason(deployment: ModelDeployment, error: errors.UpstreamError) -> str:

@@ -57,26 +57,16 @@ from gateway.context.planning.decision import (
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NativePdfs
 from gateway.context.window.counting import REPLY_TOKENS, PromptBudget, PromptCounter, prompt_tokens
-from gateway.conversations.rebuild import new_history
+from gateway.conversations import rebuild
 from gateway.core import errors, ports
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
-from gateway.core.types.artifacts import UNINDEXED, WORKFLOW_SPEC, Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.bill import ContextUtilizationMetadata, EconomyNote, LeftOutTokens
+from gateway.core.types import artifacts, bill, conversation, memory, places, tool_steps, window
+from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory
-from gateway.core.types.memory import EXTRACTS
-from gateway.core.types.places import NOTE_END, left_out_of, pages_without_text
-from gateway.core.types.tool_steps import turn_starts
-from gateway.core.types.window import (
-    MEMORY_INDEX,
-    SYSTEM_INDEX,
-    ForwardedMessages,
-    PackedWindow,
-    WindowInputs,
-    WindowSelection,
-)
+from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
 from gateway.retrieval.embeddings.search import PendingVectors
 from gateway.retrieval.index_cache import PassageFinder
 
@@ -95,16 +85,16 @@ class BuiltContext:
     """
 
     fitted: PackedWindow
-    utilization: ContextUtilizationMetadata
+    utilization: bill.ContextUtilizationMetadata
     material: WindowInputs | None
     counting: PromptCounter | None = None
     new_attachments: tuple[Artifact, ...] = ()
     cached: tuple[str, ...] = ()
     plan: PlanResult | None = None
-    left_out: LeftOutTokens | None = None
+    left_out: bill.LeftOutTokens | None = None
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
-    economy: EconomyNote | None = None
+    economy: bill.EconomyNote | None = None
     own: OwnFiles = NO_OWN_FILES
     """PDFs and pictures that go up in the place of their ids."""
     recalls: bool = False
@@ -164,10 +154,10 @@ def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
 
 def _utilization(
     measured: MeasuredInputs, fitted: PackedWindow, warning_threshold: float
-) -> ContextUtilizationMetadata:
+) -> bill.ContextUtilizationMetadata:
     source, material = measured.inputs, measured.material
     history, request = source.history, source.request
-    included = len(set(fitted.forwarded.indexes) - {SYSTEM_INDEX, MEMORY_INDEX})
+    included = len(set(fitted.forwarded.indexes) - {window.SYSTEM_INDEX, window.MEMORY_INDEX})
     sent = included + len(material.instructions)
     utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
@@ -175,7 +165,7 @@ def _utilization(
     is_more = history.restored_count or history.unread or things or material.cites or material.pages
     if is_more and utilization.strategy == "passthrough":
         utilization.strategy = "simple"
-    if any(each.metadata.get(UNINDEXED) for each in history.attachments):
+    if any(each.metadata.get(artifacts.UNINDEXED) for each in history.attachments):
         utilization.warnings.append("document_index_unfinished")
     utilization.things = [{"memory_id": thing.memory_id, "type": thing.type} for thing in things]
     utilization.pages = [
@@ -184,7 +174,7 @@ def _utilization(
     ]
     unread = history.unread - (len(material.instructions) - len(history.instructions))
     utilization.messages_excluded = len(material.messages) - included + unread + source.steps.removed
-    turns = material.turns_before + len(turn_starts(message.role for message in material.messages))
+    turns = material.turns_before + len(tool_steps.turn_starts(message.role for message in material.messages))
     if source.budget.turns is not None and turns > source.budget.turns.most and utilization.messages_excluded:
         utilization.left_by = MAX_TURNS
     new = material.attached[len(history.attachments) :]
@@ -200,9 +190,9 @@ def _utilization(
     return utilization
 
 
-def _workflow_spec_tokens(measured: MeasuredInputs, utilization: ContextUtilizationMetadata) -> int | None:
+def _workflow_spec_tokens(measured: MeasuredInputs, utilization: bill.ContextUtilizationMetadata) -> int | None:
     """About the tokens of attached workflow specifications that are forwarded, by their characters; None: none."""
-    specs = {each.artifact_id: each for each in measured.material.attached if each.kind == WORKFLOW_SPEC}
+    specs = {each.artifact_id: each for each in measured.material.attached if each.kind == artifacts.WORKFLOW_SPEC}
     if not specs:
         return None
     return sum(
@@ -221,16 +211,16 @@ def _without_text(material: WindowInputs) -> list[str]:
             continue
         name = one_line(artifact.title or artifact.source)
         for text in artifact.documents.values() or (artifact.content,):
-            if not text.endswith(NOTE_END):
+            if not text.endswith(places.NOTE_END):
                 continue
-            if pages := pages_without_text(text):
+            if pages := places.pages_without_text(text):
                 found[f"document_without_text: {name} page{'' if pages.isdecimal() else 's'} {pages}"] = None
-            if told := left_out_of(text):
+            if told := places.left_out_of(text):
                 found[f"document_incomplete: {name}: {one_line(told)}"] = None
     return list(found)
 
 
-def _report_summaries(utilization: ContextUtilizationMetadata, result: PlanResult) -> None:
+def _report_summaries(utilization: bill.ContextUtilizationMetadata, result: PlanResult) -> None:
     """Adds what is known of the summaries that a plan wanted, whether it was followed or not."""
     utilization.cache_stats = {"hits": len(result.cache_hits), "misses": result.cache_misses}
     summarize = ProcessingStrategy.SUMMARIZE.value
@@ -254,11 +244,11 @@ def _strategy(material: WindowInputs, fitted: PackedWindow) -> str:
 
 def measured_utilization(
     request: ChatRequest, budget: PromptBudget, fitted: PackedWindow, included: int, warning_threshold: float
-) -> ContextUtilizationMetadata:
+) -> bill.ContextUtilizationMetadata:
     """The figures of a context, and a warning where they call for one.
     `included`: messages that are forwarded; `warning_threshold`: share of the budget."""
     tokens = budget.tokens
-    utilization = ContextUtilizationMetadata(
+    utilization = bill.ContextUtilizationMetadata(
         model_name=request.model,
         goal=request.options.goal.value,
         context_window=budget.context_window,
@@ -370,7 +360,7 @@ def fitted_as_sent(
     """The messages as they came, with their figures."""
     roles, texts, lengths = plain.roles, plain.texts, plain.lengths
     first, last = 0, len(roles) - 1
-    while first < last and roles[first] in INSTRUCTION_ROLES:
+    while first < last and roles[first] in conversation.INSTRUCTION_ROLES:
         first += 1
     while last > first and roles[last] != "user":
         last -= 1
@@ -524,7 +514,7 @@ class ContextManager:
         options = request.options
         if options.recall is True or options.cite or request.remembers:
             return None
-        if options.memory != EXTRACTS and request.plain is not None and "assistant" in request.plain.roles:
+        if options.memory != memory.EXTRACTS and request.plain is not None and "assistant" in request.plain.roles:
             return None  # a summary may wait to be shown
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
@@ -532,7 +522,7 @@ class ContextManager:
         """Makes a context that nobody is sent, by each of the ways: what is loaded at its first use is there then."""
         await self._counters.ready(facts)
         self.as_sent(request, facts, budget)
-        await self.build(request, new_history(request), facts, budget)
+        await self.build(request, rebuild.new_history(request), facts, budget)
 
     async def count(self, request: ChatRequest, facts: ModelFacts) -> int:
         """Tokens of a request as it was sent, as its budget is kept (guarantee §4 I1)."""

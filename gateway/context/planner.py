@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.billing.cost import expected_requests, saving_of
+from gateway.billing import cost
 from gateway.context.build import WindowProposal
 from gateway.context.internal_calls import Begin, CallBudget, InternalModels, OpenBill
 from gateway.context.planning.decision import FORCED, ModelConfig, PlanEconomics, PlannerCooldown, without_standing
@@ -29,23 +29,13 @@ from gateway.context.planning.summaries import (
 from gateway.context.window import tuning
 from gateway.context.window.candidates import as_artifact, candidates, recent_texts, transcript
 from gateway.context.window.extracts import absent, changeable
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.ids import content_digest
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
-from gateway.core.types.artifacts import (
-    MAX_QUERIES,
-    PLANNED_STRATEGIES,
-    Artifact,
-    ArtifactDecision,
-    ArtifactPlan,
-    ArtifactType,
-    ProcessingStrategy,
-)
+from gateway.core.types import agents, artifacts, upstreams
+from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.core.types.chat import ChatRequest, ModelDeployment, WhatIf
-from gateway.core.types.upstreams import CallScope
 from gateway.core.types.window import PlanToFollow
 
 # Reads a planner's answer: strictly where it keeps the schema, tolerantly where it means well (guarantee §5).
@@ -70,7 +60,7 @@ STRATEGY_NAMES = {  # the schema's names, and those that models without a schema
     "extract": ProcessingStrategy.RAG_EXTRACT,
     "rag": ProcessingStrategy.RAG_EXTRACT,
     "omit": ProcessingStrategy.EXCLUDE,
-} | {each.value: each for each in PLANNED_STRATEGIES}
+} | {each.value: each for each in artifacts.PLANNED_STRATEGIES}
 
 
 class InvalidPlan(ValueError):
@@ -172,7 +162,7 @@ def _queries(value: Any) -> tuple[str, ...]:
     """Up to four, each once; a single text is one query."""
     given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     texts = [" ".join(item.split())[:MAX_PLAN_QUERY_CHARS] for item in given if isinstance(item, str)]
-    return tuple(dict.fromkeys(filter(None, texts)))[:MAX_QUERIES]
+    return tuple(dict.fromkeys(filter(None, texts)))[: artifacts.MAX_QUERIES]
 
 
 def _text(value: Any) -> str | None:
@@ -180,7 +170,7 @@ def _text(value: Any) -> str | None:
     return (" ".join(value.split())[:MAX_TEXT_CHARS] or None) if isinstance(value, str) else None
 
 
-Once = Callable[[InternalRequest, Make], Awaitable[str]]
+Once = Callable[[agents.InternalRequest, Make], Awaitable[str]]
 """Makes the answer to a question, unless somebody is being answered the same: then it is theirs."""
 DECISION_TOKENS = 90
 """What one artifact's decision takes in a plan, with a sentence of rationale and a query."""
@@ -230,7 +220,7 @@ class ArtifactProcessor:
             try:
                 read_plan(text, ids)
             except InvalidPlan as rubbish:
-                raise InternalModelFailed(str(rubbish)) from None
+                raise agents.InternalModelFailed(str(rubbish)) from None
             return text
 
         plan = read_plan(await (once(ask, make) if once is not None else make()), ids)
@@ -241,14 +231,14 @@ class ArtifactProcessor:
         """What asking for such a plan costs in USD, with an answer as long as its ids make it; None if unknown."""
         return planner.price(self._request(task, planner)[0])
 
-    def _request(self, task: PlannerTask, planner: InternalModel) -> tuple[InternalRequest, Sequence[str]]:
+    def _request(self, task: PlannerTask, planner: InternalModel) -> tuple[agents.InternalRequest, Sequence[str]]:
         """The call, and the ids that its plan may name."""
         most = most_tokens(planner)
         room = prompt_chars(planner, self._settings.planner_prompt_chars)
         messages, ids = planner_messages(
             task, room, max(MIN_SHOWN_ARTIFACTS, (most - QUERIES_TOKENS) // DECISION_TOKENS)
         )
-        ask = InternalRequest(
+        ask = agents.InternalRequest(
             purpose="planner",
             messages=messages,
             max_tokens=min(most, QUERIES_TOKENS + DECISION_TOKENS * len(ids)),
@@ -294,13 +284,13 @@ async def _made(
     try:
         async with asyncio.timeout(seconds):  # it may wait for somebody else who is making it
             return await summarizer.summarize(artifact, decision.summarization_focus or "")
-    except InternalModelFailed as error:
+    except agents.InternalModelFailed as error:
         return str(error)
     except TimeoutError:
         return "summarizer_over_time_ceiling"
 
 
-log = get_logger("gateway.context.planning")
+log = logs.get_logger("gateway.context.planning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +321,7 @@ class PlannerAccess:
     """
 
     deployment: ModelDeployment | None = None
-    scope: CallScope = field(default_factory=CallScope)
+    scope: upstreams.CallScope = field(default_factory=upstreams.CallScope)
     result: PlanResult | None = None
     begin: Begin | None = None
 
@@ -406,8 +396,8 @@ def most_saved(proposal: WindowProposal, task: PlannerTask, *, trusted: bool) ->
     measured = proposal.measured
     changeable = [artifact.content for artifact in task.artifacts if artifact.artifact_id not in task.quoted]
     tokens = measured.counting.texts(changeable) * (1 if trusted else 1 - tuning.HEURISTIC_SHARE)
-    requests = expected_requests(measured.answers)
-    return saving_of(measured.inputs.facts.prices, round(tokens), requests, proposal.fitted.tokens)
+    requests = cost.expected_requests(measured.answers)
+    return cost.saving_of(measured.inputs.facts.prices, round(tokens), requests, proposal.fitted.tokens)
 
 
 class ContextPlanning:
@@ -449,7 +439,7 @@ class ContextPlanning:
             plan = await self._asked(request, task, planners.planner)
             may_be_summarized = [each for each in task.artifacts if each.artifact_id not in task.quoted]
             return await self._with_summaries(request, plan, may_be_summarized, planners)
-        except InternalModelFailed as failed:
+        except agents.InternalModelFailed as failed:
             return PlanResult(fallback_reason=str(failed))
         except Exception as fault:  # noqa: BLE001 - a fault in an optional part costs quality, never the answer
             log.fault("planning_failed", fault, request_id=request.request_id)
@@ -468,9 +458,9 @@ class ContextPlanning:
         """The planner's plan, or that of an equal request that is being answered."""
         tenant = request.caller.tenant
 
-        async def once(ask: InternalRequest, make: Make) -> str:
+        async def once(ask: agents.InternalRequest, make: Make) -> str:
             secret, _, keep = await self._cached_as(request)
-            said = content_digest(jsons.canonical([ask.messages, ask.schema, ask.max_tokens]).decode())
+            said = ids.content_digest(jsons.canonical([ask.messages, ask.schema, ask.max_tokens]).decode())
             key = SummaryKey(tenant, "", said, planner.name, PLANNER_PROMPT_VERSION, kind="plan")
             made = await self._plans.get_or_make(
                 key, partial(self._noted, tenant, planner, make), secret, read=False, keep=keep
@@ -483,9 +473,9 @@ class ContextPlanning:
         """The planner's answer; whether it could be used is noted once, however many wait for it."""
         try:
             text = await make()
-        except OverBudget:  # it was not asked, or had no time left: that says nothing of it
+        except agents.OverBudget:  # it was not asked, or had no time left: that says nothing of it
             raise
-        except InternalModelFailed:
+        except agents.InternalModelFailed:
             await self._rest.answered(tenant, planner.name, usable=False)
             raise
         await self._rest.answered(tenant, planner.name, usable=True)
@@ -494,14 +484,16 @@ class ContextPlanning:
     async def _with_summaries(
         self, request: ChatRequest, plan: ArtifactPlan, artifacts: Sequence[Artifact], planners: RequestPlanners
     ) -> PlanResult:
-        ids = {d.artifact_id for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE}
-        chosen = [a for a in artifacts if a.artifact_id in ids and a.artifact_type is not ArtifactType.CONVERSATION]
+        summarized = {d.artifact_id for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE}
+        chosen = [
+            a for a in artifacts if a.artifact_id in summarized and a.artifact_type is not ArtifactType.CONVERSATION
+        ]
         summarizer = None
         # What is to go up again without being stored is told by ranges (ADR 12), and a model's words have none.
         is_sayable = not request.store and request.goes_on
         if planners.summarizer is not None and chosen and not is_sayable:
             summarizer = await self._summarizer(request, planners.summarizer)
-        digests = tuple(content_digest(artifact.content) for artifact in chosen)
+        digests = tuple(ids.content_digest(artifact.content) for artifact in chosen)
         cached = digests if summarizer is not None and summarizer.keeps else ()
         try:
             prepared = await self._processor.execute_plan(plan, chosen, summarizer, planners.call_budget.seconds)

@@ -17,14 +17,12 @@ from typing import Any
 from gateway.context.artifacts.collect import current_turn
 from gateway.context.assembly.messages import OwnFiles
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.core import errors, ports
-from gateway.core.ids import FILE
+from gateway.core import errors, ids, ports
 from gateway.core.tasks import offload_if
+from gateway.core.types import items, window
 from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile
 from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
-from gateway.core.types.items import named_file, named_picture, pdf_data
-from gateway.core.types.window import first_forwarded
 from gateway.documents import file_reader
 from gateway.documents.document import DocumentOwner
 
@@ -62,7 +60,7 @@ class WholeFiles:
         StorageUnavailable: it cannot be read now."""
         for part in _parts(message.body for message in history.new_messages):
             await self._picture(part, sent)
-        first = first_forwarded(history.frame, history.messages)
+        first = window.first_forwarded(history.frame, history.messages)
         for part in _parts(message.body for message in history.messages[first : history.stored]):
             await self._picture(part, None)
 
@@ -75,10 +73,10 @@ class WholeFiles:
         """Gets all files of a request that is passed on. What is none of our ids by its form stays as it is.
         Raises as `passed_on`."""
         for part in _parts(sent):
-            picture, name = named_picture(part), named_file(part)
-            if picture is not None and picture.startswith(FILE):
+            picture, name = items.named_picture(part), items.named_file(part)
+            if picture is not None and picture.startswith(ids.FILE):
                 await self._picture(part, sent)
-            if name is None or not name.startswith(FILE) or name in self.files or not self._keeps:
+            if name is None or not name.startswith(ids.FILE) or name in self.files or not self._keeps:
                 continue
             try:
                 found = await self._fetched(name)
@@ -93,7 +91,7 @@ class WholeFiles:
 
     async def _picture(self, part: Part, sent: Sequence[Message] | None) -> None:
         """`sent` None: the part is of a stored message."""
-        name = named_picture(part)
+        name = items.named_picture(part)
         if name is None or name in self.pictures or not self._keeps:
             return
         try:
@@ -194,7 +192,9 @@ class NativeFiles:
         if not self.facts.supports_pdf_input:
             return NO_FILES
         if stays is not NativePdfs.NONE:
-            bodies = [message.body for message in history.messages[first_forwarded(history.frame, history.messages) :]]
+            bodies = [
+                message.body for message in history.messages[window.first_forwarded(history.frame, history.messages) :]
+            ]
             await self._fetch(bodies, counted=counted)
         places = native_places(history, stays, self.own, self._holders)
         if counted:
@@ -203,7 +203,7 @@ class NativeFiles:
 
     def contents(self, places: Mapping[file_reader.FilePlace, dict[str, Any]]) -> dict[file_reader.FilePlace, str]:
         """The ids of what these PDFs say, as far as they were counted."""
-        names = ((place, pdf_data(part) or named_file(part)) for place, part in places.items())
+        names = ((place, items.pdf_data(part) or items.named_file(part)) for place, part in places.items())
         found = ((place, self.counters.pdfs.content_id(name)) for place, name in names if name is not None)
         return {place: content_id for place, content_id in found if content_id is not None}
 
@@ -221,7 +221,7 @@ class NativeFiles:
         for body in bodies:
             content = body.get("content") if body.get("role") in self._holders else None
             for part in content if type(content) is list else ():
-                file_id = named_file(part) if isinstance(part, dict) else None
+                file_id = items.named_file(part) if isinstance(part, dict) else None
                 if file_id is None or file_id in self.own or file_id in self._other:
                     continue
                 file = await self._own_pdf(file_id, counted=counted)
@@ -252,7 +252,7 @@ class NativeFiles:
     async def _note(self, parts: Iterable[dict[str, Any]]) -> None:
         """Reads and counts PDFs of which the costs are not known."""
         for part in parts:
-            data = pdf_data(part)
+            data = items.pdf_data(part)
             if data is None or self.counters.has_read(self.facts, data):
                 continue
             reading, digest = await self.files.pdf(part["file"], self.owner, self.known)
@@ -273,7 +273,7 @@ def native_places(
     messages = history.messages
     if stays is NativePdfs.NONE or not messages:
         return {}
-    first = first_forwarded(history.frame, messages)
+    first = window.first_forwarded(history.frame, messages)
     if stays is NativePdfs.CURRENT:
         first = max(first, current_turn(history))
     return {
@@ -287,7 +287,11 @@ def native_places(
 def _pdf_parts(message: ConversationMessage, own: Container[str]) -> list[tuple[int, dict[str, Any]]]:
     content = message.body.get("content")
     parts = enumerate(content if type(content) is list else ())
-    return [(n, part) for n, part in parts if isinstance(part, dict) and (pdf_data(part) or named_file(part) in own)]
+    return [
+        (n, part)
+        for n, part in parts
+        if isinstance(part, dict) and (items.pdf_data(part) or items.named_file(part) in own)
+    ]
 
 
 def _became_text(message: ConversationMessage, number: int) -> bool:

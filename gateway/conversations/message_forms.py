@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.core import errors
-from gateway.core.types.chain import call_ids, is_said, says_nothing
+from gateway.core.types import chain, conversation, items, tool_steps
 from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import (
     ConversationHistory,
@@ -18,10 +18,7 @@ from gateway.core.types.conversation import (
     PromptFrame,
     StoredConversation,
     TokenCounts,
-    new_message,
 )
-from gateway.core.types.items import PROVIDER_FIELDS
-from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, take_call, text_of, turn_starts, without_calls
 
 MARKER = re.compile(r"[ \t]*\[(?:NEXT|FROM|TEAM_TASK)(?:[ \t]*:[^\]\n]*)?\]", re.IGNORECASE)
 """What agents write for whoever routes their messages: `[NEXT:max]`, `[TEAM_TASK]`, `[TEAM_TASK: ship it]`."""
@@ -42,12 +39,12 @@ def parts_beside_text(message: ConversationMessage | None) -> tuple[dict[str, An
 def is_end_of(path: Sequence[ConversationMessage], bodies: Sequence[dict[str, Any]]) -> bool:
     """Whether a conversation ends with these messages, the same role's and words, markers and tool steps aside; a
     speaker counts where both are named."""
-    said = [message for message in path if is_said(message.body)][-len(bodies) :]
-    return len(said) == len(bodies) and all(map(_says_the_same, said, map(new_message, bodies)))
+    said = [message for message in path if chain.is_said(message.body)][-len(bodies) :]
+    return len(said) == len(bodies) and all(map(_says_the_same, said, map(conversation.new_message, bodies)))
 
 
 def _says_the_same(one: ConversationMessage, other: ConversationMessage) -> bool:
-    words = [without_markers(text_of(each.content)).strip() for each in (one, other)]
+    words = [without_markers(tool_steps.text_of(each.content)).strip() for each in (one, other)]
     names = {each.said_by for each in (one, other) if each.said_by}
     return (
         one.role == other.role
@@ -95,7 +92,7 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0
     Raises InvalidRequest: a call is left unanswered; names `messages[i]`, counted from `offset`."""
     open_calls: list[str] = []
     at = first = max(0, min(known, len(bodies)) - 1)
-    while first and bodies[first]["role"] in RESULT_ROLES:
+    while first and bodies[first]["role"] in tool_steps.RESULT_ROLES:
         at = first = first - 1
     for index, body in enumerate((*bodies[first:], {"role": "end"}), first):
         if body["role"] == "tool":
@@ -106,7 +103,7 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0
             name = f"messages[{offset + at}]"
             text = f"The tool call {open_calls[0]!r} has no result after {name}."
             raise errors.InvalidRequest(text, param=name, code="tool_call_unanswered")
-        open_calls, at = call_ids(body), index
+        open_calls, at = chain.call_ids(body), index
 
 
 def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> int:
@@ -120,7 +117,7 @@ def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> in
     for index in range(count, len(messages)):
         message = messages[index]
         if message.role == "tool":
-            if not take_call(open_calls, message.body):
+            if not tool_steps.take_call(open_calls, message.body):
                 break
             continue
         if (
@@ -131,7 +128,7 @@ def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> in
         ):
             break
         count = index
-        open_calls = calls_of(message.body)
+        open_calls = tool_steps.calls_of(message.body)
     if count:
         notes.whole = messages[count - 1].message_id, count
     return count
@@ -140,12 +137,12 @@ def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> in
 def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
     """The path with its turns whole: where another request's turn was committed between a call and its results, the
     results and all that followed from them go back to their call (guarantee §3.7)."""
-    starts = set(turn_starts(message.role for message in path))
+    starts = set(tool_steps.turn_starts(message.role for message in path))
     turns: list[list[ConversationMessage]] = []
     for index, message in enumerate(path):
         if index in starts or not turns:
             turns.append([])
-        elif message.role in RESULT_ROLES and not _awaits(turns[-1], message):
+        elif message.role in tool_steps.RESULT_ROLES and not _awaits(turns[-1], message):
             owner = next((i for i in range(len(turns) - 2, -1, -1) if _awaits(turns[i], message)), None)
             if owner is not None:
                 turns.append(turns.pop(owner))  # it was committed whole only now; what follows belongs to it, too
@@ -167,20 +164,20 @@ def forwardable(
     open_calls: list[dict[str, Any]] = []
     is_torn = False
     for index, message in enumerate(messages):
-        if says_nothing(message.body, message.status):
+        if chain.says_nothing(message.body, message.status):
             continue
-        if message.role in RESULT_ROLES:  # neither a result without its call nor a second one
-            if take_call(open_calls, message.body) or (message.role == "function" and not is_torn):
+        if message.role in tool_steps.RESULT_ROLES:  # neither a result without its call nor a second one
+            if tool_steps.take_call(open_calls, message.body) or (message.role == "function" and not is_torn):
                 kept.append(message)
             continue
-        calls = calls_of(message.body)
+        calls = tool_steps.calls_of(message.body)
         is_sent = restored is not None and message.message_id not in restored and not message.body.get("tool_calls")
         is_torn = bool(calls) and not is_sent and not _are_answered(calls, whole, index + 1)
         open_calls = [] if is_torn else calls
         if not is_torn or (index == len(messages) - 1 and message.status == "complete"):
             kept.append(message)  # the last calls' results may be what the client is about to send
         elif message.content:
-            kept.append(replace(message, body=without_calls(message.body), rendered=None))
+            kept.append(replace(message, body=tool_steps.without_calls(message.body), rendered=None))
     return kept
 
 
@@ -189,22 +186,22 @@ def without_open_calls(
 ) -> list[ConversationMessage]:
     """Like `forwardable`, when what follows is no tool result: the last message's calls stay unanswered too."""
     last = messages[-1] if messages else None
-    if last is None or not calls_of(last.body):
+    if last is None or not tool_steps.calls_of(last.body):
         return list(messages)
     if restored is not None and last.message_id not in restored and not last.body.get("tool_calls"):
         return list(messages)
     if not last.content:
         return list(messages[:-1])
-    return [*messages[:-1], replace(last, body=without_calls(last.body), rendered=None)]
+    return [*messages[:-1], replace(last, body=tool_steps.without_calls(last.body), rendered=None)]
 
 
 def _are_answered(calls: Sequence[dict[str, Any]], messages: Sequence[ConversationMessage], start: int) -> bool:
     """Whether the results that stand in a row from `start` on answer each call."""
     waiting = list(calls)
     for index in range(start, len(messages)):
-        if messages[index].role not in RESULT_ROLES:
+        if messages[index].role not in tool_steps.RESULT_ROLES:
             break
-        take_call(waiting, messages[index].body)
+        tool_steps.take_call(waiting, messages[index].body)
     return not waiting
 
 
@@ -212,11 +209,11 @@ def _awaits(turn: Sequence[ConversationMessage], result: ConversationMessage) ->
     """Whether the last calls of a turn are still without this result."""
     results: list[ConversationMessage] = []
     for message in reversed(turn):
-        if message.role not in RESULT_ROLES:
-            calls = calls_of(message.body)
+        if message.role not in tool_steps.RESULT_ROLES:
+            calls = tool_steps.calls_of(message.body)
             for other in reversed(results):
-                take_call(calls, other.body)
-            return bool(take_call(calls, result.body))
+                tool_steps.take_call(calls, other.body)
+            return bool(tool_steps.take_call(calls, result.body))
         results.append(message)
     return False
 
@@ -261,7 +258,7 @@ def without_provider_fields(messages: Sequence[dict[str, Any]]) -> list[dict[str
 
 def _without_provider_fields(body: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
     """An assistant's message without provider fields. Ids of calls lose signatures that no new result names."""
-    found = {k: v for k, v in body.items() if k not in PROVIDER_FIELDS}
+    found = {k: v for k, v in body.items() if k not in items.PROVIDER_FIELDS}
     calls = body.get("tool_calls")
     if isinstance(calls, list):
         found["tool_calls"] = [_call(call, answered_now, shortened) for call in calls]
@@ -269,9 +266,9 @@ def _without_provider_fields(body: dict[str, Any], answered_now: set[str], short
 
 
 def _call(call: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
-    found = {k: v for k, v in call.items() if k not in PROVIDER_FIELDS}
+    found = {k: v for k, v in call.items() if k not in items.PROVIDER_FIELDS}
     if isinstance(found.get("function"), dict):
-        found["function"] = {k: v for k, v in found["function"].items() if k not in PROVIDER_FIELDS}
+        found["function"] = {k: v for k, v in found["function"].items() if k not in items.PROVIDER_FIELDS}
     call_id = str(found.get("id"))
     if SIGNED_ID in call_id and call_id not in answered_now:
         shortened.add(call_id)

@@ -7,44 +7,21 @@ from datetime import datetime
 from typing import Any
 
 from gateway.conversations import message_forms
-from gateway.core import errors, ports
+from gateway.core import errors, ids, ports
 from gateway.core.frozen_records import record
-from gateway.core.ids import new_id
 from gateway.core.tasks import offload_if
+from gateway.core.types import bill, chain, conversation, memory, tool_steps, turn
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.bill import OFF, BranchCosts
-from gateway.core.types.chain import (
-    CHAIN_START,
-    ChainDigest,
-    ChainKey,
-    ChainKeys,
-    call_digest,
-    call_ids,
-    chain_digests,
-    content_text,
-    is_continued,
-    is_said,
-    is_step,
-    message_digest,
-    plain_chain_digests,
-    says_nothing,
-)
+from gateway.core.types.chain import ChainDigest, ChainKey, ChainKeys
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import (
-    INLINE_MESSAGES,
-    INSTRUCTION_ROLES,
-    UNNAMED,
     ConversationHistory,
     ConversationMessage,
     ConversationRef,
     HistoryLookup,
     PromptFrame,
     StoredConversation,
-    new_message,
 )
-from gateway.core.types.memory import EXTRACTS
-from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
-from gateway.core.types.turn import is_own
 
 EVIDENCE_CHARS = 200
 """Characters of assistant text that hardly two conversations have in common (guarantee §3.2)."""
@@ -80,7 +57,7 @@ class SentChain:
 
     def digest(self, count: int) -> ChainDigest:
         """The chain digest after the first `count` messages."""
-        return self.digests[count - 1] if count else CHAIN_START
+        return self.digests[count - 1] if count else chain.CHAIN_START
 
 
 def sent_chain(request: ChatRequest) -> SentChain:
@@ -89,14 +66,14 @@ def sent_chain(request: ChatRequest) -> SentChain:
     count = len(instructions)
     bodies = request.messages[count:]
     known = _known_digests(request, bodies)
-    first, before = len(known), known[-1] if known else CHAIN_START
+    first, before = len(known), known[-1] if known else chain.CHAIN_START
     if request.plain is not None:
         plain = request.plain
-        new = plain_chain_digests(plain.roles[count + first :], plain.texts[count + first :], before)
+        new = chain.plain_chain_digests(plain.roles[count + first :], plain.texts[count + first :], before)
     else:
-        new = chain_digests(bodies[first:], before)
+        new = chain.chain_digests(bodies[first:], before)
     digests = request.known.digests = [*known, *new]
-    trails = bool(bodies) and bodies[-1]["role"] == "assistant" and not is_step(bodies[-1])
+    trails = bool(bodies) and bodies[-1]["role"] == "assistant" and not chain.is_step(bodies[-1])
     prefilled = trails and request.prefills
     answers = any(body["role"] == "assistant" for body in bodies[: len(bodies) - trails])
     pinned = frozenset(index - count for index in request.pinned) if request.pinned else request.pinned
@@ -117,7 +94,7 @@ def _known_digests(request: ChatRequest, bodies: Sequence[dict[str, Any]]) -> Se
 def sent_instructions(request: ChatRequest) -> tuple[dict[str, Any], ...]:
     """The leading system and developer messages."""
     messages, count = request.messages, 0
-    while count < len(messages) and messages[count]["role"] in INSTRUCTION_ROLES:
+    while count < len(messages) and messages[count]["role"] in conversation.INSTRUCTION_ROLES:
         count += 1
     return messages[:count]
 
@@ -131,10 +108,10 @@ def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
         if body["role"] != "assistant":
             continue
         digest = sent.digests[index]
-        has_steps = digest.path != digest.said and any(map(is_step, sent.bodies[: index + 1]))
+        has_steps = digest.path != digest.said and any(map(chain.is_step, sent.bodies[: index + 1]))
         whole = keys.whole(digest.path) if has_steps else b""
-        if is_step(body):
-            found.append(keys.key(call_digest(sent.digest(index), body), call_ids(body), whole))
+        if chain.is_step(body):
+            found.append(keys.key(chain.call_digest(sent.digest(index), body), chain.call_ids(body), whole))
         else:
             found.append(keys.key(digest.said, whole=whole))
         if not (sent.trails and index == len(sent.bodies) - 1):
@@ -168,28 +145,34 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
     for message in reversed(path):
         if at < 0 and not beyond:
             break
-        if says_nothing(message.body, message.status):  # in no chain, so it stands for nothing that was sent
+        if chain.says_nothing(message.body, message.status):  # in no chain, so it stands for nothing that was sent
             left_out.add(message.message_id or "")
             found.append(message)
             continue
-        while at >= 0 and sent[at]["role"] in INSTRUCTION_ROLES and message.digest != message_digest(sent[at]):
-            found.append(new_message(sent[at]))
+        while (
+            at >= 0
+            and sent[at]["role"] in conversation.INSTRUCTION_ROLES
+            and message.digest != chain.message_digest(sent[at])
+        ):
+            found.append(conversation.new_message(sent[at]))
             at -= 1
-        if at >= 0 and message.digest == message_digest(sent[at]):
+        if at >= 0 and message.digest == chain.message_digest(sent[at]):
             at -= 1
-        elif at >= 0 and is_said(message.body) and is_said(sent[at]):
+        elif at >= 0 and chain.is_said(message.body) and chain.is_said(sent[at]):
             if message.role == sent[at]["role"]:  # else it is stored as one of several answers that were sent as one
                 at -= 1
-                while at >= 0 and is_continued(sent, at):
+                while at >= 0 and chain.is_continued(sent, at):
                     at -= 1
         elif at >= 0 and (count := _prefilled_step(message, sent, at)):
             at -= count
         else:
             left_out.add(message.message_id or "")
-            if message.role in INSTRUCTION_ROLES and at >= 0:
+            if message.role in conversation.INSTRUCTION_ROLES and at >= 0:
                 continue
         found.append(message)
-    before = tuple(new_message(body) for body in sent[: at + 1] if body["role"] in INSTRUCTION_ROLES)
+    before = tuple(
+        conversation.new_message(body) for body in sent[: at + 1] if body["role"] in conversation.INSTRUCTION_ROLES
+    )
     messages = tuple(reversed(found))
     if path and not path[0].sequence_number:  # the whole chain was read
         return MergedPath((*before, *messages), frozenset(left_out))
@@ -199,29 +182,33 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
 def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]], at: int) -> int:
     """How many of the sent messages, `at` being the last, make up the stored one with tool calls: 1 without its
     prefill, 2 with it, 0 if it is another message."""
-    words, rest = content_text(message.content), content_text(sent[at].get("content") or "")
-    if not call_ids(message.body) or words is None or rest is None or not words.strip().endswith(rest.strip()):
+    words, rest = chain.content_text(message.content), chain.content_text(sent[at].get("content") or "")
+    if not chain.call_ids(message.body) or words is None or rest is None or not words.strip().endswith(rest.strip()):
         return 0
-    if message.digest != message_digest({**sent[at], "content": words}):
+    if message.digest != chain.message_digest({**sent[at], "content": words}):
         return 0
     before = sent[at - 1] if at else {}
-    prefill = content_text(before.get("content")) if before.get("role") == "assistant" and is_said(before) else None
+    prefill = (
+        chain.content_text(before.get("content"))
+        if before.get("role") == "assistant" and chain.is_said(before)
+        else None
+    )
     return 2 if prefill and words.strip().startswith(prefill.strip()) else 1
 
 
-def has_evidence(chain: Sequence[dict[str, Any]], known: int, path: Sequence[ConversationMessage]) -> bool:
+def has_evidence(sent: Sequence[dict[str, Any]], known: int, path: Sequence[ConversationMessage]) -> bool:
     """Whether a recognised chain shows that it is the client's own conversation, not one of somebody who said the same:
     it holds the id of a tool call, or enough assistant text (guarantee §3.2).
     `chain`: the messages that were sent. `known`: how many of them are stored with their tool steps. `path`: the stored
     messages. The calls of an `unproven` one are no evidence: another client may have sent them."""
-    worthless = {each for message in path if message.unproven for each in call_ids(message.body)}
+    worthless = {each for message in path if message.unproven for each in chain.call_ids(message.body)}
     chars = 0
-    for index, body in enumerate(chain):
-        ids = [str(body.get("tool_call_id"))] if body["role"] == "tool" else call_ids(body)
+    for index, body in enumerate(sent):
+        ids = [str(body.get("tool_call_id"))] if body["role"] == "tool" else chain.call_ids(body)
         if index < known and not worthless.issuperset(ids):
             return True
         if body["role"] == "assistant":
-            chars += len((content_text(body.get("content")) or "").strip())
+            chars += len((chain.content_text(body.get("content")) or "").strip())
             if chars >= EVIDENCE_CHARS:
                 return True
     return False
@@ -292,9 +279,9 @@ async def build_llm_messages(
         if stored is None and ref.is_point:
             text = f"Previous response with id '{ref.behind or ref.at}' not found."
             raise errors.InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
-    small = small and len(stored.path if stored else ()) < INLINE_MESSAGES
+    small = small and len(stored.path if stored else ()) < conversation.INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
-    if history.segments and (request.options.memory == EXTRACTS or request.has_sections):
+    if history.segments and (request.options.memory == memory.EXTRACTS or request.has_sections):
         history = replace(history, segments=())
     if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11.4)
         raise errors.InvalidRequest(
@@ -303,22 +290,22 @@ async def build_llm_messages(
     return history
 
 
-Meter = tuple[datetime | None, BranchCosts | None]
+Meter = tuple[datetime | None, bill.BranchCosts | None]
 """When a conversation was used last, and what the branch that goes on has cost; None where that does not count."""
 
 
 def _meter(request: ChatRequest, stored: StoredConversation) -> Meter:
     """The costs are those that the latest answer of the branch tells."""
-    if request.options.economy == OFF:
+    if request.options.economy == bill.OFF:
         return None, None
     text = next((message.costs for message in reversed(stored.path) if message.role == "assistant"), None)
-    return stored.updated_at, BranchCosts.of_text(text) if text is not None else None
+    return stored.updated_at, bill.BranchCosts.of_text(text) if text is not None else None
 
 
 def starts_conversation(request: ChatRequest, match: str) -> bool:
     """Whether there is nothing that the request could continue.
     `match`: whose conversations may be continued without a name (`conversation.match`)."""
-    is_named = request.conversation != UNNAMED
+    is_named = request.conversation != conversation.UNNAMED
     return not is_named and (match == "off" or "assistant" not in [message["role"] for message in request.messages])
 
 
@@ -333,7 +320,7 @@ def completed_history(request: ChatRequest, history: ConversationHistory) -> Con
     instructions = sent_instructions(request)
     bodies = request.messages[len(instructions) :]
     first = len(bodies) - len(history.new_messages)
-    known = tuple(new_message(body, i) for i, body in enumerate(bodies[:first]))
+    known = tuple(conversation.new_message(body, i) for i, body in enumerate(bodies[:first]))
     return replace(history, instructions=instructions, messages=(*known, *history.new_messages), stored=first)
 
 
@@ -351,7 +338,9 @@ async def with_older_messages(
 
 def begins_turn(history: ConversationHistory) -> bool:
     """Whether the request brings the message that begins its turn, so that recalled passages can be put before it."""
-    return any(start >= history.stored for start in turn_starts(message.role for message in history.messages))
+    return any(
+        start >= history.stored for start in tool_steps.turn_starts(message.role for message in history.messages)
+    )
 
 
 def has_unread(history: ConversationHistory) -> bool:
@@ -385,7 +374,7 @@ async def _lookup(
 
 def _is_small(request: ChatRequest) -> bool:
     """Whether comparing and pairing takes less time than starting a thread for it."""
-    return len(request.messages) < INLINE_MESSAGES and request.size < SMALL_BODY_BYTES
+    return len(request.messages) < conversation.INLINE_MESSAGES and request.size < SMALL_BODY_BYTES
 
 
 def _rebuilt(
@@ -422,14 +411,16 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
     if request.plain is None:  # else there are no calls
         message_forms.check_pairs(messages, 0, len(sent.instructions))
     return ConversationHistory(
-        conversation_id=new_id("conv_") if options.remembers else None,
+        conversation_id=ids.new_id("conv_") if options.remembers else None,
         created=True,
         instructions=sent.instructions,
         messages=messages,
         session=request.conversation.session if options.remembers else None,
         digests=tuple(sent.digests),
         as_sent=True,
-        unrecognised=options.remembers and request.conversation == UNNAMED and not options.matches(request),
+        unrecognised=options.remembers
+        and request.conversation == conversation.UNNAMED
+        and not options.matches(request),
     )
 
 
@@ -480,7 +471,7 @@ def _delta(
     `replaces`: the system messages that were sent replace the stored ones; None: wherever there are any."""
     path, whole = _in_turns(stored)
     base = [*path[:whole], *message_forms.forwardable(path[whole:])]
-    if not (sent.bodies and sent.bodies[0]["role"] in RESULT_ROLES):
+    if not (sent.bodies and sent.bodies[0]["role"] in tool_steps.RESULT_ROLES):
         base = message_forms.without_open_calls(base)
     older = stored.older_kept
     if replaces or (replaces is None and sent.instructions):
@@ -500,7 +491,7 @@ def _delta(
         unread=stored.unread,
         read_from=stored.path[0].message_id if stored.unread else None,
         base=stored.resume_point.digest,
-        digests=tuple(chain_digests(sent.bodies, stored.resume_point.digest)),
+        digests=tuple(chain.chain_digests(sent.bodies, stored.resume_point.digest)),
         branch_restores=stored.resume_point.branch_restores,
         frame=stored.frame,
         notes=stored.notes,
@@ -515,7 +506,7 @@ def _delta(
 
 def _says_more(request: ChatRequest, sent: SentChain) -> bool:
     """Whether a response's request sends system messages beside its `instructions`."""
-    return len(sent.instructions) > is_own(request.asked, sent.instructions)
+    return len(sent.instructions) > turn.is_own(request.asked, sent.instructions)
 
 
 def _resent(
@@ -534,20 +525,20 @@ def _resent(
     new = _new_messages(sent, point.kept, _next_number(stored))
     path, whole = _in_turns(stored) if same else (message_forms.regrouped(known.messages), 0)
     base = [*path[:whole], *message_forms.forwardable(path[whole:], new, known.left_out)]
-    if not (new and new[0].role in RESULT_ROLES):
+    if not (new and new[0].role in tool_steps.RESULT_ROLES):
         base = message_forms.without_open_calls(base, known.left_out)
     base = _pinned_now(base, sent, point.kept)
     older = stored.older_kept
     if known.before is not None:
         older = (*known.before, *_without_instructions(older))
     elif sent.instructions and not same:  # they replace those that are older than what was sent
-        base = [m for m in base if m.role not in INSTRUCTION_ROLES or m.message_id not in known.left_out]
+        base = [m for m in base if m.role not in conversation.INSTRUCTION_ROLES or m.message_id not in known.left_out]
         older = tuple(_without_instructions(older))
     messages = [*base, *new]
     message_forms.check_pairs(messages, len(base), offset + point.kept, whole)
     restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
     attachments = _of_chain(stored.attachments, sent, point.kept) if recognised else stored.attachments
-    earlier = max(turn_starts(body["role"] for body in sent.bodies), default=0)
+    earlier = max(tool_steps.turn_starts(body["role"] for body in sent.bodies), default=0)
     return ConversationHistory(
         conversation_id=stored.conversation_id if options.remembers else None,
         created=False,
@@ -578,12 +569,12 @@ def _resent(
 
 
 def _without_instructions(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
-    return [message for message in messages if message.role not in INSTRUCTION_ROLES]
+    return [message for message in messages if message.role not in conversation.INSTRUCTION_ROLES]
 
 
 def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> list[ConversationMessage]:
     """The stored messages, pinned where the client now says so of what it sends again."""
-    names = {message_digest(sent.bodies[index]) for index in sent.pinned if 0 <= index < kept}
+    names = {chain.message_digest(sent.bodies[index]) for index in sent.pinned if 0 <= index < kept}
     return [replace(m, pinned=True) if m.digest in names and not m.pinned else m for m in base] if names else base
 
 
@@ -599,7 +590,7 @@ def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage]
 
 
 def _new_messages(sent: SentChain, first: int, number: int) -> tuple[ConversationMessage, ...]:
-    found = tuple(new_message(body, number + i) for i, body in enumerate(sent.bodies[first:]))
+    found = tuple(conversation.new_message(body, number + i) for i, body in enumerate(sent.bodies[first:]))
     for index in sent.pinned:
         if index >= first:
             found[index - first].pinned = True

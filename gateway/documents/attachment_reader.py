@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from gateway.core import errors, ports
 from gateway.core.tasks import offload_if
+from gateway.core.types import places
 from gateway.core.types.artifacts import RequestAttachment
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.places import PLACE_MARKER
 from gateway.documents.document import DocumentFile, DocumentOwner, UnreadableDocument
 from gateway.documents.file_reader import FileReader, encoded_document, sent_document, stored_document
 
@@ -86,7 +86,7 @@ class AttachmentReader:
             reading = await self._reader.documents.read(document, owner.tenant)
         if reading.pages and len(reading.empty) == len(reading.pages):
             raise UnreadableDocument("it has no text, but pictures alone")
-        said = PLACE_MARKER.sub("", reading.text) if reading.pages else reading.text
+        said = places.PLACE_MARKER.sub("", reading.text) if reading.pages else reading.text
         if not said or said.isspace():
             raise UnreadableDocument("it has no text")
         return reading.told

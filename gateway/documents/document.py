@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from gateway.core.types import places
 from gateway.core.types.files import DOCUMENT_KINDS, document_digest
-from gateway.core.types.places import LEFT_OUT_START, NOTE_END, NOTE_START, TextPlaces
+from gateway.core.types.places import TextPlaces
 
 
 class LeftOut(str):
@@ -75,8 +76,11 @@ class Reading:
     @property
     def told(self) -> str:
         """The text with its notes as lines behind it, so that whoever keeps the text keeps them."""
-        starts = (LEFT_OUT_START if isinstance(note, LeftOut) else NOTE_START for note in self.notes)
-        lines = (f"\n{start}{' '.join(note.split())}{NOTE_END}" for start, note in zip(starts, self.notes, strict=True))
+        starts = (places.LEFT_OUT_START if isinstance(note, LeftOut) else places.NOTE_START for note in self.notes)
+        lines = (
+            f"\n{start}{' '.join(note.split())}{places.NOTE_END}"
+            for start, note in zip(starts, self.notes, strict=True)
+        )
         return f"{self.text}\n{''.join(lines)}" if self.notes else self.text
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from gateway.core.types.places import marker, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.packages import ZipPackage, children, local, reading, xml_of
@@ -35,7 +35,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         texts = (html_text(_body(decoded(package.content(name)))) for name in chapters if name in package)
         numbered = enumerate((text for text in texts if text), 1)
         about = "\n".join(_about(book))
-        body = (f"{marker('chapter', str(number))}\n{plain_lines(text)}" for number, text in numbered)
+        body = (f"{places.marker('chapter', str(number))}\n{places.plain_lines(text)}" for number, text in numbered)
         return Reading("\n\n".join((*([about] if about else []), *body)), package.notes())
 
 

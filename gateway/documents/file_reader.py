@@ -18,12 +18,10 @@ from weakref import WeakValueDictionary
 from gateway.core import errors, jsons, ports
 from gateway.core.config import setting_sections
 from gateway.core.tasks import offload_if
-from gateway.core.types.artifacts import cache_group
+from gateway.core.types import artifacts, items, tool_steps
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.files import DOCUMENT_KINDS, document_digest
-from gateway.core.types.items import named_picture
-from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.document import read as read_document
 from gateway.documents.plain import decodes, text_of
@@ -197,7 +195,7 @@ FilePlace = tuple[int, int]
 """Indexes of a message and of a part of its content."""
 Known = dict[tuple[str, str], Reading]
 """What a request has read, by the way and by the document's digest."""
-HOLDERS = ("user", *RESULT_ROLES)
+HOLDERS = ("user", *tool_steps.RESULT_ROLES)
 """Roles whose messages may hold documents."""
 READING_VERSION = 4
 """Raised whenever readings of older versions are of no use: the cache may hold some."""
@@ -376,7 +374,7 @@ class FileReader:
         Raises UnreadableDocument, Overloaded: see `DocumentReader.read`."""
         owner = DocumentOwner(tenant, keeps=True)
         reading, digest = await self.best(document, owner, known, progress)
-        key, group = _reading_key(file_id, tenant), cache_group(tenant, file_id)
+        key, group = _reading_key(file_id, tenant), artifacts.cache_group(tenant, file_id)
         await self._cache.set(key, digest.encode(), self._ttl, group=group)
         return reading.told, digest
 
@@ -423,7 +421,7 @@ class FileReader:
             if found is None:
                 found = await self.documents.read(document, tenant, options, progress)
                 raw = jsons.dumps(found.as_json())
-                await self._cache.set(key, raw, self._ttl, group=cache_group(tenant, digest))
+                await self._cache.set(key, raw, self._ttl, group=artifacts.cache_group(tenant, digest))
             return found
 
     def _way(self, *, ocr: bool) -> str:
@@ -460,7 +458,7 @@ def has_named_pictures(messages: Sequence[ConversationMessage]) -> bool:
     """Whether any message names a picture by the id of a file."""
     contents = (message.body.get("content") for message in messages)
     lists = (content for content in contents if type(content) is list)
-    return any(isinstance(part, dict) and named_picture(part) is not None for parts in lists for part in parts)
+    return any(isinstance(part, dict) and items.named_picture(part) is not None for parts in lists for part in parts)
 
 
 def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:

@@ -3,14 +3,14 @@
 import re
 from html import unescape
 
-from gateway.core.types.places import plain_lines
+from gateway.core.types import places
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import decoded
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
     """The text of a page."""
-    return Reading(plain_lines(html_text(decoded(raw))))
+    return Reading(places.plain_lines(html_text(decoded(raw))))
 
 
 HIDDEN_TAGS = frozenset({"script", "style", "noscript", "template"})

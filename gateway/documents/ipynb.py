@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from gateway.core.types.places import marker, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.packages import reading
@@ -37,7 +37,7 @@ def _cell(number: int, cell: dict[str, Any], language: str) -> str:
         source = f"```{language}\n{source}\n```"
     outputs = [_output(each) for each in cell.get("outputs") or []]
     printed = [f"Output:\n{each}" for each in outputs if each.strip()]
-    return "\n".join([marker("cell", str(number)), *map(plain_lines, (source, *printed))])
+    return "\n".join([places.marker("cell", str(number)), *map(places.plain_lines, (source, *printed))])
 
 
 def _output(output: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from email.header import decode_header, make_header
 from email.message import Message
 from email.policy import Compat32
 
-from gateway.core.types.places import plain_lines
+from gateway.core.types import places
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.nested_documents import NestedPlace, reading_of
@@ -57,7 +57,7 @@ def assembled(headers: list[tuple[str, str]], body: str, names: list[str], attac
     named = ", ".join(names[:MAX_NAMED_ATTACHMENTS]) + (", …" if len(names) > MAX_NAMED_ATTACHMENTS else "")
     told = [*headers, ("Attachments", named)]
     head = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in told if value.strip())
-    return "\n\n".join(each for each in (head, plain_lines(body.strip()), *attachments) if each)
+    return "\n\n".join(each for each in (head, places.plain_lines(body.strip()), *attachments) if each)
 
 
 def _mail(message: Message, nesting: NestedPlace) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from gateway.core.types import places
 from gateway.core.types.files import DOCUMENT_KINDS
-from gateway.core.types.places import marker, plain_lines
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.plain import text_of
 from gateway.documents.sandbox_worker import tell_nothing
@@ -147,7 +147,7 @@ class NestedPlace:
         if text is None:
             self.leave_out("without text", name)
             return ""
-        marked = f"{marker('file', self._path + name)}\n{text}"
+        marked = f"{places.marker('file', self._path + name)}\n{text}"
         return self._within(marked, name)
 
     def _within(self, text: str, name: str) -> str:
@@ -172,7 +172,7 @@ class NestedPlace:
         named = name[-NAME_IN_NOTE:]
         self.budget.notes.extend(type(note)(f"{named}: {note}") for note in reading.notes[:NAMED_IN_NOTE])
         del self.budget.notes[4 * NAMED_IN_NOTE :]
-        return plain_lines(reading.text) if kind == "text" else str(reading.text)
+        return places.plain_lines(reading.text) if kind == "text" else str(reading.text)
 
 
 def reading_of(read_nested: Callable[[bytes, NestedPlace], str], raw: bytes, options: ReadOptions) -> Reading:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gateway.core.types.places import page_list
+from gateway.core.types import places
 from gateway.documents.document import ReadOptions
 from gateway.documents.sandbox_worker import tell_progress
 
@@ -58,9 +58,9 @@ def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> R
     notes = []
     if texts:
         which = "Pages {} were" if len(texts) > 1 else "Page {} was"
-        notes.append(f"{which.format(page_list(list(texts)))} recognized from pictures (OCR).")
+        notes.append(f"{which.format(places.page_list(list(texts)))} recognized from pictures (OCR).")
     if missed:
-        notes.append(f"The text of page {page_list(missed)} could not be recognized (OCR).")
+        notes.append(f"The text of page {places.page_list(missed)} could not be recognized (OCR).")
     return RecognizedText(texts, notes)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from gateway.core.types.places import marker, page_list, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import LeftOut, Reading, ReadOptions
 from gateway.documents.packages import BREAK, ZipPackage, attribute, child, children, local, paged, reading
 
@@ -189,8 +189,8 @@ def _slides(body: ElementTree.Element, styles: _OdtStyles, package: ZipPackage) 
             said = "\n".join(block for block in blocks.of(notes) if block.strip())
             others += [f"Notes: {said}"] if said else []
         text = "\n\n".join((*titles, *others))
-        slides.append(f"{marker('slide', str(number))}\n{plain_lines(text)}".rstrip())
-    about = (f"Hidden in the presentation: slides {page_list(hidden)}.",) if hidden else ()
+        slides.append(f"{places.marker('slide', str(number))}\n{places.plain_lines(text)}".rstrip())
+    about = (f"Hidden in the presentation: slides {places.page_list(hidden)}.",) if hidden else ()
     return Reading("\n\n".join(slides), (*about, *_notes(package)))
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from gateway.core.types.places import marker, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import LeftOut, UnreadableDocument, unpackable
 from gateway.documents.sniff import OLE_MAGIC, ole_kind
 
@@ -198,6 +198,6 @@ def _relation(node: ElementTree.Element, folder: str) -> PackageRelation:
 def paged(text: str) -> str:
     """The text with a marker for each page, where there are page breaks."""
     if BREAK not in text:
-        return plain_lines(text)
-    pages = (plain_lines(page.strip()) for page in text.split(BREAK))
-    return "\n\n".join(f"{marker('page', str(n))}\n{page}" for n, page in enumerate(pages, 1))
+        return places.plain_lines(text)
+    pages = (places.plain_lines(page.strip()) for page in text.split(BREAK))
+    return "\n\n".join(f"{places.marker('page', str(n))}\n{page}" for n, page in enumerate(pages, 1))

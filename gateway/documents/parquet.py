@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Any
 
-from gateway.core.types.places import marker, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.packages import reading
 
@@ -51,7 +51,13 @@ def _text(file: Any, notes: list[str], most: int) -> str:
     shown = [] if len(first) + len(last) >= rows else ["…"]
     told = f"The first {len(first)} and the last {len(last)} rows:" if last else "The rows:"
     return "\n".join(
-        [marker("table", "1"), *lines, "", told, *map(plain_lines, (*_csv([wanted, *first]), *shown, *_csv(last)))]
+        [
+            places.marker("table", "1"),
+            *lines,
+            "",
+            told,
+            *map(places.plain_lines, (*_csv([wanted, *first]), *shown, *_csv(last))),
+        ]
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from gateway.core.types.places import marker, no_text_note, page_list, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import LeftOut, PageFacts, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.ocr import recognized
 from gateway.documents.sandbox_worker import tell_progress
@@ -303,11 +303,13 @@ def _by_pdfium(document: Any, options: ReadOptions, left: int, *, is_whole: bool
 
 
 def _reading(texts: Sequence[str], notes: Sequence[str], empty: Sequence[int], pages: Sequence[PageFacts]) -> Reading:
-    text = "\n\n".join(f"{marker('page', str(number))}\n{plain_lines(text)}" for number, text in enumerate(texts, 1))
+    text = "\n\n".join(
+        f"{places.marker('page', str(number))}\n{places.plain_lines(text)}" for number, text in enumerate(texts, 1)
+    )
     if empty:
         pictures = all(pages[number - 1].has_picture for number in empty) if pages else False
         why = " (they are pictures)" if pictures else ""
-        notes = [*notes, no_text_note(empty, why)]
+        notes = [*notes, places.no_text_note(empty, why)]
     return Reading(text, tuple(notes), tuple(empty), tuple(pages))
 
 
@@ -358,7 +360,7 @@ def _facts(page: Any) -> PageFacts:
 def _notes(document: Any, broken: Sequence[int], *, is_whole: bool) -> list[str]:
     found: list[str] = []
     if broken:
-        found.append(LeftOut(f"Of this damaged PDF, page {page_list(broken)} could not be read."))
+        found.append(LeftOut(f"Of this damaged PDF, page {places.page_list(broken)} could not be read."))
     files = document.count_attachments()
     if files:
         found.append(LeftOut(f"Files embedded in the PDF ({files}) were not read."))
@@ -398,4 +400,4 @@ def _beyond(read: int, count: int) -> list[str]:
     """What is told of the pages behind those that were read."""
     if read == count:
         return []
-    return [LeftOut(f"The text would be too long: page {page_list(range(read + 1, count + 1))} was left out.")]
+    return [LeftOut(f"The text would be too long: page {places.page_list(range(read + 1, count + 1))} was left out.")]

@@ -2,7 +2,7 @@
 
 import struct
 
-from gateway.core.types.places import marker, no_text_note, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import PageFacts, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.ocr import is_installed, recognized_pages
 from gateway.documents.sniff import is_picture
@@ -50,8 +50,10 @@ def _reading(texts: list[str]) -> Reading:
     pages = (ONE,) * len(texts)
     notes = [] if len(empty) == len(texts) else [RECOGNIZED]
     if empty:
-        notes.append(no_text_note(empty, " (they are pictures)"))
+        notes.append(places.no_text_note(empty, " (they are pictures)"))
     if len(texts) == 1:  # a place would say nothing
-        return Reading(plain_lines(texts[0]), tuple(notes), empty, pages)
-    text = "\n\n".join(f"{marker('page', str(number))}\n{plain_lines(text)}" for number, text in enumerate(texts, 1))
+        return Reading(places.plain_lines(texts[0]), tuple(notes), empty, pages)
+    text = "\n\n".join(
+        f"{places.marker('page', str(number))}\n{places.plain_lines(text)}" for number, text in enumerate(texts, 1)
+    )
     return Reading(text, tuple(notes), empty, pages)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from gateway.core.types.places import marker, page_list, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.packages import ZipPackage, attribute, below, child, children, local, reading
 
@@ -29,9 +29,9 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
             if attribute(root, "show", "1") in ("0", "false"):
                 hidden.append(number)
             blocks = (block for block in _slide(package, name, root) if block.strip())
-            text = plain_lines("\n\n".join(blocks))
-            slides.append(f"{marker('slide', str(number))}\n{text}".rstrip())
-        notes = [f"Hidden in the presentation: slides {page_list(hidden)}."] if hidden else []
+            text = places.plain_lines("\n\n".join(blocks))
+            slides.append(f"{places.marker('slide', str(number))}\n{text}".rstrip())
+        notes = [f"Hidden in the presentation: slides {places.page_list(hidden)}."] if hidden else []
         return Reading("\n\n".join(slides), (*notes, *package.notes()))
 
 

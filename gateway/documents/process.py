@@ -24,11 +24,11 @@ import orjson
 import gateway
 from gateway.core import errors
 from gateway.core.fair_queue import SharedRoom
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument, read
 from gateway.documents.sandbox_worker import NOBODY, TEXT_BYTES, TOO_MUCH, UNREADABLE
 
-log = get_logger("gateway.documents")
+log = logs.get_logger("gateway.documents")
 DOCUMENT_SECONDS = 60.0
 """Wall clock for one document, without the time for which it waits."""
 MEMORY_BYTES = 2**30

@@ -5,7 +5,7 @@ import re
 
 from striprtf.striprtf import rtf_to_text
 
-from gateway.core.types.places import plain_lines
+from gateway.core.types import places
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.packages import reading
 
@@ -32,7 +32,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         notes = tuple(note for sign, note in RTF_LEFT_OUT if sign in raw)
         lines = "\n".join(line.rstrip() for line in whole.replace("\0", "").split("\n"))
-        return Reading(plain_lines(BLANK.sub("\n\n", lines.replace("\n|", "|")).strip()), notes)
+        return Reading(places.plain_lines(BLANK.sub("\n\n", lines.replace("\n|", "|")).strip()), notes)
 
 
 def _encoding(raw: bytes) -> str:

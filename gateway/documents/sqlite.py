@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
-from gateway.core.types.places import marker, plain_lines
+from gateway.core.types import places
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
 from gateway.documents.packages import reading
 
@@ -73,7 +73,7 @@ def _parts(connection: sqlite3.Connection, notes: list[str], left: int) -> Itera
             )
             break
         clock.begin(min(TABLE_SECONDS, ALL_SECONDS - time.monotonic() + began))
-        head = f"{marker('table', name)}\n{' '.join(sql.split())[:4000]}"
+        head = f"{places.marker('table', name)}\n{' '.join(sql.split())[:4000]}"
         if _is_virtual(sql):
             yield f"{head}\n(A virtual table, which was not read.)"
             continue
@@ -124,7 +124,7 @@ def _csv(rows: list[tuple[object, ...]]) -> list[str]:
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
         writer.writerow([" ".join(str("" if value is None else value).split()) for value in row])
-    return plain_lines(out.getvalue()).splitlines()
+    return places.plain_lines(out.getvalue()).splitlines()
 
 
 class _StatementClock:

@@ -3,7 +3,7 @@
 import re
 from html import unescape
 
-from gateway.core.types.places import plain_lines
+from gateway.core.types import places
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import checked_text
 
@@ -17,7 +17,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     Raises UnreadableDocument: it is no text."""
     text = checked_text(raw)
     said = _cues(text.splitlines())
-    return Reading("\n".join(said) if said else plain_lines(text))
+    return Reading("\n".join(said) if said else places.plain_lines(text))
 
 
 def _cues(lines: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from gateway.core.types.places import plain_lines, sheet_marker
+from gateway.core.types import places
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.packages import BROKEN_FILE, PROTECTED, ZipPackage, attribute, child, children, local, reading
@@ -512,7 +512,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     Raises UnreadableDocument: it is no spreadsheet, needs a password, or would be too large once unpacked."""
     with reading("spreadsheet"):
         if not raw.startswith((ZIP_MAGIC, OLE_MAGIC)):
-            return Reading(plain_lines(_exported(raw)))
+            return Reading(places.plain_lines(_exported(raw)))
         if ole_kind(raw) == "protected":
             raise UnreadableDocument(PROTECTED)
         package = ZipPackage(raw) if raw.startswith(ZIP_MAGIC) else None
@@ -576,7 +576,7 @@ class _XlsxBook:
         """Text boxes of files that do not tell in XML on which sheet they are, and whether those of ODS are there."""
         parts = [name for name in package.names if DRAWING.search(name)]
         said, is_whole = drawn(package, parts)
-        self._blocks += [plain_lines("\n".join(said))] if said else []
+        self._blocks += [places.plain_lines("\n".join(said))] if said else []
         self._notes += [] if is_whole else [LeftOut("What is drawn on its sheets could not be read.")]
         before = b""
         for piece in package.pieces(ODS_CONTENT, 2**20, 2**29) if ODS_CONTENT in package else ():
@@ -600,7 +600,7 @@ class _XlsxBook:
                 self._blocks.append(block.taken())
         if block.lines:
             self._blocks.append(block.taken())
-        self._blocks += [plain_lines("\n".join(each)) for each in (parts.comments, parts.shapes[0]) if each]
+        self._blocks += [places.plain_lines("\n".join(each)) for each in (parts.comments, parts.shapes[0]) if each]
         self._note(sheet, parts)
 
     def _note(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
@@ -652,10 +652,10 @@ class _SheetBlock:
         """The rows below their marker. Columns that none of them uses are left out."""
         first_row = self._row - len(self.lines) + 1
         last = column(self._first + self._used - 1)
-        head = sheet_marker(self._name, first_row, last, self._row, column(self._first))
+        head = places.sheet_marker(self._name, first_row, last, self._row, column(self._first))
         unused = self._width - self._used
         lines = (line[:-unused] for line in self.lines) if unused else self.lines
-        text = f"{head}\n{plain_lines(chr(10).join(lines))}"
+        text = f"{head}\n{places.plain_lines(chr(10).join(lines))}"
         self.lines, self._used = [], 0
         return text
 

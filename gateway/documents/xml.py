@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from xml.parsers import expat
 
-from gateway.core.types.places import plain_lines
+from gateway.core.types import places
 from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import checked_text
 
@@ -39,12 +39,12 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
     try:
         parser.Parse(text.encode("utf-8", "replace"), True)
     except (expat.ExpatError, _NotTold, ValueError):
-        return Reading(plain_lines(text))
+        return Reading(places.plain_lines(text))
     finally:
         # The parser and what it calls hold one another.
         parser.StartElementHandler = parser.EndElementHandler = None
         parser.CharacterDataHandler = parser.EntityDeclHandler = None
-    return Reading(plain_lines("\n".join(_records(lines.done))))
+    return Reading(places.plain_lines("\n".join(_records(lines.done))))
 
 
 class _XmlLines:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import retrieval
-from gateway.core.types.places import TextPlaces, TextRegion, joined
-from gateway.core.types.tool_steps import text_of
+from gateway.core.types import places, tool_steps
+from gateway.core.types.places import TextPlaces, TextRegion
 from gateway.storage.large_documents import LargeDocuments
 
 MAX_FOUND = 20
@@ -80,7 +80,7 @@ async def whole_document(texts: LargeDocuments, tenant: str, digest: str) -> Asy
 
 def place_of(region: TextRegion) -> str:
     """What a region is of, as labels of extracts word it."""
-    text = joined([region])
+    text = places.joined([region])
     start = len(text) - len(region.text)
     return TextPlaces(text, excerpt=True).of(start + len(region.text) - len(region.text.lstrip()), len(text))
 
@@ -128,7 +128,7 @@ def shown_artifacts(messages: Sequence[Mapping[str, Any]]) -> dict[str, ShownArt
     that stands in several places the last counts."""
     found: dict[str, ShownArtifact] = {}
     for message in messages:
-        text = text_of(message.get("content"))
+        text = tool_steps.text_of(message.get("content"))
         for each in IN_PLACE.finditer(text):
             found[each[1]] = ShownArtifact(text[each.end() :].removeprefix("\n"), False, each[0])
         if message.get("role") == "user":

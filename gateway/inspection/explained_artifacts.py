@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import retrieval
-from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages
+from gateway.context.artifacts import collect
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.core.types import past_turns
+from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
-from gateway.core.types.tool_steps import text_of
 from gateway.inspection.document_parts import ShownArtifact, ShownPassages, found_again, shown_artifacts
 
 FULL, EXCLUDED = ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.EXCLUDE.value
@@ -76,8 +75,8 @@ def originals_of(said: Sequence[past_turns.PathMessage], attached: Iterable[Arti
     `said`: the messages up to the request, with those that it brought; `attached`: documents of the conversation;
     `min_chars`: longer texts in user messages may hold documents (`context.document_min_chars`)."""
     messages = [each.message for each in said]
-    found = extract_artifacts_from_messages(messages, len(messages))
-    found += documents_in_messages(messages, len(messages), min_chars, {})
+    found = collect.extract_artifacts_from_messages(messages, len(messages))
+    found += collect.documents_in_messages(messages, len(messages), min_chars, {})
     texts: dict[str, Artifact] = {}
     places: dict[str, str | None] = {}
     for artifact in (*attached, *found):
@@ -173,4 +172,6 @@ def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> d
 
 def question_of(said: Sequence[past_turns.PathMessage]) -> str:
     """The last user message's text."""
-    return next((text_of(each.message.content) for each in reversed(said) if each.message.role == "user"), "")
+    return next(
+        (tool_steps.text_of(each.message.content) for each in reversed(said) if each.message.role == "user"), ""
+    )

@@ -6,12 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.cost import ledger_figures
-from gateway.core.types import past_turns, report_lists
-from gateway.core.types.bill import MODEL_PURPOSES
+from gateway.billing import cost
+from gateway.core.types import bill, past_turns, report_lists, tool_steps, turn
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, in_loop_after, text_of
-from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.message_changes import text_of_message
 from gateway.inspection.rebuilt_turns import in_turns
 from gateway.inspection.window_bar import WindowBar, window_bar
@@ -241,7 +238,7 @@ def _failed(
     )
 
 
-def _failure(bill: LedgerEntry) -> FailedRequest:
+def _failure(bill: turn.LedgerEntry) -> FailedRequest:
     told = bill.failure
     status, message = (told.status, told.message) if told is not None else (None, None)
     return FailedRequest(bill.request_id, bill.error_code, bill.created_at, bill.model, status, message)
@@ -289,13 +286,13 @@ def _said(turn: past_turns.PastTurn, page: report_lists.OutlinedPage) -> tuple[S
     """By the ids of calls; the functions of old times have none, and their names stand for them."""
     for message in messages:
         body = page.bodies.get(str(message.message_id), {})
-        if message.role in RESULT_ROLES:
+        if message.role in tool_steps.RESULT_ROLES:
             name = str(body.get("tool_call_id") or body.get("name") or "")
-            results.setdefault(name, []).append(text_of(body.get("content")))
+            results.setdefault(name, []).append(tool_steps.text_of(body.get("content")))
     found: list[SaidMessage] = []
     for message in messages:
         name = str(message.message_id)
-        if message.role in RESULT_ROLES or name not in page.bodies:
+        if message.role in tool_steps.RESULT_ROLES or name not in page.bodies:
             continue
         found.append(_message(message, page.bodies[name], results, is_cut=name in page.cut))
     return tuple(found)
@@ -305,8 +302,8 @@ def _message(
     message: ConversationMessage, body: Mapping[str, Any], results: Mapping[str, list[str]], *, is_cut: bool
 ) -> SaidMessage:
     calls = []
-    for call in calls_of(body):
-        name, arguments = asked(call)
+    for call in tool_steps.calls_of(body):
+        name, arguments = tool_steps.asked(call)
         of_it = results.get(str(call.get("id") or name), [])
         calls.append(SaidCall(name, arguments, of_it.pop(0) if of_it else None))
     text = text_of_message({"content": body.get("content")})
@@ -324,12 +321,12 @@ def _message(
     )
 
 
-def _sums(bills: Sequence[LedgerEntry], cached: int) -> TurnSums:
+def _sums(bills: Sequence[turn.LedgerEntry], cached: int) -> TurnSums:
     usage = [entry.metadata.get("usage") or {} for entry in bills]
     calls = [call for entry in bills for call in entry.calls]
     known = [each for call in calls if (each := call.total) is not None]
-    internal = [each for call in calls if call.purpose not in MODEL_PURPOSES and (each := call.total) is not None]
-    figures = [ledger_figures(entry.metadata, entry.calls).net_saving for entry in bills]
+    internal = [each for call in calls if call.purpose not in bill.MODEL_PURPOSES and (each := call.total) is not None]
+    figures = [cost.ledger_figures(entry.metadata, entry.calls).net_saving for entry in bills]
     nets = [each for each in figures if each is not None]
     took = [(entry.metadata.get("timings_ms") or {}).get("total") for entry in bills]
     timed = [float(each) for each in took if each is not None]
@@ -400,12 +397,12 @@ def _run(
     """The messages from this one on, down to where the branch forks or ends; the number of the last one's turn, and
     whether a user's message behind it stands in a tool loop. `in_loop` says so of the first."""
     run, last = [first], max(1, turn + (first.role == "user" and not in_loop))
-    in_loop = in_loop_after(first.role, before=in_loop)
+    in_loop = tool_steps.in_loop_after(first.role, before=in_loop)
     while len(below := children.get(run[-1].message_id, ())) == 1:
         each = below[0]
         beside = run[-1].role == "user" and run[-1].request_id == each.request_id
         last += each.role == "user" and not (beside or in_loop)
-        in_loop = in_loop_after(each.role, before=in_loop)
+        in_loop = tool_steps.in_loop_after(each.role, before=in_loop)
         run.append(each)
     return run, last, in_loop
 

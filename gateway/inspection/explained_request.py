@@ -9,14 +9,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.cost import ledger_figures, primary_usage, total_cost
-from gateway.billing.ledger_verification import AuditDifference, differences, repriced
+from gateway.billing import cost, ledger_verification
 from gateway.context.assembly.messages import without_block_items
-from gateway.core.types import past_turns
+from gateway.core.types import bill, past_turns, turn
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.bill import CallCost, CostMetadata, PriceLine, usage_of
 from gateway.core.types.conversation import PromptFrame
-from gateway.core.types.turn import LARGEST_KEPT, LedgerEntry, LedgerRow, StoredCompletion
 from gateway.inspection.explained_artifacts import ExplainedArtifact, explained_artifacts, originals_of, question_of
 from gateway.inspection.message_changes import MessageChange, message_changes
 from gateway.inspection.prefix import PrefixDivergence, Prices, divergence
@@ -35,8 +32,8 @@ class ExplainedCall:
     purpose: str
     model: str
     usage: Mapping[str, Any]
-    prompt: tuple[PriceLine, ...]
-    completion: tuple[PriceLine, ...]
+    prompt: tuple[bill.PriceLine, ...]
+    completion: tuple[bill.PriceLine, ...]
     prompt_cost: Decimal | None
     completion_cost: Decimal | None
     total: Decimal | None
@@ -48,8 +45,8 @@ class ExplainedBill:
     """The calls, the primary model's first, their sums, and what of the stored figures is not what they add up to."""
 
     calls: tuple[ExplainedCall, ...]
-    cost: CostMetadata
-    differences: tuple[AuditDifference, ...]
+    cost: bill.CostMetadata
+    differences: tuple[ledger_verification.AuditDifference, ...]
     planning: Decimal | None
     realised_saving: Decimal | None
     """Of what was left out, without what that cost."""
@@ -65,17 +62,17 @@ class ExplainedBill:
         return not self.differences
 
 
-def explained_bill(entry: LedgerEntry) -> ExplainedBill:
+def explained_bill(entry: turn.LedgerEntry) -> ExplainedBill:
     calls = tuple(sorted(entry.calls, key=lambda call: call.purpose != "primary"))
-    again = tuple(map(repriced, calls))
-    cost, planning = total_cost(again)
+    again = tuple(map(ledger_verification.repriced, calls))
+    total, planning = cost.total_cost(again)
     economics = (entry.metadata.get("context_utilization") or {}).get("economics") or {}
     saved = economics.get("realised_saving")
-    told = entry.figures or ledger_figures(entry.metadata, calls)
+    told = entry.figures or cost.ledger_figures(entry.metadata, calls)
     return ExplainedBill(
         tuple(map(_explained, calls)),
-        cost,
-        differences(_row(entry, again)),
+        total,
+        ledger_verification.differences(_row(entry, again)),
         planning.total_cost,
         saved if isinstance(saved, Decimal) else Decimal(saved) if isinstance(saved, int) else None,
         told.direct_cost,
@@ -84,27 +81,27 @@ def explained_bill(entry: LedgerEntry) -> ExplainedBill:
     )
 
 
-def _explained(call: CallCost) -> ExplainedCall:
-    lines: list[PriceLine] = []
-    again = repriced(call, lines)
+def _explained(call: bill.CallCost) -> ExplainedCall:
+    lines: list[bill.PriceLine] = []
+    again = ledger_verification.repriced(call, lines)
     prompt = tuple(line for line in lines if line.kind not in OF_COMPLETION and line.tokens)
     completion = tuple(line for line in lines if line.kind in OF_COMPLETION and line.tokens)
     costs = (again.prompt_cost, again.completion_cost, again.total)
     return ExplainedCall(call.purpose, call.model, call.usage, prompt, completion, *costs, call.estimated)
 
 
-def _row(entry: LedgerEntry, calls: Sequence[CallCost]) -> LedgerRow:
+def _row(entry: turn.LedgerEntry, calls: Sequence[bill.CallCost]) -> turn.LedgerRow:
     """The bill as an audit reads it; the columns of the ledger are what its document says."""
     usage = entry.metadata.get("usage") or {}
-    cost = entry.metadata.get("cost") or {}
-    total = cost.get("total_cost")
-    known = usage_of(primary_usage(calls))
-    return LedgerRow(
+    costs = entry.metadata.get("cost") or {}
+    total = costs.get("total_cost")
+    known = bill.usage_of(cost.primary_usage(calls))
+    return turn.LedgerRow(
         entry,
         int(usage.get("prompt_tokens", known.prompt_tokens)),
         int(usage.get("completion_tokens", known.completion_tokens)),
-        min(Decimal(total), LARGEST_KEPT) if isinstance(total, Decimal | int) else None,
-        bool(cost.get("estimated")),
+        min(Decimal(total), turn.LARGEST_KEPT) if isinstance(total, Decimal | int) else None,
+        bool(costs.get("estimated")),
     )
 
 
@@ -127,7 +124,7 @@ class RequestBehind:
     """The request of the same model before another one on its branch."""
 
     request: past_turns.PastRequest
-    entry: LedgerEntry
+    entry: turn.LedgerEntry
     frame: PromptFrame | None
 
 
@@ -136,7 +133,7 @@ class StoredRequest:
     """All that is stored of a request. `path` and `request` are None where its content is not stored, and `reason` says
     why. `number` is that of its turn on its branch. `attached` are the documents that its bill names."""
 
-    completion: StoredCompletion
+    completion: turn.StoredCompletion
     path: past_turns.ConversationPath | None = None
     request: past_turns.PastRequest | None = None
     number: int | None = None
@@ -146,7 +143,7 @@ class StoredRequest:
     reason: str | None = None
 
     @property
-    def entry(self) -> LedgerEntry:
+    def entry(self) -> turn.LedgerEntry:
         return self.completion.ledger
 
 
@@ -164,7 +161,7 @@ class ExplainedRequest:
         bar: the window; None in mode `off`, which counts nothing.
     """
 
-    entry: LedgerEntry
+    entry: turn.LedgerEntry
     number: int | None
     reason: str | None
     sent: past_turns.SentMessages
@@ -235,7 +232,10 @@ def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | No
 
 
 def _sent(
-    path: past_turns.ConversationPath, request: past_turns.PastRequest, entry: LedgerEntry, frame: PromptFrame | None
+    path: past_turns.ConversationPath,
+    request: past_turns.PastRequest,
+    entry: turn.LedgerEntry,
+    frame: PromptFrame | None,
 ) -> past_turns.SentMessages:
     if request.answer is None:
         return past_turns.SentMessages(None, FAILED)

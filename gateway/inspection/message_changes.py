@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from gateway.context.assembly.block import BLOCK_TAG
+from gateway.context.assembly import block
 from gateway.core import jsons
-from gateway.core.types import past_turns
+from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.content import parts_of
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, result_of
 from gateway.inspection.document_parts import shown_artifacts
 
 MAX_COMPARED_LINES = 1000
@@ -47,8 +46,8 @@ def text_of_message(body: Mapping[str, Any]) -> str:
     """All that a message says: its texts, a line for each other part, each call, and its other fields as JSON."""
     content = body.get("content")
     pieces = [content] if isinstance(content, str) else [_part(part) for part in parts_of(content)]
-    for call in calls_of(body):
-        name, arguments = asked(call)
+    for call in tool_steps.calls_of(body):
+        name, arguments = tool_steps.asked(call)
         pieces.append(f"→ {name}({arguments})")
     rest = {name: value for name, value in body.items() if name not in TOLD_FIELDS and value is not None}
     if rest:
@@ -188,7 +187,7 @@ def message_changes(
             found += [_change("put_in_front", GATEWAY, None, one) for one in memory]
             memory = []
         if after is None:
-            is_restored = each.message.role in RESULT_ROLES and result_of(body, {})[0] in shown
+            is_restored = each.message.role in tool_steps.RESULT_ROLES and tool_steps.result_of(body, {})[0] in shown
             found.append(_of(each, "restored" if is_restored else "left_out", origin, None))
         elif after == body:
             found.append(_of(each, "unchanged", origin, after))
@@ -203,7 +202,11 @@ def _with_whole_steps(changes: list[MessageChange]) -> list[MessageChange]:
     found = list(changes)
     for index in range(len(found) - 2, -1, -1):
         each = found[index]
-        if each.change == "left_out" and found[index + 1].change == "restored" and calls_of(each.before or {}):
+        if (
+            each.change == "left_out"
+            and found[index + 1].change == "restored"
+            and tool_steps.calls_of(each.before or {})
+        ):
             found[index] = replace(each, change="restored")
     return found
 
@@ -215,10 +218,10 @@ def _by_id(sent: past_turns.SentMessages) -> Sequence[tuple[str, Json]]:
 
 def _kind(before: Json, after: Json) -> Change:
     """How a message that was forwarded in another form was changed."""
-    if before.get("role") in RESULT_ROLES:
+    if before.get("role") in tool_steps.RESULT_ROLES:
         return "reduced"
     old, new = text_of_message(before), text_of_message(after)
-    return "put_in_front" if new.startswith(f"<{BLOCK_TAG} ") and new.endswith(old) else "reworded"
+    return "put_in_front" if new.startswith(f"<{block.BLOCK_TAG} ") and new.endswith(old) else "reworded"
 
 
 def _of(

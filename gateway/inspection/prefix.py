@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.cost import rounded
-from gateway.billing.ledger_verification import repriced
+from gateway.billing import cost, ledger_verification
 from gateway.core import jsons
-from gateway.core.types import past_turns
-from gateway.core.types.bill import cache_tokens, usage_of
-from gateway.core.types.turn import LedgerEntry
+from gateway.core.types import bill, past_turns, turn
 
 SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
     "system_messages_changed",
@@ -60,8 +57,8 @@ class PrefixDivergence:
 
 
 def divergence(
-    previous: tuple[LedgerEntry, past_turns.SentMessages],
-    current: tuple[LedgerEntry, past_turns.SentMessages],
+    previous: tuple[turn.LedgerEntry, past_turns.SentMessages],
+    current: tuple[turn.LedgerEntry, past_turns.SentMessages],
     prices: Prices | None = None,
 ) -> PrefixDivergence | None:
     """Where the current request's messages do not begin with those of the previous one; None where they do, or where
@@ -75,7 +72,7 @@ def divergence(
     if index >= len(old):
         return None
     kept, lost = _tokens(entry_before, old, index)
-    cached = cache_tokens(_primary_usage(entry))[0]
+    cached = bill.cache_tokens(_primary_usage(entry))[0]
     rate = _rate(INPUT, entry, entry_before)
     cheaper = _rate(CACHED, entry, entry_before)
     todays = cheaper is None and prices is not None
@@ -91,7 +88,7 @@ def divergence(
         lost,
         kept,
         cached,
-        rounded((rate - cheaper) * lost) if rate is not None and cheaper is not None else None,
+        cost.rounded((rate - cheaper) * lost) if rate is not None and cheaper is not None else None,
         rate,
         cheaper,
         todays and cheaper is not None,
@@ -112,25 +109,25 @@ def _name(sent: past_turns.SentMessages, index: int) -> str | None:
     return None if name in (past_turns.INSTRUCTION, past_turns.MEMORY) else name
 
 
-def _tokens(entry: LedgerEntry, messages: list[Json], index: int) -> tuple[int, int]:
+def _tokens(entry: turn.LedgerEntry, messages: list[Json], index: int) -> tuple[int, int]:
     """Tokens of the prompt before and from a message on, by their shares of the bytes; tools, which stand in front, and
     the like are in the first."""
     sizes = [len(jsons.dumps(message)) for message in messages]
-    prompt = usage_of(_primary_usage(entry)).prompt_tokens
+    prompt = bill.usage_of(_primary_usage(entry)).prompt_tokens
     breakdown = (entry.metadata.get("context_utilization") or {}).get("breakdown") or {}
     tools = min(prompt, int(breakdown.get("tools") or 0))
     lost = round((prompt - tools) * sum(sizes[index:]) / max(1, sum(sizes)))
     return prompt - lost, lost
 
 
-def _primary_usage(entry: LedgerEntry) -> Mapping[str, Any]:
+def _primary_usage(entry: turn.LedgerEntry) -> Mapping[str, Any]:
     return next((call.usage for call in entry.calls if call.purpose == "primary"), {})
 
 
-def _rate(name: str, *entries: LedgerEntry) -> Decimal | None:
+def _rate(name: str, *entries: turn.LedgerEntry) -> Decimal | None:
     """A rate that is stored with the primary model's call of one of these."""
     for entry in entries:
         for call in entry.calls:
-            if call.purpose == "primary" and name in repriced(call).rates:
-                return Decimal(repriced(call).rates[name])
+            if call.purpose == "primary" and name in ledger_verification.repriced(call).rates:
+                return Decimal(ledger_verification.repriced(call).rates[name])
     return None

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from gateway import retrieval
 from gateway.core import errors
 from gateway.core.tasks import offload_if
-from gateway.core.types import past_turns, report_lists
+from gateway.core.types import conversation, past_turns, report_lists, turn
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.conversation import INLINE_MESSAGES
-from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_conversation import (
     ExplainedConversation,
     branch_of,
@@ -78,7 +76,7 @@ class ExplanationReader:
         Raises ConversationNotFound: there is none of that id to be seen; NotFound: the branch has no such turn;
         StorageUnavailable: the storage cannot be reached."""
         outline = await self._past.outline(tenant, conversation_id)
-        is_long = len(outline.messages) >= INLINE_MESSAGES
+        is_long = len(outline.messages) >= conversation.INLINE_MESSAGES
         path, turns = await offload_if(is_long, _branch, outline, branch)
         chosen = choice.of(turns)
         shown, first = turns[chosen.start : chosen.stop], chosen.start + 1
@@ -99,7 +97,7 @@ class ExplanationReader:
         stored = StoredRequest(completion)
         if branch is None:
             return replace(stored, reason=_why_nothing(entry))
-        is_long = len(branch.messages) >= INLINE_MESSAGES
+        is_long = len(branch.messages) >= conversation.INLINE_MESSAGES
         path, turn, request, before = await offload_if(is_long, _found, branch, entry.request_id)
         if request is None:
             return replace(stored, reason=NO_MESSAGES)
@@ -130,14 +128,14 @@ class ExplanationReader:
         return await retrieval.read_for(attached, self._large, tenant, question, recent)
 
 
-def _why_nothing(entry: LedgerEntry) -> str:
+def _why_nothing(entry: turn.LedgerEntry) -> str:
     """Why there is no branch of a request."""
     if entry.conversation_id is not None:
         return DELETED
     return RELAYED if entry.metadata.get("managed") is False else NOT_STORED
 
 
-def _answer(request: past_turns.PastRequest, entry: LedgerEntry) -> tuple[str, str, object]:
+def _answer(request: past_turns.PastRequest, entry: turn.LedgerEntry) -> tuple[str, str, object]:
     answer = request.answer
     assert answer is not None
     return entry.window_model, str(answer.message.message_id), answer.committed_at
@@ -157,17 +155,17 @@ def _found(
     the latest first, `MAX_BEFORE` at most."""
     path = in_turns(path)
     turns = turns_of(path)
-    for turn in reversed(turns):
-        for request in reversed(turn.requests):
+    for past in reversed(turns):
+        for request in reversed(past.requests):
             if request.request_id == request_id:
                 before = [each for one in turns for each in one.answered if each.before < request.before]
-                return path, turn.number, request, before[-MAX_BEFORE:][::-1]
+                return path, past.number, request, before[-MAX_BEFORE:][::-1]
     return path, None, None, []
 
 
 def _behind(
-    entry: LedgerEntry, before: Sequence[past_turns.PastRequest], bills: Sequence[LedgerEntry]
-) -> tuple[past_turns.PastRequest, LedgerEntry] | None:
+    entry: turn.LedgerEntry, before: Sequence[past_turns.PastRequest], bills: Sequence[turn.LedgerEntry]
+) -> tuple[past_turns.PastRequest, turn.LedgerEntry] | None:
     """The latest of these requests that asked the same model and was committed before this one arrived."""
     by_id = {bill.request_id: bill for bill in bills}
     for each in before:
@@ -179,7 +177,7 @@ def _behind(
     return None
 
 
-def _names(entry: LedgerEntry) -> list[str]:
+def _names(entry: turn.LedgerEntry) -> list[str]:
     """The content ids of the artifacts that a bill names."""
     used = entry.metadata.get("context_utilization") or {}
     records = used.get("artifacts_processed") or ()

@@ -11,11 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from gateway.conversations import message_forms
-from gateway.core.types import past_turns
-from gateway.core.types.agents import CHAT
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage, PromptFrame
-from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts, without_calls
-from gateway.core.types.turn import LedgerEntry
+from gateway.core.types import agents, conversation, past_turns, tool_steps, turn
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, PromptFrame
 
 WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
 """A message without the items with these numbers among those that its block shows in full."""
@@ -41,7 +38,7 @@ def turns_of(path: past_turns.ConversationPath) -> list[past_turns.PastTurn]:
     everything up to the next. Messages before the first user message belong to the first turn.
     `path`: as `in_turns` gives it."""
     turns: list[list[past_turns.PathMessage]] = []
-    starts = set(turn_starts(each.message.role for each in path.messages)[1:])
+    starts = set(tool_steps.turn_starts(each.message.role for each in path.messages)[1:])
     for index, each in enumerate(path.messages):
         if not turns or (index in starts and not _continues(turns[-1][-1], each)):
             turns.append([])
@@ -73,7 +70,7 @@ def _requests(messages: Sequence[past_turns.PathMessage], before: int) -> Iterab
 def sent_messages(
     path: past_turns.ConversationPath,
     request: past_turns.PastRequest,
-    entry: LedgerEntry | None,
+    entry: turn.LedgerEntry | None,
     frame: PromptFrame | None,
     without_items: WithoutItems,
 ) -> past_turns.SentMessages:
@@ -85,7 +82,7 @@ def sent_messages(
         return past_turns.SentMessages(None, NO_BILL)
     used = entry.metadata.get("context_utilization") or {}
     agent = entry.metadata.get("agent")
-    if isinstance(agent, dict) and agent.get("type") != CHAT:
+    if isinstance(agent, dict) and agent.get("type") != agents.CHAT:
         return past_turns.SentMessages(None, AGENT_WORDS_NOT_STORED)
     whole = path.messages[: request.before]
     deleted = path.forgotten_at is not None and path.forgotten_at >= entry.created_at
@@ -127,10 +124,10 @@ def _steps_as_text(
     """The ids of the results of tools that may have been forwarded as text, in a block, and not as messages (guarantee
     §3.3): none, those that a block shows, all but those of the turn under way."""
     yield frozenset()
-    starts = turn_starts(each.message.role for each in (*before, *request.brought))
+    starts = tool_steps.turn_starts(each.message.role for each in (*before, *request.brought))
     begun = min(max(starts, default=0), len(before))
     earlier = [each.message for each in before[:begun]]
-    results = {message.message_id for message in earlier if message.role in RESULT_ROLES}
+    results = {message.message_id for message in earlier if message.role in tool_steps.RESULT_ROLES}
     if results:
         messages = [*earlier, *(each.message for each in (*before[begun:], *request.brought))]
         shown = {name for message in messages for name in message.shown_in_full}
@@ -149,9 +146,9 @@ def _without_steps(
         if message.message_id in as_text:
             continue
         follows = messages[index + 1].message_id if index + 1 < len(messages) else None
-        if follows in as_text and message.role not in RESULT_ROLES:
+        if follows in as_text and message.role not in tool_steps.RESULT_ROLES:
             if message.content:
-                found.append(replace(message, body=without_calls(message.body), rendered=None))
+                found.append(replace(message, body=tool_steps.without_calls(message.body), rendered=None))
             continue
         found.append(message)
     return found
@@ -169,7 +166,7 @@ def _forwarded(
     answer = request.answer
     new = [each.message for each in request.brought]
     base = _without_steps(message_forms.forwardable([each.message for each in before], new), as_text)
-    if not (new and new[0].role in RESULT_ROLES):
+    if not (new and new[0].role in tool_steps.RESULT_ROLES):
         base = message_forms.without_open_calls(base)
     instructions = path.instructions_of(answer) if answer is not None else ()
     messages = (*base, *new)
@@ -178,7 +175,7 @@ def _forwarded(
     )
     if answer is not None and answer.message.origin is not None:
         history = message_forms.for_origin(history, answer.message.origin)
-    results = {message.message_id for message in messages if message.role in RESULT_ROLES}
+    results = {message.message_id for message in messages if message.role in tool_steps.RESULT_ROLES}
     before_run, run = _in_window(message_forms.as_frozen(history).messages, frame)
     memory = [frame.memory.body] if frame is not None and frame.memory is not None else []
     forms = [[_form(each, results, without_items) for each in part] for part in (before_run, run)]
@@ -210,5 +207,5 @@ def _in_window(
         return [], list(messages)
     ids = [message.message_id for message in messages]
     first = ids.index(frame.first) if frame.first in ids else 0
-    before = [message for message in messages[:first] if message.role in INSTRUCTION_ROLES]
+    before = [message for message in messages[:first] if message.role in conversation.INSTRUCTION_ROLES]
     return before, [message for message in messages[first:] if message.message_id not in frame.left_out]

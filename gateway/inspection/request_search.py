@@ -11,22 +11,18 @@ from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, get_args
 
-from gateway.core.clock import parse_when
-from gateway.core.ids import completion_of
-from gateway.core.names import has_nul
-from gateway.core.types import report_lists
-from gateway.core.types.turn import TurnStatus
+from gateway.core import clock, ids, names
+from gateway.core.types import report_lists, turn
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import sealing
-from gateway.storage.reports.found_requests import find_requests, named_things, read_speeds
-from gateway.storage.reports.request_list import list_conversations, read_request
+from gateway.storage.reports import found_requests, request_list
 
 NAME_FILTERS = ("model", "key", "user", "agent", "endpoint", "conversation", "text")
 AMOUNTS = ("min_cost", "max_cost", "min_saved", "max_saved")
 TIME_FILTERS = ("since", "until")
 FILTERS = (*TIME_FILTERS, "status", "http_status", *NAME_FILTERS, *AMOUNTS, "min_ms", "max_ms")
 SORTS: tuple[report_lists.RequestSort, ...] = get_args(report_lists.RequestSort)
-TURN_STATUSES: tuple[TurnStatus, ...] = get_args(TurnStatus)
+TURN_STATUSES: tuple[turn.TurnStatus, ...] = get_args(turn.TurnStatus)
 MAX_FILTER_CHARS = 300
 MIN_STATUS, MAX_STATUS = 100, 599
 """HTTP statuses."""
@@ -77,7 +73,7 @@ def request_query(
     for name, value in said.items():
         if len(value) > MAX_FILTER_CHARS:
             raise FilterRefused(name, f"must have at most {MAX_FILTER_CHARS} characters")
-        if has_nul(value):
+        if names.has_nul(value):
             raise FilterRefused(name, "must not have the character NUL")
     since, until = (_time(name, said.get(name), now) for name in TIME_FILTERS)
     if since is not None and until is not None and since >= until:
@@ -110,7 +106,7 @@ def _direction(name: str) -> report_lists.Direction:
 
 def _time(name: str, text: str | None, now: datetime) -> datetime | None:
     try:
-        return parse_when(name, text, now)
+        return clock.parse_when(name, text, now)
     except ValueError as error:
         raise FilterRefused(name, str(error).partition(": ")[2]) from None
 
@@ -172,7 +168,7 @@ class RequestSearch:
 
     async def find(self, query: report_lists.RequestQuery) -> report_lists.FoundRequests:
         """A part of what is found."""
-        return await self._transactions.run(partial(find_requests, query=query))
+        return await self._transactions.run(partial(found_requests.find_requests, query=query))
 
     async def everything(
         self, query: report_lists.RequestQuery
@@ -188,7 +184,7 @@ class RequestSearch:
 
     async def speeds(self, tenant: str | None, since: datetime) -> Mapping[str | None, report_lists.RequestSpeed]:
         """How long requests took that have come since then, by model, and of all under None."""
-        return await self._transactions.run(partial(read_speeds, tenant=tenant, since=since))
+        return await self._transactions.run(partial(found_requests.read_speeds, tenant=tenant, since=since))
 
     async def is_sealed(self) -> bool:
         """Whether texts are encrypted: nobody can look for them."""
@@ -196,17 +192,17 @@ class RequestSearch:
 
     async def named(self, tenant: str | None, name: str) -> list[NamedThing]:
         """What an id or a name leads to, as far as this tenant (None: all of them) may see it."""
-        if not name or len(name) > MAX_FILTER_CHARS or has_nul(name):
+        if not name or len(name) > MAX_FILTER_CHARS or names.has_nul(name):
             return []
         if ANSWER_ID.fullmatch(name):
             line = await self._transactions.run(
-                lambda connection: read_request(connection, tenant, completion_of(name))
+                lambda connection: request_list.read_request(connection, tenant, ids.completion_of(name))
             )
             if line is not None:
                 return [NamedThing("request", line.id)]
         if name.startswith(CONVERSATION_PREFIX):
             part = report_lists.ListPart(report_lists.ConversationChoice(tenant=tenant, id=name), limit=2)
-            page = await self._transactions.run(partial(list_conversations, part=part))
+            page = await self._transactions.run(partial(request_list.list_conversations, part=part))
             return [NamedThing("conversation", each.id) for each in page.found]
-        found = await self._transactions.run(partial(named_things, tenant=tenant, name=name))
+        found = await self._transactions.run(partial(found_requests.named_things, tenant=tenant, name=name))
         return [NamedThing(kind, each) for kind, each in found]

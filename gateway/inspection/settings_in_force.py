@@ -8,9 +8,8 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, SecretStr
 
-from gateway.core import jsons
+from gateway.core import jsons, names
 from gateway.core.config.settings import SECTIONS, Settings
-from gateway.core.names import SECRET_PARAMETERS, is_credential
 
 HIDDEN_VALUE = "set, not shown"
 DEFAULT = "default"
@@ -61,7 +60,7 @@ def _of_section(settings: Settings, section: str) -> Iterator[SettingInForce]:
         path = f"{section}.{name}"
         origin = settings.origins.get(path, DEFAULT)
         value = getattr(values, name)
-        is_secret = value is not None and (is_credential(name) or FROM_OUTSIDE.search(origin) is not None)
+        is_secret = value is not None and (names.is_credential(name) or FROM_OUTSIDE.search(origin) is not None)
         text = HIDDEN_VALUE if is_secret and value not in ((), {}) else _text(section, name, value)
         yield SettingInForce(path, text, address(origin), LINK.sub(r"\1", field.description or ""))
 
@@ -116,4 +115,4 @@ def _without_credentials(rest: str) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    return name.lower() in (*SECRET_PARAMETERS, *SIGNATURES) or is_credential(name)
+    return name.lower() in (*names.SECRET_PARAMETERS, *SIGNATURES) or names.is_credential(name)

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.context.planning.decision import RECALLED
-from gateway.core.types.bill import cache_tokens, usage_of
-from gateway.core.types.turn import LedgerEntry
+from gateway.context.planning import decision
+from gateway.core.types import bill, turn
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, records_of
 
 WINDOW_PARTS = ("system", "tools", "history", "recalled", "artifacts", "current")
@@ -82,7 +81,7 @@ class WindowBar:
         return self.full - self.tokens if self.limit else 0
 
 
-def window_bar(entry: LedgerEntry) -> WindowBar:
+def window_bar(entry: turn.LedgerEntry) -> WindowBar:
     used = entry.metadata.get("context_utilization") or {}
     breakdown = used.get("breakdown") or {}
     parts = {name: int(breakdown.get(name) or 0) for name in WINDOW_PARTS}
@@ -92,8 +91,8 @@ def window_bar(entry: LedgerEntry) -> WindowBar:
     parts["artifacts"] -= parts["recalled"]
     tokens = sum(parts.values())
     usage = next((call.usage for call in entry.calls if call.purpose == "primary"), {})
-    cached, written = cache_tokens(usage)
-    prompt = usage_of(usage).prompt_tokens
+    cached, written = bill.cache_tokens(usage)
+    prompt = bill.usage_of(usage).prompt_tokens
     on_scale = round(tokens * min(1.0, cached / prompt)) if prompt else 0
     window, budget = used.get("context_window"), used.get("budget_tokens")
     beside = parts["artifacts"] + parts["recalled"]
@@ -127,7 +126,7 @@ def _recalled(artifacts: int, records: Sequence[Json], standing: int) -> int:
     """Tokens of the artifacts' part that were brought back."""
     fresh = [each for each in records if not each.get("standing")]
     brought = sum(
-        each["processed_size_chars"] for each in fresh if each.get("reason") == RECALLED or _is_of_turns(each)
+        each["processed_size_chars"] for each in fresh if each.get("reason") == decision.RECALLED or _is_of_turns(each)
     )
     every = standing + sum(each["processed_size_chars"] for each in fresh)
     return round(artifacts * brought / every) if every else 0

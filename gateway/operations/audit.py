@@ -7,21 +7,18 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.ledger_verification import AUDIT_GROUPS, AuditTotals, LedgerAudit, figures
-from gateway.core import printing
-from gateway.core.clock import parse_period
-from gateway.core.types import report_lists
-from gateway.core.types.bill import MAX_UNCOUNTED_BILLS
-from gateway.core.types.turn import LedgerQuery, LedgerRow
+from gateway.billing import ledger_verification
+from gateway.core import clock, printing
+from gateway.core.types import bill, report_lists, turn
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_reading
+from gateway.storage import ledger
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.ledger import ledger_pages
+from gateway.storage.reports import spoilt_values
 from gateway.storage.reports.costs import SumDifference, compare_sums
-from gateway.storage.reports.spoilt_values import calls_of_no_bill
 from gateway.storage.rows import usd
-from gateway.storage.turns.bills import count_older
+from gateway.storage.turns import bills
 
 # What `gateway audit` says of the sums that reports are made of: whether they are the ledger's (guarantee §13.1).
 
@@ -69,8 +66,8 @@ class CheckedSums:
 
 async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
     """Compares all of them. Raises StorageUnavailable: the storage cannot be reached."""
-    found = CheckedSums(compared=True, missing=await count_older(transactions))
-    found.unbilled = await transactions.run(calls_of_no_bill)
+    found = CheckedSums(compared=True, missing=await bills.count_older(transactions))
+    found.unbilled = await transactions.run(spoilt_values.calls_of_no_bill)
     async for piece in compare_sums(transactions):
         found.days += piece.days
         found.conversations += piece.conversations
@@ -81,7 +78,7 @@ async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
 
 def missing_line(missing: int) -> str:
     """Says how many bills are in no sums yet."""
-    count = f"{MAX_UNCOUNTED_BILLS} or more" if missing >= MAX_UNCOUNTED_BILLS else str(missing)
+    count = f"{bill.MAX_UNCOUNTED_BILLS} or more" if missing >= bill.MAX_UNCOUNTED_BILLS else str(missing)
     return f"{count} bills of an older version are in no sums yet: `gateway serve` adds them"
 
 
@@ -130,21 +127,23 @@ def audit(call: CommandCall) -> int:
     Raises ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`; `--by` names no
     group."""
     options, out, err = call.options, call.out, call.err
-    since, until = parse_period(options.since, options.until, call.clock.now())
-    query = LedgerQuery(since, until, options.model, options.tenant, options.conversation, options.user, options.agent)
-    found = LedgerAudit(by={group: {} for group in groups(options.by)})
+    since, until = clock.parse_period(options.since, options.until, call.clock.now())
+    query = turn.LedgerQuery(
+        since, until, options.model, options.tenant, options.conversation, options.user, options.agent
+    )
+    found = ledger_verification.LedgerAudit(by={group: {} for group in groups(options.by)})
 
     async def work(transactions: DatabaseTransactions) -> int:
         if options.csv:
             out.write(printing.csv_line(AUDIT_CSV))
         with CommandProgress(err, "reading the ledger", "rows", quiet=options.csv and out.isatty()) as told:
-            async for page in ledger_pages(transactions, query):
+            async for page in ledger.ledger_pages(transactions, query):
                 for row in page:
                     differences = found.add(row)
                     if options.csv:
                         out.write(csv_row(row, balanced=not differences))
                 told(len(page))
-            kept = await checked_sums(transactions) if query == LedgerQuery() else CheckedSums()
+            kept = await checked_sums(transactions) if query == turn.LedgerQuery() else CheckedSums()
         lines = [*(verdict(found) if options.csv else summary(found)), *kept.lines()]
         (err if options.csv else out).write("".join(f"{line}\n" for line in lines))
         return 1 if found.unbalanced or not kept.balance else 0
@@ -156,14 +155,14 @@ def groups(text: str) -> list[str]:
     """The groups that `--by` names, in their order. Raises ValueError: there is no such group."""
     found = [name.strip() for name in text.split(",") if name.strip()]
     for name in found:
-        if name not in AUDIT_GROUPS:
-            raise ValueError(f"--by: {name!r} is no group; say {', '.join(AUDIT_GROUPS)}")
+        if name not in ledger_verification.AUDIT_GROUPS:
+            raise ValueError(f"--by: {name!r} is no group; say {', '.join(ledger_verification.AUDIT_GROUPS)}")
     return list(dict.fromkeys(found))
 
 
-def csv_row(row: LedgerRow, *, balanced: bool) -> str:
+def csv_row(row: turn.LedgerRow, *, balanced: bool) -> str:
     """A row of the ledger in the order of `AUDIT_CSV`, with the figures that its client got."""
-    entry, cost = row.entry, figures(row, "cost")
+    entry, cost = row.entry, ledger_verification.figures(row, "cost")
     created = entry.created_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     who = (entry.request_id, entry.completion_id, created, entry.tenant, entry.conversation_id, entry.model)
     tokens = (entry.status, entry.stream, row.prompt_tokens, row.completion_tokens)
@@ -174,7 +173,7 @@ def csv_row(row: LedgerRow, *, balanced: bool) -> str:
     )
 
 
-def summary(audit: LedgerAudit) -> Iterable[str]:
+def summary(audit: ledger_verification.LedgerAudit) -> Iterable[str]:
     """Totals by each group, the grand total, and whether all balances; lines without their end."""
     for group, totals in audit.by.items():
         yield from _table(group, totals)
@@ -184,7 +183,7 @@ def summary(audit: LedgerAudit) -> Iterable[str]:
     yield from verdict(audit)
 
 
-def verdict(audit: LedgerAudit) -> Iterable[str]:
+def verdict(audit: ledger_verification.LedgerAudit) -> Iterable[str]:
     """Whether all balances, and if not what differs where."""
     rows = audit.total.requests
     if not audit.unbalanced:
@@ -199,7 +198,7 @@ def verdict(audit: LedgerAudit) -> Iterable[str]:
         yield f"  … and {audit.unbalanced - len(audit.named)} more; --csv names them all"
 
 
-def _table(title: str, totals: dict[str, AuditTotals]) -> Iterable[str]:
+def _table(title: str, totals: dict[str, ledger_verification.AuditTotals]) -> Iterable[str]:
     saved = any(each.saved or each.net_saving for each in totals.values())
     lines: list[tuple[str, ...]] = [(title, *AUDIT_HEADINGS, *(SAVING_HEADINGS if saved else ()))]
     for name in sorted(totals):
@@ -210,7 +209,7 @@ def _table(title: str, totals: dict[str, AuditTotals]) -> Iterable[str]:
     yield from printing.aligned(lines)
 
 
-def _columns(t: AuditTotals) -> tuple[str, ...]:
+def _columns(t: ledger_verification.AuditTotals) -> tuple[str, ...]:
     counts = (t.requests, t.partial, t.failed, t.prompt_tokens, t.completion_tokens)
     whole = printing.cost_text(t.cost, t.unpriced, is_known=t.is_known)
     planning = printing.cost_text(t.planning, t.planning_unpriced, is_known=bool(t.planning))

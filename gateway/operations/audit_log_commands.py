@@ -2,7 +2,7 @@
 
 import argparse
 
-from gateway.core.clock import parse_when
+from gateway.core import clock
 from gateway.core.types import audit_log
 from gateway.operations.actor import tell_trail
 from gateway.operations.progress import CommandProgress
@@ -118,8 +118,8 @@ def _query(
         limit=limit,
         action=options.action,
         actor=options.actor,
-        since=parse_when("--since", options.since, now),
-        until=parse_when("--until", options.until, now),
+        since=clock.parse_when("--since", options.since, now),
+        until=clock.parse_when("--until", options.until, now),
         newest_first=newest_first,
     )
 

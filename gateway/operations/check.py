@@ -15,39 +15,39 @@ from functools import partial
 import httpx
 
 from gateway.api.tokens import Issuer
-from gateway.billing.cost import price_internal
-from gateway.context.planning.decision import DEFAULT_INTERNAL
+from gateway.billing import cost
+from gateway.context.planning import decision
 from gateway.core import errors, printing
 from gateway.core.clock import SystemClock
+from gateway.core.config import exposure, litellm_draft
 from gateway.core.config.config_file import ConfigurationError
-from gateway.core.config.exposure import refusal
-from gateway.core.config.litellm_draft import FATE_GROUPS
 from gateway.core.config.settings import ContextSettings, Settings
-from gateway.core.types.bill import InternalCall
+from gateway.core.types import bill, memory
 from gateway.core.types.chat import ModelDeployment, RequestCaller
-from gateway.core.types.memory import EXTRACTS
+from gateway.documents import process
 from gateway.documents.document import UnreadableDocument
 from gateway.documents.files.factory import folder_of, store_of
 from gateway.documents.files.file_service import are_relayed
-from gateway.documents.process import confinement
-from gateway.inspection.settings_in_force import address
+from gateway.inspection import settings_in_force
 from gateway.operations.actor import tell_trail
 from gateway.operations.otel.factory import reach_collector
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.pipeline.guards.factory import guards_are_on
 from gateway.pipeline.guards.wiring import what_guards
+from gateway.storage import stored_keys
+from gateway.storage.database import migrate, sqlite
 from gateway.storage.database.finish import finish
-from gateway.storage.database.migrate import SchemaState, migrate, require_own, schema_state, shown
-from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions, sqlite_file
-from gateway.storage.encryption.rewrite import find_others, in_words, require_keys
-from gateway.storage.stored_keys import count_keys
+from gateway.storage.database.migrate import SchemaState
+from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.encryption import rewrite
 from gateway.storage.turns.steps import results_apart
 from gateway.upstream.http_client import ConnectionPool, new_client
 from gateway.upstream.identity import HttpIdentityDocuments
+from gateway.upstream.openai import resources
 from gateway.upstream.openai.model_info import DiscoveredModels, lacks
-from gateway.upstream.openai.resources import ProbeResult, probed, reach
-from gateway.upstream.routing.catalogue import ModelCatalogue, unsupported
+from gateway.upstream.routing import catalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter
 from gateway.upstream.s3 import reach_bucket
 
@@ -80,14 +80,14 @@ class UpstreamProbes:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._known: dict[Address, ProbeResult] = {}
+        self._known: dict[Address, resources.ProbeResult] = {}
         self.told: set[Address] = set()
 
-    async def reached(self, deployment: ModelDeployment) -> ProbeResult:
+    async def reached(self, deployment: ModelDeployment) -> resources.ProbeResult:
         """The result of the probe."""
         key = _address(deployment)
         if key not in self._known:
-            self._known[key] = await reach(self._client, deployment)
+            self._known[key] = await resources.reach(self._client, deployment)
         return self._known[key]
 
 
@@ -119,7 +119,7 @@ async def _planning(
     is a warning, one that the configuration names a failure. Defaults are not checked where nobody would ask them."""
     context = settings.context
     for internal in _internals(context):
-        summarizes = context.memory != EXTRACTS and "summarizer" in internal.roles
+        summarizes = context.memory != memory.EXTRACTS and "summarizer" in internal.roles
         if not internal.chosen and (context.mode != "auto" or (context.planning == "never" and not summarizes)):
             continue
         async for result in _served(settings, router, reaching, internal):
@@ -128,11 +128,11 @@ async def _planning(
 
 def _internals(context: ContextSettings) -> list[_InternalModel]:
     named = {"planner": context.planner_model, "summarizer": context.summarizer_model}
-    names = dict.fromkeys(name or DEFAULT_INTERNAL for name in named.values())
+    names = dict.fromkeys(name or decision.DEFAULT_INTERNAL for name in named.values())
     return [
         _InternalModel(
             name,
-            tuple(role for role, model in named.items() if (model or DEFAULT_INTERNAL) == name),
+            tuple(role for role, model in named.items() if (model or decision.DEFAULT_INTERNAL) == name),
             name in named.values(),
         )
         for name in names
@@ -155,7 +155,7 @@ async def _served(
         yield CheckResult(internal.title, False, text, optional=not internal.chosen)
         return
     for place in places:
-        asked = probed(place)
+        asked = resources.probed(place)
         if asked is None:
             continue
         found = await reaching.reached(asked)
@@ -196,7 +196,7 @@ def _places(
 
 def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, ModelDeployment]]:
     """The models that answer, as far as the configuration names them; the default upstream where it names none."""
-    names = dict.fromkeys(entry.model_name for entry in settings.model_list if unsupported(entry) is None)
+    names = dict.fromkeys(entry.model_name for entry in settings.model_list if catalogue.unsupported(entry) is None)
     for name in names or [""]:
         try:
             for each in router.all_of(name, CALLER) if name else [router.default(name, CALLER)]:
@@ -207,8 +207,8 @@ def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[s
 
 def _prices(context: ContextSettings, router: ConfiguredRouter, internal: _InternalModel) -> Iterator[str]:
     usage = {"prompt_tokens": 1, "completion_tokens": 1}
-    call = InternalCall("planner", internal.name, usage, router.facts(internal.name).prices)
-    if price_internal(call).total is not None:
+    call = bill.InternalCall("planner", internal.name, usage, router.facts(internal.name).prices)
+    if cost.price_internal(call).total is not None:
         return
     if context.planning_max_cost is not None:
         yield f"never called: its price is not known, and `planning_max_cost` is set: {internal.without}"
@@ -243,7 +243,7 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
     client = new_client(ConnectionPool(10))
     told = DiscoveredModels(client, SystemClock())
     router, reaching = ConfiguredRouter(settings, ModelCatalogue(), told), UpstreamProbes(client)
-    names = dict.fromkeys(entry.model_name for entry in settings.model_list if unsupported(entry) is None)
+    names = dict.fromkeys(entry.model_name for entry in settings.model_list if catalogue.unsupported(entry) is None)
     try:
         for name in names or [None]:
             try:
@@ -255,7 +255,7 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
                 yield CheckResult("models", False, "model_list is empty, and the default upstream has no key")
                 continue
             for deployment in deployments:
-                asked = probed(deployment)
+                asked = resources.probed(deployment)
                 if asked is None:
                     text = f"not asked: {deployment.route} is called {WAYS[deployment.protocol]}"
                     yield CheckResult(f"model {name}", True, text)
@@ -265,7 +265,9 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
                 problem = _clause((await reaching.reached(asked)).problem)
                 reaching.told.add(_address(asked))
                 text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
-                yield CheckResult(f"upstream {address(asked.api_base)}", not problem, text, optional=name is None)
+                yield CheckResult(
+                    f"upstream {settings_in_force.address(asked.api_base)}", not problem, text, optional=name is None
+                )
         async for result in _facts(settings, router, reaching):
             yield result
         async for result in _planning(settings, router, reaching):
@@ -285,7 +287,7 @@ async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Upstrea
         for deployment in deployments:
             if not lacks(router.facts(name, deployment)) or settings.context.embedding_model == name:
                 continue
-            asked = probed(deployment)
+            asked = resources.probed(deployment)
             if asked is None or (_address(asked) in reaching.told and (await reaching.reached(asked)).problem):
                 continue
             await router.learn(name, deployment)
@@ -293,7 +295,7 @@ async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Upstrea
             window, price = facts.context_window or facts.max_input_tokens, facts.prices
             texts = [f"window {window:,} tokens" if window else f"its window is not known, so it is not managed: {SET}"]
             texts.append("priced" if price else f"its price is not known, so no cost is told: {SET_PRICES}")
-            where = f" at {address(deployment.api_base)}" if len(deployments) > 1 else ""
+            where = f" at {settings_in_force.address(deployment.api_base)}" if len(deployments) > 1 else ""
             yield CheckResult(f"model {name}{where}", bool(window and price), "; ".join(texts), optional=True)
 
 
@@ -348,12 +350,12 @@ async def _collect(work: Callable[[Settings], AsyncIterator[CheckResult]], setti
 
 
 async def _migrate(settings: Settings) -> AsyncIterator[CheckResult]:
-    where = shown(settings.storage.url)
-    transactions = open_transactions(settings.storage)
+    where = migrate.shown(settings.storage.url)
+    transactions = sqlite.open_transactions(settings.storage)
     try:
-        before = await transactions.run(schema_state)
-        await migrate(transactions, settings.storage.migration_timeout)
-        after = await transactions.run(schema_state)
+        before = await transactions.run(migrate.schema_state)
+        await migrate.migrate(transactions, settings.storage.migration_timeout)
+        after = await transactions.run(migrate.schema_state)
         if before != after:
             await tell_trail(transactions, "storage.migrated", str(after), before=str(before))
         text = f"{where}: already at {after}" if before == after else f"{where}: {before} -> {after}"
@@ -369,7 +371,7 @@ async def _finish(settings: Settings, told: CommandProgress) -> AsyncIterator[Ch
         yield result
         if not result.ok:
             return
-    transactions = open_transactions(settings.storage)
+    transactions = sqlite.open_transactions(settings.storage)
     try:
         moved = await finish(transactions, told)
         yield CheckResult(
@@ -384,7 +386,7 @@ async def _finish(settings: Settings, told: CommandProgress) -> AsyncIterator[Ch
 async def _documents() -> CheckResult:
     """How far the kernel confines the processes that read documents."""
     try:
-        confined = await confinement()
+        confined = await process.confinement()
     except (UnreadableDocument, OSError) as error:
         return CheckResult("documents", False, f"no process can be started that reads one: {error}", optional=True)
     missing = [name for name, is_so in confined.items() if not is_so]
@@ -423,13 +425,13 @@ async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
         else EVERY_MODEL
     )
     yield CheckResult("configuration", True, served)
-    if (reason := refusal(settings)) is not None:
+    if (reason := exposure.refusal(settings)) is not None:
         yield CheckResult("server", False, reason)
     for warning in settings.warnings:
         yield CheckResult("configuration", False, warning, optional=True)
     yield await _documents()
     yield _scans(settings)
-    for group in FATE_GROUPS:
+    for group in litellm_draft.FATE_GROUPS:
         for fate in settings.moved:
             if fate.group == group:
                 yield CheckResult(
@@ -458,7 +460,7 @@ async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
         except ConfigurationError as error:
             yield CheckResult("telemetry", False, str(error))
     for entry in settings.model_list:
-        problem = unsupported(entry)
+        problem = catalogue.unsupported(entry)
         if problem:
             yield CheckResult(f"model {entry.model_name}", False, problem)
     async for result in check_upstreams(settings):
@@ -472,15 +474,15 @@ UNFINISHED = (
 
 
 async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
-    where = shown(settings.storage.url)
+    where = migrate.shown(settings.storage.url)
     if (unmade := _missing_file(settings)) is not None:
         yield unmade
         return
-    transactions = open_transactions(settings.storage)
+    transactions = sqlite.open_transactions(settings.storage)
     try:
-        state = await transactions.run(schema_state)
+        state = await transactions.run(migrate.schema_state)
         if state.revision is None:
-            await transactions.run(require_own)
+            await transactions.run(migrate.require_own)
         missing = "" if state.serves else f": {_missing(state)}"
         can_be = settings.storage.auto_migrate and state.older
         yield CheckResult(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
@@ -499,25 +501,25 @@ async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
 async def _content(settings: Settings, transactions: DatabaseTransactions) -> CheckResult | None:
     """Says whether all content is under the current key; None where none is set and none is missing."""
     try:
-        await require_keys(transactions)
+        await rewrite.require_keys(transactions)
     except errors.StorageUnavailable as error:
         return CheckResult("content", False, error.message)
     if settings.storage.encryption_key is None:
         return None
     stale: Counter[str] = Counter()
-    async for found in find_others(transactions):
+    async for found in rewrite.find_others(transactions):
         stale += found.rows
     if stale:
-        return CheckResult("content", False, f"{in_words(stale)}: run `gateway encrypt`", optional=True)
+        return CheckResult("content", False, f"{rewrite.in_words(stale)}: run `gateway encrypt`", optional=True)
     return CheckResult("content", True, "all of it is under storage.encryption_key")
 
 
 def _missing_file(settings: Settings) -> CheckResult | None:
     """What is said of an SQLite file that is not there yet: to open it would make it."""
-    file = sqlite_file(settings.storage.url)
+    file = sqlite.sqlite_file(settings.storage.url)
     if file is None or file.exists():
         return None
-    name = f"storage {shown(settings.storage.url)}"
+    name = f"storage {migrate.shown(settings.storage.url)}"
     if not os.access(file.parent, os.W_OK | os.X_OK):
         return CheckResult(name, False, f"{file.parent} is no folder that can be written to")
     maker = "serve" if settings.storage.auto_migrate else "migrate"
@@ -526,7 +528,7 @@ def _missing_file(settings: Settings) -> CheckResult | None:
 
 async def _counted_keys(settings: Settings, transactions: DatabaseTransactions) -> CheckResult:
     now = SystemClock().now()
-    made = await transactions.run(lambda connection: count_keys(connection, now))
+    made = await transactions.run(lambda connection: stored_keys.count_keys(connection, now))
     text = f"{len(settings.auth.keys)} in auth.keys, {made} made at runtime"
     if made and not settings.auth.wants_keys:
         return CheckResult("keys", False, f"{text}; who has none is served, too: set auth.mode: keys", optional=True)

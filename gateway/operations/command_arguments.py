@@ -4,7 +4,7 @@ import argparse
 from typing import Any, get_args
 
 from gateway import __version__
-from gateway.core.types.bill import COST_GROUPS, EconomyMode
+from gateway.core.types import bill
 from gateway.core.types.files import FILE_PURPOSES
 
 EXAMPLES = """examples:
@@ -33,11 +33,11 @@ CLEARED = (
 )
 LIFETIMES = {"5m": 300.0, "1h": 3600.0}
 """How long a provider keeps a prompt that nobody uses, in seconds."""
-ECONOMY_MODES = get_args(EconomyMode)
+ECONOMY_MODES = get_args(bill.EconomyMode)
 LIMIT_TEXT = "how many (default: %(default)s)"
 OUTPUT_TEXT = "output file (default: standard output)"
 LINES_TEXT = "CSV, one line each"
-GROUPS_TEXT = ", ".join(COST_GROUPS)
+GROUPS_TEXT = ", ".join(bill.COST_GROUPS)
 OF_REQUESTS = {
     "since": ("WHEN", "requests received since: 7d, yesterday, a date"),
     "until": ("WHEN", "requests received before"),

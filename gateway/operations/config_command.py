@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from gateway.core import names
 from gateway.core.config.settings import SECTIONS, Settings
-from gateway.core.names import did_you_mean
-from gateway.inspection.settings_in_force import DEFAULT, SettingInForce, address, prompt_texts, settings_in_force
+from gateway.inspection import settings_in_force
+from gateway.inspection.settings_in_force import SettingInForce
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, TableColumn
 
 SETTING_COLUMNS = (
@@ -25,7 +26,7 @@ def config(call: CommandCall) -> int:
     found = [each for each in every if not wanted or each.name == wanted or each.name.startswith(f"{wanted}.")]
     if not found:
         known = [each.name for each in every] if "." in wanted else SECTIONS
-        err.write(f"{wanted}: there is no such setting.{did_you_mean(wanted, known)}\n")
+        err.write(f"{wanted}: there is no such setting.{names.did_you_mean(wanted, known)}\n")
         return 1
     shown = found if options.all or wanted else [each for each in found if not each.is_default]
     rows = ([each.name, each.origin, each.value] for each in shown)
@@ -42,13 +43,15 @@ def config(call: CommandCall) -> int:
 
 def _all(settings: Settings) -> Iterator[SettingInForce]:
     """The settings of all sections, prompt profiles by how long they are, and the entries of `model_list`."""
-    for section in settings_in_force(settings).values():
+    for section in settings_in_force.settings_in_force(settings).values():
         yield from section
-    for name, text in prompt_texts(settings).items():
-        origin = settings.origins.get(f"prompt_profiles.{name.partition('.')[0]}", DEFAULT)
+    for name, text in settings_in_force.prompt_texts(settings).items():
+        origin = settings.origins.get(f"prompt_profiles.{name.partition('.')[0]}", settings_in_force.DEFAULT)
         yield SettingInForce(f"prompt_profiles.{name}", f"{len(text)} characters", origin, "A prompt profile's text.")
     for number, entry in enumerate(settings.model_list):
         path = f"model_list[{number}]"
-        base = address(entry.litellm_params.api_base or "")
+        base = settings_in_force.address(entry.litellm_params.api_base or "")
         told = f"{entry.model_name}: {entry.litellm_params.model}{f' at {base}' if base else ''}"
-        yield SettingInForce(path, told, settings.origins.get(path, DEFAULT), "A model that is served.")
+        yield SettingInForce(
+            path, told, settings.origins.get(path, settings_in_force.DEFAULT), "A model that is served."
+        )

@@ -7,11 +7,9 @@ import argparse
 from datetime import datetime
 from typing import Any, TextIO
 
-from gateway.billing.cost import as_csv, as_json, figures_of
-from gateway.core import printing
-from gateway.core.clock import parse_period
-from gateway.core.types import report_lists
-from gateway.core.types.bill import COST_GROUPS, CostQuery, CostReport, CostSums
+from gateway.billing import cost
+from gateway.core import clock, printing
+from gateway.core.types import bill, report_lists
 from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
@@ -45,14 +43,14 @@ COST_COLUMNS = (
     TableColumn("partial", drop=9, is_right=True),
     TableColumn("failed", drop=9, is_right=True),
 )
-Tables = dict[tuple[str, ...], CostReport]
+Tables = dict[tuple[str, ...], bill.CostReport]
 
 
 def costs(call: CommandCall) -> int:
     """Writes the tables; returns 1 if the storage cannot be read.
     Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
     options = call.options
-    since, until = parse_period(options.since, options.until, call.clock.now())
+    since, until = clock.parse_period(options.since, options.until, call.clock.now())
     queries = [_query(options, by, since, until) for by in groups_of(options.by)]
 
     async def work(transactions: DatabaseTransactions) -> int:
@@ -63,7 +61,7 @@ def costs(call: CommandCall) -> int:
             call.screen.json(_as_json(tables, options.limit, (since, until), missing))
         elif options.csv:
             shown = {by: report.at_most(options.limit or len(report.rows))[0] for by, report in tables.items()}
-            call.out.write("".join(as_csv(shown)))
+            call.out.write("".join(cost.as_csv(shown)))
         else:
             _show(call.screen, tables, options.limit or ROWS_SHOWN, call.err)
         return 0
@@ -76,20 +74,20 @@ def groups_of(text: str) -> list[tuple[str, ...]]:
     Raises ValueError: there is no such group."""
     found = [tuple(name.strip() for name in part.split("+")) for part in text.split(",") if part.strip()]
     for name in (name for by in found for name in by):
-        if name not in COST_GROUPS:
+        if name not in bill.COST_GROUPS:
             raise ValueError(
-                f"--by: {name!r} is no group; say {', '.join(COST_GROUPS)}, or several with + between them"
+                f"--by: {name!r} is no group; say {', '.join(bill.COST_GROUPS)}, or several with + between them"
             )
     return list(dict.fromkeys(tuple(dict.fromkeys(by)) for by in found)) or [()]
 
 
 def _query(
     options: argparse.Namespace, by: tuple[str, ...], since: datetime | None, until: datetime | None
-) -> CostQuery:
+) -> bill.CostQuery:
     def named(value: str | None) -> tuple[str, ...]:
         return () if value is None else (value,)
 
-    return CostQuery(
+    return bill.CostQuery(
         by=by,
         since=since,
         until=until,
@@ -108,13 +106,13 @@ def _as_json(
 ) -> dict[str, Any]:
     since, until = (None if time is None else int(time.timestamp()) for time in times)
     total = next(iter(tables.values())).total
-    listed = [as_json(by, report.at_most(limit or len(report.rows))[0]) for by, report in tables.items()]
+    listed = [cost.as_json(by, report.at_most(limit or len(report.rows))[0]) for by, report in tables.items()]
     return {
         "object": "costs",
         "since": since,
         "until": until,
         "tables": listed,
-        "total": figures_of(total),
+        "total": cost.figures_of(total),
         "bills_not_counted": missing,
     }
 
@@ -137,7 +135,7 @@ def _show(screen: CommandScreen, tables: Tables, limit: int, err: TextIO) -> Non
         screen.table([*(TableColumn(group, WHO_STYLE) for group in by or ("",)), *COST_COLUMNS], rows)
 
 
-def net_text(sums: CostSums) -> str:
+def net_text(sums: bill.CostSums) -> str:
     """The net saving, below 0 where requests cost more than without a gateway."""
     return "unknown" if sums.net_saving is None else printing.usd_text(sums.net_saving)
 
@@ -148,7 +146,7 @@ def group_name(group: str, name: str | None) -> Piece:
     return report_lists.CHAT_ENDPOINT if group == "endpoint" else (UNNAMED, FAINT)
 
 
-def _figures(sums: CostSums) -> list[Piece]:
+def _figures(sums: bill.CostSums) -> list[Piece]:
     tokens = (sums.prompt_tokens, sums.cached_tokens, sums.cache_write_tokens, sums.completion_tokens)
     whole = printing.cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
     planning = printing.cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))

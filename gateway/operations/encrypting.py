@@ -8,7 +8,7 @@ from typing import TextIO
 
 from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.types.files import SEALED_ENDING
 from gateway.documents.files.factory import open_stores
 from gateway.documents.files.sealed import object_name, opened, sealed
@@ -16,15 +16,15 @@ from gateway.operations.actor import tell_trail
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_changing
+from gateway.storage import stored_files
 from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.encryption import rewrite
 from gateway.storage.encryption.columns import KeyVault, open_vault
-from gateway.storage.encryption.rewrite import forget_before, in_words, note_key, seal_all
-from gateway.storage.stored_files import PlacedContent, contents_elsewhere, move_content
 from gateway.upstream.http_client import ConnectionPool, new_client
 
 SEALING_STREAMS = 4
 FILE_CONTENTS = "contents of files"
-log = get_logger("gateway.operations.encrypting")
+log = logs.get_logger("gateway.operations.encrypting")
 
 
 def encrypt(call: CommandCall) -> int:
@@ -43,17 +43,17 @@ def encrypt(call: CommandCall) -> int:
 
 async def _encrypt(call: CommandCall, transactions: DatabaseTransactions, progress: CommandProgress) -> int:
     """Returns how many contents of files could not be read."""
-    await note_key(transactions)
+    await rewrite.note_key(transactions)
     sealed, out = 0, call.out
-    async for found in seal_all(transactions, progress):
+    async for found in rewrite.seal_all(transactions, progress):
         sealed += found.rows.total()
-        told = in_words(found.rows)
+        told = rewrite.in_words(found.rows)
         progress.wipe()
         out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
         out.flush()
     files, unread = await _seal_files(call.settings, transactions, out, progress)
     sealed += files
-    gone = await forget_before(transactions)
+    gone = await rewrite.forget_before(transactions)
     progress.wipe()
     if gone:
         out.write(f"nothing is under these keys any more: {', '.join(sorted(gone))}\n")
@@ -81,7 +81,7 @@ async def _seal_files(
                 left[problem] += 1
             progress()
     progress.wipe()
-    out.write(f"{FILE_CONTENTS}: {f'{in_words(done)}, sealed now' if done else 'nothing to do'}\n")
+    out.write(f"{FILE_CONTENTS}: {f'{rewrite.in_words(done)}, sealed now' if done else 'nothing to do'}\n")
     for problem, count in left.items():
         out.write(f"{FILE_CONTENTS}: {count} left as they are: {problem}\n")
     return done.total(), left.total()
@@ -94,12 +94,12 @@ async def _seal_files(
 
 async def seal_contents(
     transactions: DatabaseTransactions, stores: Mapping[str, ports.ContentStore], vault: KeyVault
-) -> AsyncIterator[tuple[PlacedContent, str | None]]:
+) -> AsyncIterator[tuple[stored_files.PlacedContent, str | None]]:
     """Puts the contents that are not under the current key under it. Says of each what it was, and why it could not be
     read; None: it is sealed now.
     Raises StorageUnavailable: the database cannot be reached."""
-    last: PlacedContent | None = None
-    while found := await contents_elsewhere(transactions, vault.current, last):
+    last: stored_files.PlacedContent | None = None
+    while found := await stored_files.contents_elsewhere(transactions, vault.current, last):
         for last in found:
             try:
                 await _seal(transactions, stores, vault, last)
@@ -112,7 +112,7 @@ async def _seal(
     transactions: DatabaseTransactions,
     stores: Mapping[str, ports.ContentStore],
     vault: KeyVault,
-    content: PlacedContent,
+    content: stored_files.PlacedContent,
 ) -> None:
     store = stores.get(content.place.store)
     if store is None:
@@ -123,7 +123,7 @@ async def _seal(
     async with aclosing(_checked(store, old, content.digest, vault)) as pieces:
         await store.put(new, sealed(pieces, new, vault))
     # Where nobody can say whether the row names it, it stays: the upkeep deletes what no file has.
-    moved = await move_content(transactions, content, new)
+    moved = await stored_files.move_content(transactions, content, new)
     try:
         await store.delete(old if moved else new)
     except errors.StorageUnavailable:

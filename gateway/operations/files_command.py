@@ -13,8 +13,8 @@ from gateway.core.types.files import HeldFile
 from gateway.operations.actor import command_actor
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_changing, run_reading
+from gateway.storage import stored_files
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.stored_files import FileRows, find_held, list_files
 
 if TYPE_CHECKING:
     from gateway.documents.files.file_service import FileService
@@ -50,7 +50,7 @@ def files(call: CommandCall) -> int:
 
 async def _list(call: CommandCall, transactions: DatabaseTransactions) -> int:
     tenant, limit, now = call.options.tenant, call.options.limit, call.clock.now()
-    found = await transactions.run(lambda connection: list_files(connection, tenant, limit + 1, now))
+    found = await transactions.run(lambda connection: stored_files.list_files(connection, tenant, limit + 1, now))
     shown, has_more = found[:limit], len(found) > limit
     more = f"and older ones: raise --limit, now {limit}" if has_more else ""
     records = list(map(_json, shown))
@@ -62,7 +62,9 @@ async def _list(call: CommandCall, transactions: DatabaseTransactions) -> int:
 async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
     """Raises FileNotFound: there is none."""
     options, now = call.options, call.clock.now()
-    found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, now))
+    found = await transactions.run(
+        lambda connection: stored_files.find_held(connection, options.tenant, options.id, now)
+    )
     told = {**_json(found), **_more(found)}
     if options.json:
         call.screen.json(told)
@@ -85,7 +87,9 @@ async def _service(call: CommandCall, transactions: DatabaseTransactions) -> Asy
     cache = open_cache(call.settings.cache, call.clock)
     try:
         async with new_client(ConnectionPool(UPLOAD_STREAMS)) as client:
-            yield open_files(call.settings, transactions, FileRows(transactions, call.clock, cache), client)
+            yield open_files(
+                call.settings, transactions, stored_files.FileRows(transactions, call.clock, cache), client
+            )
     finally:
         await cache.close()
 
@@ -119,7 +123,9 @@ async def _remove(call: CommandCall, transactions: DatabaseTransactions) -> int:
     """As `DELETE /v1/files/{id}` does. Raises FileNotFound: there is none."""
     options = call.options
     async with _service(call, transactions) as kept:
-        found = await transactions.run(lambda connection: find_held(connection, options.tenant, options.id, None))
+        found = await transactions.run(
+            lambda connection: stored_files.find_held(connection, options.tenant, options.id, None)
+        )
         await kept.delete(found.tenant, found.file.id, command_actor())
     if options.json:
         call.screen.json({"id": found.file.id, "object": "file", "deleted": True})

@@ -13,14 +13,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from gateway.core.config import setting_sections
-from gateway.core.config.config_file import ENVIRONMENT_REFERENCE, ConfigurationError, read_file
-from gateway.core.config.exposure import MIN_KEY_CHARS
-from gateway.core.config.litellm import DATABASE, MASTER, ImportedConfig, move_in
-from gateway.core.config.litellm_draft import is_reference
-from gateway.core.config.loading import CLASSIC_NAMES, environment_names
+from gateway.core import names
+from gateway.core.config import config_file, exposure, litellm, litellm_draft, loading, setting_sections
+from gateway.core.config.config_file import ConfigurationError
+from gateway.core.config.litellm import ImportedConfig
 from gateway.core.config.settings import SECTIONS
-from gateway.core.names import CREDENTIAL
 
 LIKE_A_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|pplx|ghp|glpat|xox[a-z]|AIza|AKIA|eyJ)[-_]?[\w-]{12,}|^(?:Bearer|Basic)\s", re.IGNORECASE
@@ -59,19 +56,19 @@ class _SecretReferences:
         if isinstance(value, list | tuple):
             return [self.without(each, (*path, str(i)), label, secret=secret) for i, each in enumerate(value)]
         is_one = (secret and isinstance(value, str | int) and value not in (True, False, "")) or _is_secret(value)
-        if is_reference(value) or not is_one:
+        if litellm_draft.is_reference(value) or not is_one:
             return value
         text = str(value)
         if text not in self.known:
             self.known[text] = self._name(path, label)
             self.names[self.known[text]] = ".".join(path)
-        return ENVIRONMENT_REFERENCE + self.known[text]
+        return config_file.ENVIRONMENT_REFERENCE + self.known[text]
 
     def _name(self, path: tuple[str, ...], label: str) -> str:
-        wished = MASTER if path[:3] == ("auth", "keys", MASTER) else f"{label}_{path[-1]}"
+        wished = litellm.MASTER if path[:3] == ("auth", "keys", litellm.MASTER) else f"{label}_{path[-1]}"
         plain = re.sub(r"\W+", "_", wished, flags=re.ASCII).strip("_").upper() or "SECRET"
         name, number = plain, 2
-        while name in self.taken and name != MASTER:
+        while name in self.taken and name != litellm.MASTER:
             name, number = f"{plain}_{number}", number + 1
         self.taken.add(name)
         return name
@@ -79,7 +76,7 @@ class _SecretReferences:
 
 def _names_secret(path: tuple[str, ...]) -> bool:
     name = path[-1]
-    return path == OWN_SECRETS or (CREDENTIAL.search(name) is not None and NO_SECRET.search(name) is None)
+    return path == OWN_SECRETS or (names.CREDENTIAL.search(name) is not None and NO_SECRET.search(name) is None)
 
 
 def _is_secret(text: Any) -> bool:
@@ -90,7 +87,7 @@ def _is_secret(text: Any) -> bool:
     try:
         parts = urlsplit(text)
         return bool(parts.scheme and parts.password) or any(
-            CREDENTIAL.search(name) for name, _ in parse_qsl(parts.query)
+            names.CREDENTIAL.search(name) for name, _ in parse_qsl(parts.query)
         )
     except ValueError:
         return False
@@ -100,9 +97,14 @@ def convert(path: str, environ: Mapping[str, str]) -> ConvertedConfig:
     """`environ`: the environment: of it nothing is read but whether it has LiteLLM's master key.
     Raises ConfigurationError: the file is missing, or no mapping, or a section of it has no shape that could be
     read."""
-    raw = read_file(path)
-    moved = move_in(raw, {MASTER: ENVIRONMENT_REFERENCE + MASTER} if environ.get(MASTER) else {}, path, referring=True)
-    taken = {*environment_names(), *(each.name for each in CLASSIC_NAMES), *_referred(raw)}
+    raw = config_file.read_file(path)
+    moved = litellm.move_in(
+        raw,
+        {litellm.MASTER: config_file.ENVIRONMENT_REFERENCE + litellm.MASTER} if environ.get(litellm.MASTER) else {},
+        path,
+        referring=True,
+    )
+    taken = {*loading.environment_names(), *(each.name for each in loading.CLASSIC_NAMES), *_referred(raw)}
     secrets = _SecretReferences(taken)
     sections = {name: _plain(moved.raw[name]) for name in (*SECTIONS, "model_list") if moved.raw.get(name)}
     unknown = [name for name in moved.raw if name not in (*SECTIONS, "model_list")]
@@ -125,8 +127,8 @@ def _referred(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from _referred(each)
-    elif is_reference(value):
-        yield value.removeprefix(ENVIRONMENT_REFERENCE)
+    elif litellm_draft.is_reference(value):
+        yield value.removeprefix(config_file.ENVIRONMENT_REFERENCE)
 
 
 def _plain(value: Any) -> Any:
@@ -150,7 +152,7 @@ def _without(secrets: _SecretReferences, name: str, values: Any) -> Any:
         ]
     if name == "auth" and isinstance(values, dict) and isinstance(values.get("keys"), list):
         keys = [
-            secrets.without(each, ("auth", "keys", MASTER if _is_master(each) else str(i)), f"auth_{i}")
+            secrets.without(each, ("auth", "keys", litellm.MASTER if _is_master(each) else str(i)), f"auth_{i}")
             for i, each in enumerate(values["keys"])
         ]
         rest = {key: each for key, each in values.items() if key != "keys"}
@@ -169,11 +171,15 @@ def _text(
     head = [f"Made of {Path(path).name}, a LiteLLM proxy's configuration. Check it: gateway check --config THIS_FILE"]
     head += [f"{name} has to be set: {where} holds it" for name, where in names.items()]
     if isinstance(variables, dict):
-        head += [f"{name} has to be set: environment_variables holds it" for name in variables if name != DATABASE]
-    if MASTER in names:
-        head.append(f"a key has {MIN_KEY_CHARS} characters or more: choose another where {MASTER} is shorter")
+        head += [
+            f"{name} has to be set: environment_variables holds it" for name in variables if name != litellm.DATABASE
+        ]
+    if litellm.MASTER in names:
+        head.append(
+            f"a key has {exposure.MIN_KEY_CHARS} characters or more: choose another where {litellm.MASTER} is shorter"
+        )
     if moved.names_database:
-        head.append(f"{DATABASE} must not be set, where it is LiteLLM's: name the gateway's own by storage.url")
+        head.append(f"{litellm.DATABASE} must not be set, where it is LiteLLM's: name the gateway's own by storage.url")
     told = [(fate.path, fate.text) for fate in moved.fates if fate.group == "replaced"]
     warned = [tuple(warning.partition(": ")[::2]) for warning in moved.warnings]
     lost = [(fate.path, fate.text) for fate in moved.fates if fate.group == "not supported"]

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.api.keys.serializer import as_keys, changed_fields, grace_of, new_fields
-from gateway.core import errors
-from gateway.core.clock import AGO, AGO_UNITS, parse_when
+from gateway.api.keys import serializer
+from gateway.core import clock, errors
 from gateway.core.config import setting_sections
 from gateway.core.types.keys import StoredKey
 from gateway.operations.actor import command_actor
 from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
 from gateway.operations.screen import FAINT, ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_changing
-from gateway.storage import audit_events
+from gateway.storage import audit_events, stored_keys
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.stored_keys import KeyQuery, KeyStore, Record, StoredSecret
 
 KEY_COLUMNS = (
     TableColumn("key", ID_STYLE),
@@ -47,31 +45,35 @@ class _KeyCommand:
     """One command, with what it works on. `record`: who is told of a change, in its transaction."""
 
     call: CommandCall
-    store: KeyStore
+    store: stored_keys.KeyStore
     now: datetime
-    record: Record
+    record: stored_keys.Record
 
     @property
     def options(self) -> argparse.Namespace:
         return self.call.options
 
     async def create(self) -> None:
-        fields = new_fields(said(self.options, self.now), self.options.tenant)
+        fields = serializer.new_fields(said(self.options, self.now), self.options.tenant)
         made, key = await self.store.create(fields, None, self.record)
         await self._show_once(made, key)
 
     async def list(self) -> None:
         """All that there are, page by page."""
         options = self.options
-        query = KeyQuery(options.tenant, options.owner, options.revoked, limit=KEYS_PER_PAGE)
+        query = stored_keys.KeyQuery(options.tenant, options.owner, options.revoked, limit=KEYS_PER_PAGE)
         found: list[StoredKey] = []
         while (page := await self.store.page(query)) is not None and page.found:
             found += page.found
             if not page.has_more:
                 break
-            query = KeyQuery(options.tenant, options.owner, options.revoked, page.found[-1].key_id, KEYS_PER_PAGE)
+            query = stored_keys.KeyQuery(
+                options.tenant, options.owner, options.revoked, page.found[-1].key_id, KEYS_PER_PAGE
+            )
         is_brief = not (options.csv or options.json)
-        told = await as_keys(self.store, [(each.policy, each) for each in found], self.now, is_brief=is_brief)
+        told = await serializer.as_keys(
+            self.store, [(each.policy, each) for each in found], self.now, is_brief=is_brief
+        )
         self.call.write_list(KEY_CSV, told, KEY_COLUMNS, map(_row, found, told), empty="no keys")
 
     async def show(self) -> None:
@@ -82,13 +84,13 @@ class _KeyCommand:
 
         def change(was: setting_sections.KeyFields) -> setting_sections.KeyFields:
             before = was.model_dump(include={"limits", "context"}, exclude_none=True)
-            return changed_fields(was, said(self.options, self.now, before))
+            return serializer.changed_fields(was, said(self.options, self.now, before))
 
         await self._show(_lasting(await self.store.update(self.options.id, change, self.record)))
 
     async def rotate(self) -> None:
         """Gives it another secret part."""
-        grace = grace_of({"grace_seconds": seconds_of("--grace", self.options.grace)})
+        grace = serializer.grace_of({"grace_seconds": seconds_of("--grace", self.options.grace)})
         done = await self.store.rotate(self.options.id, grace, self.record)
         rotated = _lasting(done[0] if done is not None else None)
         await self._show_once(rotated, str(done[1]) if done is not None else "")
@@ -101,7 +103,7 @@ class _KeyCommand:
         """Raises KeyNotFound: there is none."""
         if key is None:
             raise errors.KeyNotFound("No such key was made at runtime.")
-        (told,) = await as_keys(self.store, [(key.policy, key)], self.now)
+        (told,) = await serializer.as_keys(self.store, [(key.policy, key)], self.now)
         shown = {**told, **({"key": secret} if secret is not None else {})}
         if self.options.json:
             self.call.screen.json(shown)
@@ -123,7 +125,7 @@ def keys(call: CommandCall) -> int:
     Raises ValueError: an argument cannot be read."""
 
     async def work(transactions: DatabaseTransactions) -> int:
-        store = KeyStore(transactions, call.clock, StoredSecret(transactions))
+        store = stored_keys.KeyStore(transactions, call.clock, stored_keys.StoredSecret(transactions))
         command = _KeyCommand(call, store, call.clock.now(), audit_events.recorder(command_actor(), call.clock))
         await getattr(command, call.options.action)()
         return 0
@@ -195,16 +197,16 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
 
 def seconds_of(option: str, text: str) -> float:
     """How long `90s`, `1h` or `7d` is. Raises ValueError: it is no such time."""
-    span = AGO.fullmatch(text.strip())
+    span = clock.AGO.fullmatch(text.strip())
     if span is None:
         raise ValueError(f"{option}: {text!r} is no time as in 30m, 12h, 7d")
-    return timedelta(**{AGO_UNITS[span.group(2)]: int(span.group(1))}).total_seconds()
+    return timedelta(**{clock.AGO_UNITS[span.group(2)]: int(span.group(1))}).total_seconds()
 
 
 def _expiry(text: str, now: datetime) -> str:
-    if AGO.fullmatch(text.strip()):
+    if clock.AGO.fullmatch(text.strip()):
         return (now + timedelta(seconds=seconds_of("--expires", text))).isoformat()
-    at = parse_when("--expires", text, now)
+    at = clock.parse_when("--expires", text, now)
     return (at or now).astimezone(UTC).isoformat()
 
 

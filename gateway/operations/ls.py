@@ -3,8 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from gateway.core import printing
-from gateway.core.clock import parse_when
+from gateway.core import clock, printing
 from gateway.core.types import report_lists
 from gateway.operations.screen import (
     COST_STYLE,
@@ -19,7 +18,7 @@ from gateway.operations.screen import (
 )
 from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports.request_list import list_conversations
+from gateway.storage.reports import request_list
 
 CONVERSATION_PREFIX = "conv_"
 CONVERSATION_COLUMNS = (
@@ -56,12 +55,12 @@ def ls(call: CommandCall) -> int:
             model=options.model,
             text=None if text.startswith(CONVERSATION_PREFIX) else text,
         ),
-        since=parse_when("--since", options.since, call.clock.now()),
+        since=clock.parse_when("--since", options.since, call.clock.now()),
         limit=options.limit,
     )
 
     async def work(transactions: DatabaseTransactions) -> int:
-        found = await transactions.run(lambda connection: list_conversations(connection, part))
+        found = await transactions.run(lambda connection: request_list.list_conversations(connection, part))
         has_more, missing = found.older is not None, await tell_missing(transactions, call.err)
         return call.write_list(
             CONVERSATION_CSV,

@@ -3,9 +3,8 @@
 import argparse
 from collections.abc import Awaitable, Callable
 
-from gateway.core import ports
-from gateway.core.clock import days_before, parse_when
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core import clock, ports
+from gateway.core.instrumentation import logs
 from gateway.core.scheduler import NextRun, Scheduler
 from gateway.documents.files.file_service import FileService
 from gateway.operations.actor import command_actor
@@ -21,7 +20,7 @@ Purging = Callable[[CommandCall, DatabaseTransactions, ports.CacheBackend, Comma
 """Deletes; returns what was deleted, in words."""
 MAX_SWEEP_SECONDS = 300.0
 MIN_SWEEP_SECONDS = 1.0
-log = get_logger("gateway.operations.purge")
+log = logs.get_logger("gateway.operations.purge")
 
 
 def sweep_seconds(retention_days: float | None) -> float:
@@ -42,11 +41,11 @@ def schedule_sweeps(
     jobs.every(interval, job, name="sweep", postponed="sweep_postponed", failed="sweep_failed")
 
 
-async def sweep(retention: Retention, clock: ports.Clock, retention_days: float | None) -> float | None:
+async def sweep(retention: Retention, wall_clock: ports.Clock, retention_days: float | None) -> float | None:
     """Returns the fewest days for which a key keeps a conversation that is there.
     Raises StorageUnavailable: the storage cannot be reached."""
     if retention_days is not None:
-        deleted = await retention.expire_conversations(days_before(clock.now(), retention_days))
+        deleted = await retention.expire_conversations(clock.days_before(wall_clock.now(), retention_days))
         if deleted:
             log.info("conversations_expired", deleted=deleted)
     by_keys, shortest = await retention.expire_by_keys()
@@ -105,11 +104,11 @@ def _names_user(options: argparse.Namespace) -> bool:
 
 def _purge_old(call: CommandCall) -> Purging:
     options, days, now = call.options, call.settings.conversation.retention_days, call.clock.now()
-    before = parse_when("--older-than", options.older_than, now)
+    before = clock.parse_when("--older-than", options.older_than, now)
     if before is None:
         if days is None:
             raise ValueError("--older-than is needed, as conversation.retention_days is not set")
-        before = days_before(now, days)
+        before = clock.days_before(now, days)
 
     async def work(
         call: CommandCall, transactions: DatabaseTransactions, cache: ports.CacheBackend, told: CommandProgress

@@ -25,12 +25,12 @@ from gateway import __version__
 from gateway.api.server.fast_router import App, ShutdownState
 from gateway.api.server.protocol import limited
 from gateway.core import printing
-from gateway.core.config.exposure import has_page, operators_keys, refusal
+from gateway.core.config import exposure
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import Settings
-from gateway.core.instrumentation import logs
-from gateway.core.instrumentation.metrics import SharedCounts, bury, has_served
-from gateway.inspection.settings_in_force import address
+from gateway.core.instrumentation import logs, metrics
+from gateway.core.instrumentation.metrics import SharedCounts
+from gateway.inspection import settings_in_force
 
 TICK_SECONDS = 0.05
 """Between two looks at whether running requests have ended."""
@@ -56,7 +56,7 @@ def serve(settings: Settings, create_app: CreateApp, *, colour: bool = False) ->
     cannot start: the last line of the log says why.
     `colour`: whether a terminal's log may be coloured.
     Raises ConfigurationError: it must not listen on the address that it was asked for (guarantee §8)."""
-    if (reason := refusal(settings)) is not None:
+    if (reason := exposure.refusal(settings)) is not None:
         raise ConfigurationError(reason)
     logs.configure(settings.server.log_level, settings.server.log_format, colour=colour)
     for warning in settings.warnings:
@@ -127,11 +127,11 @@ def _last_seconds(settings: Settings) -> float:
 def _what_is_served(settings: Settings) -> dict[str, Any]:
     """Returns what a newcomer asks first: which models, by which upstream, and where the page is."""
     names = list(dict.fromkeys(entry.model_name for entry in settings.model_list))
-    upstream = address(settings.upstream.api_base).partition("?")[0]
+    upstream = settings_in_force.address(settings.upstream.api_base).partition("?")[0]
     return {
         "models": len(settings.model_list),
         **({"model_names": printing.in_short(names)} if names else {"upstream": upstream}),
-        **({"page": "/ui"} if has_page(settings) else {}),
+        **({"page": "/ui"} if exposure.has_page(settings) else {}),
     }
 
 
@@ -168,7 +168,7 @@ def _serve_on(
         if worker is not None:
             worker.counts.serves()
             asyncio.get_running_loop().add_reader(worker.lifeline, server.orphaned, worker.lifeline)
-        if (worker is None or not worker.number) and (keys := operators_keys(settings)):
+        if (worker is None or not worker.number) and (keys := exposure.operators_keys(settings)):
             text = f"everyone who reaches {host} spends the operator's key of {keys}: auth.keys are not set"
             log.warning("operators_key_is_everyones", host=host, reason=text)
 
@@ -399,7 +399,7 @@ class WorkerSupervisor:
                     self._start(place)
             self._wait(min([place.due - now for place in self._places if not place.pid], default=MIN_LIFE))
             for place, status in self._ended():
-                if status == 1 and not has_served(self._folder):
+                if status == 1 and not metrics.has_served(self._folder):
                     self._end_all()
                     return 1
                 self._revive(place, status)
@@ -461,7 +461,7 @@ class WorkerSupervisor:
             pid, status = os.waitpid(place.pid, os.WNOHANG)
             if pid:
                 place.pid = 0
-                bury(self._folder, f"{place.number}-{pid}")
+                metrics.bury(self._folder, f"{place.number}-{pid}")
                 found.append((place, os.waitstatus_to_exitcode(status)))
         return found
 

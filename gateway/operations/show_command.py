@@ -3,20 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gateway.core import errors, printing
-from gateway.core.ids import COMPLETION, MESSAGE, RESPONSE, completion_of, new_id
-from gateway.core.types import report_lists
-from gateway.core.types.bill import PriceLine
-from gateway.core.types.turn import LedgerEntry
+from gateway.core import errors, ids, printing
+from gateway.core.types import bill, report_lists, turn
+from gateway.inspection import as_json, message_changes, prefix, request_search
 from gateway.inspection import explained_artifacts as artifacts
 from gateway.inspection import explained_request as request
-from gateway.inspection import prefix, request_search
 from gateway.inspection import rebuilt_turns as past_turns
-from gateway.inspection.as_json import conversation_json, request_json, turn_json
 from gateway.inspection.explained_artifacts import ExplainedArtifact
 from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
 from gateway.inspection.explained_request import ExplainedCall, ExplainedRequest, explained_request
-from gateway.inspection.message_changes import MessageChange, text_of_message
 from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.inspection.window_bar import WINDOW_PARTS, WindowBar
@@ -39,7 +34,7 @@ from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.large_documents import LargeDocuments
-from gateway.storage.reports.request_list import list_conversations, list_requests, read_metadata
+from gateway.storage.reports import request_list
 
 # A conversation: what it took, a line for each turn, and its branches.
 
@@ -313,7 +308,7 @@ def _diverges(screen: CommandScreen, way: PrefixDivergence) -> None:
     screen.line(f"prompt cache: it parts from {way.previous_request_id} at message {way.index + 1}: {said(way.why)}")
     for title, body in (("then", way.before), ("now", way.after)):
         if body is not None:
-            text = one_line(text_of_message(body), WHY_BEGIN_CHARS)
+            text = one_line(message_changes.text_of_message(body), WHY_BEGIN_CHARS)
             screen.line(f"  {title}: {body.get('role', '')}: ", text)
     cost = f", {printing.usd_text(way.cost)} USD more than from the cache" if way.cost is not None else ""
     tokens = f"about {way.kept_tokens} tokens stayed the same, {way.lost_tokens} did not"
@@ -352,7 +347,7 @@ def _call(screen: CommandScreen, call: ExplainedCall) -> None:
         screen.line(f"  {title}: {printing.usd_text(sum_)}")
 
 
-def _products(lines: Sequence[PriceLine]) -> Iterable[str]:
+def _products(lines: Sequence[bill.PriceLine]) -> Iterable[str]:
     for line in lines:
         yield f"{line.kind}: {line.tokens} × {line.rate:f} = {line.cost:f}"
 
@@ -403,7 +398,7 @@ def write_request(screen: CommandScreen, found: ExplainedRequest, *, sent: bool,
         write_why(screen, found)
 
 
-def _failure(screen: CommandScreen, entry: LedgerEntry) -> None:
+def _failure(screen: CommandScreen, entry: turn.LedgerEntry) -> None:
     """How it failed, and which tries did."""
     failure = entry.failure
     if failure is None:
@@ -505,9 +500,9 @@ def _sent(screen: CommandScreen, found: ExplainedRequest) -> None:
             screen.line((f"{each.role} {each.message_id or ''}: {count} lines differ", FAINT))
 
 
-def _message(number: int, each: MessageChange) -> list[Piece]:
+def _message(number: int, each: message_changes.MessageChange) -> list[Piece]:
     body = each.after if each.after is not None else each.before
-    begins = one_line(text_of_message(body or {}), BEGIN_CHARS)
+    begins = one_line(message_changes.text_of_message(body or {}), BEGIN_CHARS)
     said_chars = str(each.before_chars) if each.before is not None else ""
     sent_chars = str(each.after_chars) if each.after is not None else ""
     role = f"{each.role} ({each.agent})" if each.agent else each.role
@@ -515,8 +510,8 @@ def _message(number: int, each: MessageChange) -> list[Piece]:
     return [str(number), role, change, each.origin, said_chars, sent_chars, begins]
 
 
-CONVERSATION, REQUEST = "conv_", ("req_", COMPLETION, RESPONSE, MESSAGE)
-WHOLE_ID = len(new_id(CONVERSATION))
+CONVERSATION, REQUEST = "conv_", ("req_", ids.COMPLETION, ids.RESPONSE, ids.MESSAGE)
+WHOLE_ID = len(ids.new_id(CONVERSATION))
 MAX_BILLS = 1000
 """Bills that are listed of a deleted conversation."""
 
@@ -569,8 +564,8 @@ class ShowCommand:
         await tell_missing(self.transactions, self.err)
         decided = await self._decided(found.page)
         if self.options.json:
-            turns = [{**turn_json(turn), **of._asdict()} for turn, of in zip(found.page, decided, strict=True)]
-            self.screen.json({**conversation_json(found), "turns": turns})
+            turns = [{**as_json.turn_json(turn), **of._asdict()} for turn, of in zip(found.page, decided, strict=True)]
+            self.screen.json({**as_json.conversation_json(found), "turns": turns})
         else:
             write_conversation(self.screen, found, decided)
         return 0
@@ -590,7 +585,7 @@ class ShowCommand:
         if len(name) >= WHOLE_ID:
             return name
         part = report_lists.ListPart(report_lists.ConversationChoice(tenant=self.options.tenant, id=name), limit=2)
-        found = await self.transactions.run(lambda connection: list_conversations(connection, part))
+        found = await self.transactions.run(lambda connection: request_list.list_conversations(connection, part))
         if len(found.found) > 1:
             raise errors.ConversationNotFound(
                 f"Several conversations begin with {one_line(name)}: `gateway ls` lists them."
@@ -602,7 +597,7 @@ class ShowCommand:
         part = report_lists.ListPart(
             report_lists.RequestChoice(tenant=self.options.tenant, conversation=name), limit=MAX_BILLS
         )
-        found = await self.transactions.run(lambda connection: list_requests(connection, part))
+        found = await self.transactions.run(lambda connection: request_list.list_requests(connection, part))
         if not found.found:
             raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
         if self.options.json:
@@ -626,7 +621,7 @@ class ShowCommand:
                 self._request_json(each) if each is not None else {"request_id": name, "bill": None}
                 for name, each in zip(turn.request_ids, requests, strict=True)
             ]
-            self.screen.json({"object": "turn.explanation", **turn_json(turn), "requests": listed})
+            self.screen.json({"object": "turn.explanation", **as_json.turn_json(turn), "requests": listed})
             return 0
         write_turn(self.screen, found, turn)
         for name, each in zip(turn.request_ids, requests, strict=True):
@@ -638,7 +633,7 @@ class ShowCommand:
         return 0
 
     async def _request(self, name: str) -> ExplainedRequest:
-        stored = await self._explained.request(self.options.tenant, completion_of(name))
+        stored = await self._explained.request(self.options.tenant, ids.completion_of(name))
         return explained_request(stored, self._min_chars)
 
     async def _request_or_none(self, name: str) -> ExplainedRequest | None:
@@ -650,10 +645,10 @@ class ShowCommand:
     def _request_json(self, found: ExplainedRequest) -> Json:
         """All of it; with `--sent` what was forwarded stands in it word for word."""
         sent = {"sent": found.sent.messages} if self.options.sent else {}
-        return {**request_json(found), **sent}
+        return {**as_json.request_json(found), **sent}
 
     async def _decided(self, turns: Sequence[ExplainedTurn]) -> list[TurnDecisions]:
         names = [name for turn in turns for name in turn.request_ids]
-        read = await self.transactions.run(lambda connection: read_metadata(connection, names))
+        read = await self.transactions.run(lambda connection: request_list.read_metadata(connection, names))
         by_id = dict(zip(names, read, strict=True))
         return [decided_in(by_id[name] for name in turn.request_ids) for turn in turns]

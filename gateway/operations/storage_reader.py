@@ -7,11 +7,11 @@ from typing import TextIO
 from gateway.core import errors, printing
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.operations.screen import CommandCall
-from gateway.storage.database.migrate import open_current, require_current, shown
+from gateway.storage import ledger
+from gateway.storage.database import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.ledger import open_ledger
-from gateway.storage.reports.spoilt_values import spoilt_values
-from gateway.storage.turns.bills import count_older
+from gateway.storage.reports import spoilt_values
+from gateway.storage.turns import bills
 
 UNREADABLE = (AttributeError, OverflowError, TypeError, ValueError)
 """What reading ends with where SQL has left a text in the place of a number, which SQLite keeps."""
@@ -26,13 +26,13 @@ def run_reading(call: CommandCall, work: Work) -> int:
 
 def run_changing(call: CommandCall, work: Work) -> int:
     """The same with a storage that can be changed."""
-    return _run(call, work, open_current)
+    return _run(call, work, migrate.open_current)
 
 
 async def _open_reading(settings: StorageSettings) -> DatabaseTransactions:
-    transactions = open_ledger(settings)
+    transactions = ledger.open_ledger(settings)
     try:
-        await require_current(transactions)
+        await migrate.require_current(transactions)
     except BaseException:  # also a command that is broken off while it connects
         await transactions.close()
         raise
@@ -45,7 +45,7 @@ def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awai
         try:
             return await work(transactions)
         except UNREADABLE:
-            if not (spoilt := await transactions.run(spoilt_values)):
+            if not (spoilt := await transactions.run(spoilt_values.spoilt_values)):
                 raise
             lines = ("these values cannot be read:", *(f"  {printing.printable(each)}" for each in spoilt))
             call.err.write("".join(f"{line}\n" for line in lines))
@@ -63,12 +63,12 @@ def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awai
 def why_not(settings: Settings, error: errors.StorageUnavailable) -> str:
     """What is wrong with the storage, without a password."""
     cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
-    return f"{shown(settings.storage.url)}: {error.message}{cause}"
+    return f"{migrate.shown(settings.storage.url)}: {error.message}{cause}"
 
 
 async def tell_missing(transactions: DatabaseTransactions, err: TextIO) -> int:
     """Says how many bills the sums lack, as an older version wrote them (guarantee §13.1)."""
-    missing = await count_older(transactions)
+    missing = await bills.count_older(transactions)
     if missing:
         err.write(f"{missing} bills that an older version wrote are in no sums yet: a running server adds them\n")
     return missing

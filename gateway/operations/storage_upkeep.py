@@ -4,15 +4,15 @@ what an older version wrote (guarantee §13.1)."""
 import asyncio
 import signal
 
-from gateway.billing.cost import with_figures
+from gateway.billing import cost
 from gateway.core import errors
 from gateway.core.config.settings import Settings
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.scheduler import NextRun, Scheduler
-from gateway.storage.database.migrate import migrate, revision_of
+from gateway.storage.database import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.encryption.rewrite import note_key, require_keys
-from gateway.storage.turns.bills import add_older
+from gateway.storage.encryption import rewrite
+from gateway.storage.turns import bills
 
 BATCH_PAUSE_SECONDS = 0.1
 """Between two batches: requests go first."""
@@ -20,7 +20,7 @@ LATER_SECONDS = 5.0
 """After a storage that could not be reached, or that is not on this schema yet."""
 REACH_RETRY_SECONDS = 1.0
 """Between two tries to reach the storage at the start."""
-log = get_logger("gateway.operations.storage_upkeep")
+log = logs.get_logger("gateway.operations.storage_upkeep")
 
 
 async def begin_preparing(settings: Settings, transactions: DatabaseTransactions) -> "asyncio.Task[None]":
@@ -48,10 +48,10 @@ async def prepare_storage(settings: Settings, transactions: DatabaseTransactions
     while True:
         try:
             if settings.storage.auto_migrate:
-                await migrate(transactions, settings.storage.migration_timeout)
-            if await transactions.run(revision_of) is not None:
-                await require_keys(transactions)
-                await note_key(transactions)
+                await migrate.migrate(transactions, settings.storage.migration_timeout)
+            if await transactions.run(migrate.revision_of) is not None:
+                await rewrite.require_keys(transactions)
+                await rewrite.note_key(transactions)
             return
         except errors.ContentUnreadable:
             raise
@@ -69,7 +69,7 @@ def schedule_older_bills(
 
     async def job() -> NextRun:
         nonlocal added
-        batch = await add_older(transactions, with_figures)
+        batch = await bills.add_older(transactions, cost.with_figures)
         added += batch
         if not batch and added:
             log.info("older_bills_added", bills=added)

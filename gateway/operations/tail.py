@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from gateway.core import errors, ports, printing
-from gateway.core.types import report_lists
-from gateway.core.types.turn import LARGEST_KEPT
+from gateway.core.types import report_lists, turn
 from gateway.inspection import request_search
 from gateway.operations.screen import (
     COST_STYLE,
@@ -31,7 +31,7 @@ from gateway.operations.screen import (
 )
 from gateway.operations.storage_reader import run_reading, why_not
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports.request_list import list_requests, read_arrivals, read_metadata, read_named
+from gateway.storage.reports import request_list
 
 TAIL_PAUSE_SECONDS = 0.5
 OVERLAP = timedelta(seconds=15)
@@ -63,7 +63,7 @@ class LedgerTail:
         if not lines:
             return []
         part = report_lists.ListPart(self.choice, limit=lines)
-        found = await self.transactions.run(lambda connection: list_requests(connection, part))
+        found = await self.transactions.run(lambda connection: request_list.list_requests(connection, part))
         told = await self._told([line.id for line in found.found])
         self._seen.update((line.id, line.created_at) for line, _ in told)
         return told
@@ -83,7 +83,7 @@ class LedgerTail:
     async def _latest(self) -> datetime | None:
         """The latest arrival of any request of the tenant; no clock of a server that is fast counts."""
         part = report_lists.ListPart(report_lists.RequestChoice(tenant=self.choice.tenant), limit=1)
-        found = await self.transactions.run(lambda connection: read_arrivals(connection, part))
+        found = await self.transactions.run(lambda connection: request_list.read_arrivals(connection, part))
         return min(found[0].time, self.clock.now()) if found else None
 
     async def _since(self, reach: timedelta) -> Sequence[report_lists.ListPosition]:
@@ -92,7 +92,7 @@ class LedgerTail:
         found: list[report_lists.ListPosition] = []
         while True:
             part = report_lists.ListPart(self.choice, at=at, direction="newer", limit=TAIL_PAGE)
-            page = await self.transactions.run(lambda connection, part=part: read_arrivals(connection, part))  # type: ignore[misc]
+            page = await self.transactions.run(partial(request_list.read_arrivals, part=part))
             found += page
             if len(page) < TAIL_PAGE:
                 return found
@@ -103,8 +103,8 @@ class LedgerTail:
             return []
 
         def work(connection: Any) -> list[Told]:
-            lines = read_named(connection, names)
-            metadata = read_metadata(connection, [line.id for line in lines])
+            lines = request_list.read_named(connection, names)
+            metadata = request_list.read_metadata(connection, [line.id for line in lines])
             return [(_exact(line, told), told) for line, told in zip(lines, metadata, strict=True)]
 
         return await self.transactions.run(work)
@@ -112,7 +112,7 @@ class LedgerTail:
 
 def _exact(line: report_lists.RequestLine, metadata: Mapping[str, Any]) -> report_lists.RequestLine:
     """The request with its cost where that is more than a column holds."""
-    if line.cost != LARGEST_KEPT:
+    if line.cost != turn.LARGEST_KEPT:
         return line
     return replace(line, cost=(metadata.get("cost") or {}).get("total_cost", line.cost))
 

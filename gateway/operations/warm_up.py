@@ -12,32 +12,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages
+from gateway.api.request import validation
+from gateway.api.request.validation import RequestArrival
 from gateway.api.tokens import load_jose
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptBudget
-from gateway.core import ports
+from gateway.core import ids, ports
 from gateway.core.config.settings import Settings
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelFacts, RequestCaller
 from gateway.documents import file_reader
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.upstream.http_client import ConnectionPool
 from gateway.upstream.litellm.provider import rehearse
 from gateway.upstream.litellm.wire import LitellmLibrary
-from gateway.upstream.routing.catalogue import (
-    OPENAI_COMPATIBLE,
-    THROUGH_LITELLM,
-    ModelCatalogue,
-    named_base,
-    provider_of,
-    unsupported,
-)
+from gateway.upstream.routing import catalogue
+from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter
 
-log = get_logger("gateway.operations.warm_up")
+log = logs.get_logger("gateway.operations.warm_up")
 WARM_UP_AFTER = 0.25
 """Seconds after the start: requests that are waiting by then go before what only later ones need."""
 SWITCH_SECONDS = 0.0005
@@ -86,7 +80,7 @@ class WarmUp:
 def pieces(
     settings: Settings,
     router: ConfiguredRouter,
-    catalogue: ModelCatalogue,
+    models: ModelCatalogue,
     counters: CounterRegistry,
     pool: ConnectionPool,
     library: LitellmLibrary,
@@ -98,22 +92,25 @@ def pieces(
     Vocabularies also count what an abandoned stream has cost. A model that is not listed is mostly counted by the
     default one.
     """
-    entries = [entry for entry in settings.model_list if unsupported(entry) is None]
+    entries = [entry for entry in settings.model_list if catalogue.unsupported(entry) is None]
     names = [entry.model_name for entry in entries]
     if router.serves_unlisted or not names:
         names.append("")
     found = [WarmUpPiece("signatures", load_jose)] if settings.auth.jwt is not None else []
-    found.append(WarmUpPiece("prices", lambda: asyncio.to_thread(catalogue.load)))
+    found.append(WarmUpPiece("prices", lambda: asyncio.to_thread(models.load)))
     found += [
         WarmUpPiece(f"vocabulary of {name or 'the default'}", partial(_load, router, counters, name)) for name in names
     ]
     found.append(WarmUpPiece("context", lambda: rehearse_context(settings, router.facts(names[0]), counters, clock)))
-    providers = {provider_of(entry)[0] for entry in entries}
-    bases = [named_base(entry) or OPENAI_COMPATIBLE.get(provider_of(entry)[0]) or "" for entry in entries]
+    providers = {catalogue.provider_of(entry)[0] for entry in entries}
+    bases = [
+        catalogue.named_base(entry) or catalogue.OPENAI_COMPATIBLE.get(catalogue.provider_of(entry)[0]) or ""
+        for entry in entries
+    ]
     bases += [settings.upstream.api_base] if "" in names else []
     if any(not base.startswith("http:") for base in bases):
         found.append(WarmUpPiece("certificates", pool.prepare))
-    if providers & THROUGH_LITELLM:
+    if providers & catalogue.THROUGH_LITELLM:
         found.append(WarmUpPiece("litellm", lambda: rehearse(library)))
     if load_embedder is not None:
         found.append(WarmUpPiece("embedder", load_embedder))
@@ -138,9 +135,9 @@ async def rehearse_context(
         "context": {"mode": "simple"},
         "store": False,
     }
-    arrival = RequestArrival(new_id("req_"), clock.now(), time.monotonic(), len(REHEARSED))
-    plain = plain_messages(body["messages"])
-    request = parse_chat_request(body, {}, RequestCaller("rehearsal"), settings, arrival, plain)
+    arrival = RequestArrival(ids.new_id("req_"), clock.now(), time.monotonic(), len(REHEARSED))
+    plain = validation.plain_messages(body["messages"])
+    request = validation.parse_chat_request(body, {}, RequestCaller("rehearsal"), settings, arrival, plain)
     files = file_reader.FileReader(MemoryCache(2**16, clock), 1.0)
     manager = ContextManager(settings=settings, counters=counters, sources=ContextSources(files=files))
     await manager.rehearse(request, counted, budget)

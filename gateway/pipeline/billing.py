@@ -13,39 +13,21 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from gateway.billing.cost import as_realised, ledger_figures, price_call, price_internal, total_cost, usage_together
-from gateway.billing.economy.bounces import marks, newly_cut, read_again, recalled, with_marks
+from gateway.billing import cost, metadata
+from gateway.billing.economy import bounces, rates
 from gateway.billing.economy.meter import metered
-from gateway.billing.economy.rates import LIFETIME
-from gateway.billing.metadata import add_bill, add_planning, begun, extended_usage, response_metadata
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import PromptReport
-from gateway.context.window.counting import MEDIA, REPLY_TOKENS, PromptBudget
-from gateway.core import errors, jsons, ports
+from gateway.context.window import counting
+from gateway.context.window.counting import PromptBudget
+from gateway.core import errors, ids, jsons, names, ports
 from gateway.core.frozen_records import record
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger
-from gateway.core.names import near_miss
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
+from gateway.core.types import bill, records, turn
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.bill import (
-    FAILED_TRY,
-    MODEL_PURPOSES,
-    OFF,
-    BranchCosts,
-    CallCost,
-    ContextUtilizationMetadata,
-    EconomyNote,
-    InternalCall,
-    ResponseMetadata,
-    cache_tokens,
-    is_figure,
-    usage_of,
-)
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.content import dicts_of
-from gateway.core.types.records import OmittedRecords
-from gateway.core.types.turn import LedgerEntry, OpenCallRow
 from gateway.pipeline.stages import (
     BYTES_PER_TOKEN,
     AttemptedRequest,
@@ -57,7 +39,7 @@ from gateway.pipeline.stages import (
 )
 from gateway.storage.store import ConversationStore
 
-log = get_logger("gateway.pipeline.billing")
+log = logs.get_logger("gateway.pipeline.billing")
 OPEN_CALLS_ALIVE_FOR = timedelta(seconds=15)
 """How long a process counts as alive after each heartbeat, on other machines than its own."""
 BEAT_SECONDS = 5.0
@@ -75,7 +57,9 @@ class OpenCalls:
         self._alive_until: datetime | None = None
         self._tasks = BackgroundTasks()
 
-    async def begin(self, run: RequestRun, prepared: PreparedRequest, internal: InternalCall | None = None) -> None:
+    async def begin(
+        self, run: RequestRun, prepared: PreparedRequest, internal: bill.InternalCall | None = None
+    ) -> None:
         """Returns once the storage knows that a model is about to be asked: the primary, or an internal one.
         `prepared`: for the target that is to be asked, or is being prepared.
         Raises StorageUnavailable: it does not, and the request cannot go on without it."""
@@ -87,9 +71,9 @@ class OpenCalls:
         if run.noted_calls == state:
             return
         run.noted_calls = state  # it may be cancelled from here on, and is written all the same
-        calls = [*failed, *rounds, *map(price_internal, internal_calls)]
+        calls = [*failed, *rounds, *map(cost.price_internal, internal_calls)]
         if internal is not None:
-            calls += map(price_internal, asking[min(len(internal_calls), len(asking) - 1) :])
+            calls += map(cost.price_internal, asking[min(len(internal_calls), len(asking) - 1) :])
         else:
             context = prepared.context
             tokens = context.fitted.tokens if context is not None else prepared.request.size // BYTES_PER_TOKEN
@@ -118,7 +102,7 @@ class OpenCalls:
             if prepared.conversation_id is not None and request.store:
                 raise
 
-    async def open(self, request_id: str, at: datetime, facts: dict[str, Any], calls: list[CallCost]) -> None:
+    async def open(self, request_id: str, at: datetime, facts: dict[str, Any], calls: list[bill.CallCost]) -> None:
         """Writes down what a request's bill would be; `facts` are fields of it."""
         now = self._clock.now()
         self._process = self._process or process_name()
@@ -126,7 +110,7 @@ class OpenCalls:
         is_due = until is None or until - now < OPEN_CALLS_ALIVE_FOR - timedelta(seconds=BEAT_SECONDS)
         until = now + OPEN_CALLS_ALIVE_FOR if is_due else None
         facts = {**facts, "at": at.isoformat(), "calls": [_as_json(call) for call in calls]}
-        await self._store.open_call(OpenCallRow(request_id, self._process, facts, until))
+        await self._store.open_call(turn.OpenCallRow(request_id, self._process, facts, until))
         self._alive_until = until or self._alive_until
 
     def close(self, request_id: str) -> None:
@@ -135,7 +119,7 @@ class OpenCalls:
 
     async def _closed(self, request_id: str) -> None:
         with contextlib.suppress(errors.StorageUnavailable):  # then it is billed as what it may have cost
-            await self._store.open_call(OpenCallRow(request_id, self._process))
+            await self._store.open_call(turn.OpenCallRow(request_id, self._process))
 
     async def look(self) -> int:
         """One heartbeat, where any call of this process is open, and the bills of processes that died; how many."""
@@ -159,10 +143,10 @@ class OpenCalls:
                 await self._tasks.finish()
 
 
-def priced_prompt(route: str, tokens: int, prices: dict[str, Decimal]) -> CallCost:
+def priced_prompt(route: str, tokens: int, prices: dict[str, Decimal]) -> bill.CallCost:
     """A call of which nothing has come yet."""
     usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
-    return price_call("primary", route, usage, prices, estimated=True)
+    return cost.price_call("primary", route, usage, prices, estimated=True)
 
 
 def process_name() -> str:
@@ -171,7 +155,7 @@ def process_name() -> str:
     try:
         return f"{_machine()}:{os.getpid()}:{_started(os.getpid())}"[:64]
     except OSError:
-        return new_id("proc_")
+        return ids.new_id("proc_")
 
 
 def is_dead(name: str, until: datetime | None, now: datetime) -> bool:
@@ -198,7 +182,7 @@ def _started(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _as_json(call: CallCost) -> dict[str, Any]:
+def _as_json(call: bill.CallCost) -> dict[str, Any]:
     """Its fields, without copies: each request writes one."""
     found = dict(zip(CALL_FIELDS, _fields_of(call), strict=True))
     for name in CALL_COST_FIELDS:
@@ -208,21 +192,21 @@ def _as_json(call: CallCost) -> dict[str, Any]:
 
 
 CALL_COST_FIELDS = ("prompt_cost", "completion_cost")
-CALL_FIELDS = tuple(field.name for field in fields(CallCost))
+CALL_FIELDS = tuple(field.name for field in fields(bill.CallCost))
 _fields_of = attrgetter(*CALL_FIELDS)
-_fields_of_utilization = attrgetter(*(field.name for field in fields(ContextUtilizationMetadata)))
+_fields_of_utilization = attrgetter(*(field.name for field in fields(bill.ContextUtilizationMetadata)))
 
 
-def _call(found: dict[str, Any]) -> CallCost:
+def _call(found: dict[str, Any]) -> bill.CallCost:
     costs = {name: Decimal(found[name]) if found[name] is not None else None for name in CALL_COST_FIELDS}
-    return CallCost(**{**found, **costs, "estimated": True})
+    return bill.CallCost(**{**found, **costs, "estimated": True})
 
 
-def _entry(request_id: str, facts: dict[str, Any]) -> LedgerEntry:
+def _entry(request_id: str, facts: dict[str, Any]) -> turn.LedgerEntry:
     """The bill of a request whose process died: its prompts, as what came of an answer is not known."""
     calls = tuple(map(_call, facts["calls"]))
     endpoint, goal = facts["endpoint"], facts.get("goal")
-    known = ResponseMetadata(
+    known = bill.ResponseMetadata(
         request_id=request_id,
         conversation_id=facts["conversation_id"],
         upstream_id=None,
@@ -230,23 +214,23 @@ def _entry(request_id: str, facts: dict[str, Any]) -> LedgerEntry:
         routing_path=facts["route"],
         usage=None,
         cost=None,
-        context_utilization=ContextUtilizationMetadata(facts["model"], "passthrough", goal) if goal else None,
+        context_utilization=bill.ContextUtilizationMetadata(facts["model"], "passthrough", goal) if goal else None,
         timings_ms={},
     )
-    add_bill(known, calls, total_cost(calls))
-    metadata = response_metadata(known)
+    metadata.add_bill(known, calls, cost.total_cost(calls))
+    told = metadata.response_metadata(known)
     if not goal:
-        metadata = {**metadata, "context_utilization": None, "managed": False, "endpoint": endpoint}
+        told = {**told, "context_utilization": None, "managed": False, "endpoint": endpoint}
     names = ("tenant", "conversation_id", "completion_id", "model", "stream", "end_user", "agent", "key_id", "project")
-    return LedgerEntry(
+    return turn.LedgerEntry(
         request_id=request_id,
         status="failed",
         created_at=datetime.fromisoformat(facts["at"]),
-        metadata=metadata,
+        metadata=told,
         calls=calls,
         error_code=KILLED,
         endpoint=endpoint,
-        figures=ledger_figures(metadata, calls, is_metered=not goal),  # what was left out of it is not known
+        figures=cost.ledger_figures(told, calls, is_metered=not goal),  # what was left out of it is not known
         **{name: facts[name] for name in names},
     )
 
@@ -260,53 +244,53 @@ BY_FALLBACK = "answered_by_fallback"
 """The warning of a bill that another model was asked than the one that the request names."""
 
 
-Priced = tuple[Json, CallCost]
+Priced = tuple[Json, bill.CallCost]
 """The usage of a call, and the call with what it costs."""
 
 
-def bill(
-    attempted: AttemptedRequest, primary: Priced | None, now: float, unlisted: OmittedRecords | None = None
+def make_bill(
+    attempted: AttemptedRequest, primary: Priced | None, now: float, unlisted: records.OmittedRecords | None = None
 ) -> SettledRequest:
     """The bill of a request.
     `primary`: the last call to the primary model: neither a recall round nor a failed try that was retried; `now`: on
     the monotonic clock, in seconds; `unlisted`: what need not stand in the stored bill (ADR 19)."""
     answering = [*[(call.usage, call) for call in attempted.round_costs], *([primary] if primary is not None else ())]
     usages = [usage for usage, _ in answering]
-    calls = (*attempted.failed_costs, *[call for _, call in answering], *map(price_internal, attempted.internal))
-    sums = total_cost(calls)
+    calls = (*attempted.failed_costs, *[call for _, call in answering], *map(cost.price_internal, attempted.internal))
+    sums = cost.total_cost(calls)
     known, costs = metadata_of(attempted, now), None
-    add_bill(known, calls, sums)
+    metadata.add_bill(known, calls, sums)
     prepared = attempted.prepared
     used, context = known.context_utilization, prepared.context
     if used is not None and context is not None and usages:
-        used.economics = as_realised(used.economics, context.left_out, usages[0], prepared.facts.prices)
+        used.economics = cost.as_realised(used.economics, context.left_out, usages[0], prepared.facts.prices)
     if used is not None:
         known.economics, costs = _meter(prepared, usages, calls, sums[0].total_cost)
-    metadata = response_metadata(known, unlisted)
-    usage = extended_usage(usage_together(usages), calls, sums)
-    return SettledRequest(attempted, known, metadata, jsons.dumps(metadata), calls, usage, sums[0].total_cost, costs)
+    told = metadata.response_metadata(known, unlisted)
+    usage = metadata.extended_usage(cost.usage_together(usages), calls, sums)
+    return SettledRequest(attempted, known, told, jsons.dumps(told), calls, usage, sums[0].total_cost, costs)
 
 
 def _meter(
-    prepared: PreparedRequest, usages: Sequence[Json], calls: Sequence[CallCost], billed: Decimal | None
-) -> tuple[Json | None, BranchCosts | None]:
+    prepared: PreparedRequest, usages: Sequence[Json], calls: Sequence[bill.CallCost], billed: Decimal | None
+) -> tuple[Json | None, bill.BranchCosts | None]:
     """What the client's own request would have cost beside what was billed (guarantee §6), where that says something,
     and the sums of its branch; None where that is switched off, or a price is unknown. What another gateway asks with
     the messages that it gets here is not known."""
     context, options = prepared.context, prepared.request.options
-    if context is None or billed is None or options.sent_elsewhere or OFF in (options.mode, options.economy):
+    if context is None or billed is None or options.sent_elsewhere or bill.OFF in (options.mode, options.economy):
         return None, None
     note, history = context.economy, prepared.history
     answering = [call for call in calls if call.purpose == "primary"]
-    is_planned = any(call.purpose not in MODEL_PURPOSES for call in calls)
+    is_planned = any(call.purpose not in bill.MODEL_PURPOSES for call in calls)
     is_asked_for = note is not None or options.held_out is not None
     is_told = len(answering) > 1 or is_planned or is_asked_for or context.left_out is not None
     before = history.costs if history is not None else None
     used_at = history.used_at if history is not None else None
     try:
-        bounces = _Bounces.of(prepared, before)
+        found_bounces = _Bounces.of(prepared, before)
         told, costs = metered(
-            note or EconomyNote(options.economy),
+            note or bill.EconomyNote(options.economy),
             before,
             model=prepared.request.model,
             usage=answering[0].usage if answering else {},
@@ -316,12 +300,12 @@ def _meter(
             counted=context.fitted.tokens,
             left=context.left_out,
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
-            idle=used_at is not None and prepared.request.arrived_at - used_at > LIFETIME,
-            is_told=is_told or bool(bounces.tokens),
-            bounced=bounces.tokens,
+            idle=used_at is not None and prepared.request.arrived_at - used_at > rates.LIFETIME,
+            is_told=is_told or bool(found_bounces.tokens),
+            bounced=found_bounces.tokens,
         )
-        if bounces.cut or costs.cut or costs.bounced:
-            costs = with_marks(costs, bounces.cut, bounces.marks)
+        if found_bounces.cut or costs.cut or costs.bounced:
+            costs = bounces.with_marks(costs, found_bounces.cut, found_bounces.marks)
     except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
@@ -343,27 +327,31 @@ class _Bounces:
     marks: Sequence[bytes] = ()
 
     @classmethod
-    def of(cls, prepared: PreparedRequest, costs: BranchCosts | None) -> "_Bounces":
+    def of(cls, prepared: PreparedRequest, costs: bill.BranchCosts | None) -> "_Bounces":
         context, history = prepared.context, prepared.history
         material, counting = (context.material, context.counting) if context is not None else (None, None)
         if context is None or history is None or material is None or counting is None:
             return cls()
         note, fitted = context.economy, context.fitted
         is_pass = fitted.new_pass or fitted.moved or (note is not None and note.passed is not None)
-        cut = newly_cut(material, fitted) if is_pass else ()
+        cut = bounces.newly_cut(material, fitted) if is_pass else ()
         if costs is None or not costs.cut:
             return cls(cut)
         sent = dict(zip(fitted.forwarded.indexes, fitted.forwarded.messages, strict=True))
-        again = read_again(material, history.stored, costs)
-        found = [(sent[at], marks(each)[0]) for each in again if (at := each.place.message) is not None and at in sent]
-        found += [(dict(message), mark) for message, mark in recalled(prepared.rounds, costs)]
+        again = bounces.read_again(material, history.stored, costs)
+        found = [
+            (sent[at], bounces.marks(each)[0])
+            for each in again
+            if (at := each.place.message) is not None and at in sent
+        ]
+        found += [(dict(message), mark) for message, mark in bounces.recalled(prepared.rounds, costs)]
         return cls(cut, sum(counting.message(message) for message, _ in found), [mark for _, mark in found])
 
 
-def _without_rounds(calls: Sequence[CallCost], answering: Sequence[CallCost]) -> Decimal:
+def _without_rounds(calls: Sequence[bill.CallCost], answering: Sequence[bill.CallCost]) -> Decimal:
     """What the primary model would have been paid by a client that asks it directly: it has no rounds of `recall`
     between the first prompt and the last answer (guarantee §10.11)."""
-    paid = [call.total for call in calls if call.purpose == FAILED_TRY]
+    paid = [call.total for call in calls if call.purpose == bill.FAILED_TRY]
     if answering:
         paid += [answering[0].prompt_cost, answering[-1].completion_cost]
     return sum([cost for cost in paid if cost is not None], Decimal(0))
@@ -372,11 +360,11 @@ def _without_rounds(calls: Sequence[CallCost], answering: Sequence[CallCost]) ->
 def first_fields(attempted: AttemptedRequest, now: float) -> Json:
     """The fields of a stream's first chunk: ids, plan and budget."""
     known = metadata_of(attempted, now)
-    add_planning(known, attempted.internal)
-    return answer_fields(begun(response_metadata(known)), known)
+    metadata.add_planning(known, attempted.internal)
+    return answer_fields(metadata.begun(metadata.response_metadata(known)), known)
 
 
-def metadata_of(attempted: AttemptedRequest, now: float) -> ResponseMetadata:
+def metadata_of(attempted: AttemptedRequest, now: float) -> bill.ResponseMetadata:
     """What is to be told of a request, without usage and cost."""
     prepared = attempted.prepared
     request, context, sent_at = prepared.request, prepared.context, attempted.sent_at
@@ -386,12 +374,12 @@ def metadata_of(attempted: AttemptedRequest, now: float) -> ResponseMetadata:
     used = context.utilization if context is not None else None
     if used is None or request.options.mode == "off":
         strategy = used.strategy if used is not None else "passthrough"
-        used = ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
-    used = ContextUtilizationMetadata(*_fields_of_utilization(used))  # a bill may be made once more
+        used = bill.ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
+    used = bill.ContextUtilizationMetadata(*_fields_of_utilization(used))  # a bill may be made once more
     used.warnings = list(dict.fromkeys((*used.warnings, *warnings_of(attempted))))
     if prepared.recall is not None:
         used.recall = prepared.recall.as_json(len(attempted.round_costs))
-    return ResponseMetadata(
+    return bill.ResponseMetadata(
         request_id=request.request_id,
         conversation_id=prepared.conversation_id,
         upstream_id=attempted.upstream_id,
@@ -412,14 +400,14 @@ def warnings_of(attempted: AttemptedRequest) -> list[str]:
         found += admission.warnings
     if prepared.is_instead:
         found.append(BY_FALLBACK)
-    native, asked, names = prepared.request.native, prepared.asked.native, dict.fromkeys(prepared.asked.forward)
+    native, asked, fields = prepared.request.native, prepared.asked.native, dict.fromkeys(prepared.asked.forward)
     if native is not None and asked is not None:
         is_served = native.hosted and native.protocol == prepared.wire.deployment.protocol
         left_out = [kind for _, kind in asked.hosted] if not is_served else []
         found += [f"{HOSTED_TOOL_LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in left_out]
-        names |= dict.fromkeys(asked.fields)
+        fields |= dict.fromkeys(asked.fields)
     # What went up untouched may be a field of the gateway's own, not quite as that is spelt.
-    missed = [(name[:MAX_FIELD_CHARS], meant) for name in names if (meant := near_miss(name)) is not None]
+    missed = [(name[:MAX_FIELD_CHARS], meant) for name in fields if (meant := names.near_miss(name)) is not None]
     return found + [f"{UNKNOWN_FIELD}: {name} (did you mean {meant}?)" for name, meant in missed]
 
 
@@ -437,11 +425,11 @@ class UsageCount:
         tier, prepared = (outcome.completion or run.said.completion or {}).get("service_tier"), run.prepared
         known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
         prices = prepared.facts.prices
-        return usage, price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
+        return usage, cost.price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
 
-    async def of_failure(self, run: RequestRun) -> CallCost:
+    async def of_failure(self, run: RequestRun) -> bill.CallCost:
         """The same of a call that failed and may have been charged, while another follows."""
-        return replace((await self.priced(run, run.said))[1], purpose=FAILED_TRY)
+        return replace((await self.priced(run, run.said))[1], purpose=bill.FAILED_TRY)
 
     async def _usage(self, run: RequestRun, outcome: UpstreamOutcome) -> tuple[Json, bool]:
         """The usage, and whether it was counted here because upstream did not report it."""
@@ -449,9 +437,9 @@ class UsageCount:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        answered = is_figure(completion) and (completion or not says(run.said))
-        if is_figure(prompt) and prompt and answered:
-            self._learn(run.prepared, prompt, cached=sum(cache_tokens(reported)))
+        answered = bill.is_figure(completion) and (completion or not says(run.said))
+        if bill.is_figure(prompt) and prompt and answered:
+            self._learn(run.prepared, prompt, cached=sum(bill.cache_tokens(reported)))
             return reported, False
         said = run.said.completion or {}
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
@@ -461,13 +449,13 @@ class UsageCount:
         """Usage with what upstream did not report counted here; nothing of a prompt, or of an answer that says
         something, is no report."""
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        if not (is_figure(prompt) and prompt):
+        if not (bill.is_figure(prompt) and prompt):
             prompt = self.prompt_tokens(prepared)
-        if not (is_figure(completion) and completion):
+        if not (bill.is_figure(completion) and completion):
             counter = self._counters.counter(prepared.facts)
             messages = [choice.get("message") or {} for choice in said.get("choices", ())]
             completion = sum(max(0, counter.message(message) - counter.message({})) for message in messages)
-        total = usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
+        total = bill.usage_of({"prompt_tokens": prompt, "completion_tokens": completion}).total_tokens
         return {**reported, "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
 
     def prompt_tokens(self, prepared: PreparedRequest) -> int:
@@ -477,7 +465,7 @@ class UsageCount:
         if context is not None and context.fitted.exact:
             return context.fitted.tokens + further
         tools = counter.tools(prepared.request.forward)
-        return REPLY_TOKENS + tools + further + sum(counter.message(message) for message in prepared.messages)
+        return counting.REPLY_TOKENS + tools + further + sum(counter.message(message) for message in prepared.messages)
 
     def learn_refusal(self, prepared: PreparedRequest) -> None:
         """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
@@ -525,7 +513,7 @@ class UsageCount:
 
         def counted() -> int:
             counter = self._counters.counter(facts)
-            return REPLY_TOKENS + sum(counter.plain(message) or 0 for message in messages)
+            return counting.REPLY_TOKENS + sum(counter.plain(message) or 0 for message in messages)
 
         tokens, most = await asyncio.to_thread(counted), budget.tokens or 0
         report = PromptReport(tokens, reported, most, budget.context_window, messages=len(messages))
@@ -540,4 +528,4 @@ def says(outcome: UpstreamOutcome) -> bool:
 
 
 def _has_media(message: Json) -> bool:
-    return any(part.get("type") in MEDIA for part in dicts_of(message.get("content")))
+    return any(part.get("type") in counting.MEDIA for part in dicts_of(message.get("content")))

@@ -13,16 +13,15 @@ from functools import partial
 from types import TracebackType
 from typing import Literal
 
-from gateway.core import errors, ports
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core import errors, ids, ports
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
+from gateway.core.types import turn
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.turn import ClaimRecord, RequestClaim, RequestIdentity, StoredCompletion
 from gateway.storage.claims import ClaimStore
 from gateway.storage.store import ConversationStore
 
-log = get_logger("gateway.pipeline.idempotency")
+log = logs.get_logger("gateway.pipeline.idempotency")
 CLAIM_LIFETIME = timedelta(seconds=30)
 """How long a process counts as alive after each heartbeat. The claims of a dead process are free."""
 HEARTBEAT_SECONDS = 10.0
@@ -33,7 +32,7 @@ MAX_UNRELEASED = 10_000
 Decision = Literal["run", "replay", "in_use", "mismatch"]
 
 
-def decide(identity: RequestIdentity, record: ClaimRecord | None) -> Decision:
+def decide(identity: turn.RequestIdentity, record: turn.ClaimRecord | None) -> Decision:
     """What happens to a request, given what the storage knows of its key."""
     if record is None or not record.valid:
         return "run"
@@ -50,7 +49,7 @@ class _RunningKey:
     claim is being committed or released. `over`: that is done as well.
     """
 
-    claim: RequestClaim | None = None
+    claim: turn.RequestClaim | None = None
     answered: bool = False
     admitted: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,7 +59,7 @@ class _RunningKey:
 class RunPermit:
     """The right to run a request. Its claim goes to the commit; leaving the context frees the key otherwise."""
 
-    claim: RequestClaim
+    claim: turn.RequestClaim
     _end: "partial[None]" = field(repr=False)
 
     def __enter__(self) -> "RunPermit":
@@ -81,11 +80,11 @@ class IdempotencyGate:
         self._store = store
         self._clock = clock
         self._kept = timedelta(hours=hours)
-        self._process = new_id("proc_")
+        self._process = ids.new_id("proc_")
         self._alive_until: datetime | None = None
         self._running: dict[tuple[str, bytes], _RunningKey] = {}
-        self._held: set[RequestClaim] = set()
-        self._unreleased: deque[RequestClaim] = deque(maxlen=MAX_UNRELEASED)
+        self._held: set[turn.RequestClaim] = set()
+        self._unreleased: deque[turn.RequestClaim] = deque(maxlen=MAX_UNRELEASED)
         self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
@@ -93,7 +92,7 @@ class IdempotencyGate:
         Raises StorageUnavailable: the storage cannot be reached."""
         return await self._store.secret()
 
-    async def admit(self, identity: RequestIdentity, request: ChatRequest) -> RunPermit | StoredCompletion:
+    async def admit(self, identity: turn.RequestIdentity, request: ChatRequest) -> RunPermit | turn.StoredCompletion:
         """A permit to run the request, or the answer that it was given before.
         Raises IdempotencyKeyInUse: a request with this key is being answered; IdempotencyKeyMismatch: the key was used
         with another request; AnswerNotKept: the request was answered, and the answer is not stored; StorageUnavailable:
@@ -109,13 +108,13 @@ class IdempotencyGate:
         entry = self._running[identity.place] = _RunningKey()
         try:
             await self._release_late()  # the storage may be back, and with it the client of a claim kept meanwhile
-            claim = RequestClaim(identity, request.request_id, self._process, request.arrived_at, self._kept)
+            claim = turn.RequestClaim(identity, request.request_id, self._process, request.arrived_at, self._kept)
             return await self._admit(claim, entry)
         except BaseException:
             self._leave(identity, entry)
             raise
 
-    async def _admit(self, claim: RequestClaim, entry: _RunningKey) -> RunPermit | StoredCompletion:
+    async def _admit(self, claim: turn.RequestClaim, entry: _RunningKey) -> RunPermit | turn.StoredCompletion:
         """The same for the only request with this key at work in this process."""
         identity = claim.identity
         record = await (self._take(claim) if self._claims.shared else self._claims.find(identity))
@@ -134,7 +133,7 @@ class IdempotencyGate:
         entry.admitted.set()
         return RunPermit(claim, partial(self._end, claim, entry))
 
-    async def _take(self, claim: RequestClaim) -> ClaimRecord | None:
+    async def _take(self, claim: turn.RequestClaim) -> turn.ClaimRecord | None:
         """Takes the claim in the storage; returns None, or the record of whoever has it. If the client leaves
         meanwhile, a claim that was taken is released again."""
         now = self._clock.now()
@@ -153,11 +152,11 @@ class IdempotencyGate:
             self._held.add(claim)
         return record
 
-    def _taken_for_nobody(self, claim: RequestClaim, task: "asyncio.Task[ClaimRecord | None]") -> None:
+    def _taken_for_nobody(self, claim: turn.RequestClaim, task: "asyncio.Task[turn.ClaimRecord | None]") -> None:
         if not task.cancelled() and task.exception() is None and task.result() is None:
             self._tasks.start(self._release(claim, None))
 
-    def _end(self, claim: RequestClaim, entry: _RunningKey) -> None:
+    def _end(self, claim: turn.RequestClaim, entry: _RunningKey) -> None:
         """The request is over. A commit that has begun runs to its end, even if the client has left."""
         entry.answered = True
         if claim.settling is not None and not claim.settling.done():
@@ -165,14 +164,14 @@ class IdempotencyGate:
         else:
             self._close(claim, entry)
 
-    def _close(self, claim: RequestClaim, entry: _RunningKey) -> None:
+    def _close(self, claim: turn.RequestClaim, entry: _RunningKey) -> None:
         if claim.settled:
             self._held.discard(claim)
             self._leave(claim.identity, entry)
         else:
             self._tasks.start(self._release(claim, entry))
 
-    async def _release(self, claim: RequestClaim, entry: _RunningKey | None) -> None:
+    async def _release(self, claim: turn.RequestClaim, entry: _RunningKey | None) -> None:
         try:
             await self._claims.release(claim)
         except errors.StorageUnavailable:
@@ -184,7 +183,7 @@ class IdempotencyGate:
             if entry is not None:
                 self._leave(claim.identity, entry)
 
-    def _leave(self, identity: RequestIdentity, entry: _RunningKey) -> None:
+    def _leave(self, identity: turn.RequestIdentity, entry: _RunningKey) -> None:
         if self._running.get(identity.place) is entry:
             del self._running[identity.place]
         entry.admitted.set()

@@ -5,13 +5,12 @@ there."""
 import asyncio
 
 from gateway import retrieval
-from gateway.core import errors
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core import errors, ids
+from gateway.core.instrumentation import logs
 from gateway.core.types.places import IndexClaim
 from gateway.storage.large_documents import LargeDocuments
 
-log = get_logger("gateway.pipeline.indexing")
+log = logs.get_logger("gateway.pipeline.indexing")
 INDEXING_POLL_SECONDS = 30.0
 """How often to look for documents whose process has died, or that another version has left."""
 
@@ -23,7 +22,7 @@ class DocumentIndexing:
         self._texts = texts
         self._seconds = seconds
         self._woken = asyncio.Event()
-        self._holder = new_id("index_")
+        self._holder = ids.new_id("index_")
         self._served: set[str] = set()
         """Tenants that had their turn since all others had."""
 

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from gateway.context.manager import ContextManager
-from gateway.context.planning.decision import ToolLoops
+from gateway.context.planning import decision
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import ports
 from gateway.core.instrumentation.metrics import GatewayMetrics
@@ -32,7 +32,7 @@ class PipelineParts:
     telemetry: TelemetryHooks
     frames: UnstoredFrames | None = None
     """What models were sent of conversations that are not stored."""
-    loops: ToolLoops | None = None
+    loops: decision.ToolLoops | None = None
     """What is known of tool loops whose clients are not recognised."""
     spans: ports.Spans = nullcontext
     features: FeatureHooks = NO_FEATURES

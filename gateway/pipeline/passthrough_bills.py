@@ -13,43 +13,23 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.billing.cost import is_amount, ledger_figures, total_cost
-from gateway.billing.metadata import response_metadata
-from gateway.billing.quota.call_costs import prompt_at_most
-from gateway.billing.relayed_usage import (
-    RELAYED_ENDPOINTS,
-    WRITES_NOTHING,
-    chat_usage,
-    input_tokens,
-    most_price,
-    most_usage,
-    price_relayed,
-    units_of,
-)
+from gateway.billing import cost, metadata, relayed_usage
+from gateway.billing.quota import call_costs
 from gateway.context.tokens.counter import TiktokenCounter
 from gateway.core import errors
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks, offload_if
-from gateway.core.types.bill import CallCost, ResponseMetadata, usage_of
+from gateway.core.types import bill, keys, turn, upstreams
 from gateway.core.types.chat import ModelDeployment, ModelFacts, RequestCaller
-from gateway.core.types.keys import HeldAdmission, picousd
-from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit, TurnStatus
-from gateway.core.types.upstreams import MESSAGE_TOKENS
+from gateway.core.types.keys import HeldAdmission
 from gateway.pipeline.billing import OpenCalls, priced_prompt
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.settlement import TurnCommits, log_fields
 from gateway.pipeline.stages import BYTES_PER_TOKEN
-from gateway.upstream.openai.passthrough import (
-    BodySample,
-    PassthroughRequest,
-    PassthroughUsage,
-    UnpackingSample,
-    asked,
-    texts,
-    told,
-)
+from gateway.upstream.openai import passthrough
+from gateway.upstream.openai.passthrough import BodySample, PassthroughRequest, PassthroughUsage, UnpackingSample
 
-log = get_logger("gateway.pipeline.passthrough_bills")
+log = logs.get_logger("gateway.pipeline.passthrough_bills")
 PASSTHROUGH_LARGE_BODY_BYTES = 2**15
 """Bytes from which bodies are read in a thread; of a stream, however long, the last event is read."""
 TOGETHER = 0.1
@@ -92,7 +72,7 @@ class MeteredCall:
     error_code: str | None = None
     fault: errors.GatewayError | None = None
     """What it broke off by."""
-    status: TurnStatus = "failed"
+    status: turn.TurnStatus = "failed"
     sent_at: float = 0.0
     admission: HeldAdmission | None = None
     """What it holds of budgets and limits, where any apply."""
@@ -119,7 +99,7 @@ class RelayedBills:
         about = {
             "tenant": call.caller.tenant,
             "model": model[:MODEL_CHARS],
-            "endpoint": RELAYED_ENDPOINTS[call.path],
+            "endpoint": relayed_usage.RELAYED_ENDPOINTS[call.path],
             "route": [model, call.deployment.route],
             "key_id": call.caller.key_id,
             "project": call.caller.project,
@@ -151,12 +131,17 @@ class RelayedBills:
         counter = self._parts.counters.counter(facts)
         longest = facts.max_output_tokens or LONGEST_OUTPUT
         usage = await asyncio.to_thread(
-            most_usage, path, fields, sizes, lambda text: prompt_at_most(_count(counter, text), exact=False), longest
+            relayed_usage.most_usage,
+            path,
+            fields,
+            sizes,
+            lambda text: call_costs.prompt_at_most(_count(counter, text), exact=False),
+            longest,
         )
-        price = most_price(path, usage, facts.prices)
-        is_text = RELAYED_ENDPOINTS[path] in (*WRITES_NOTHING, *WRITES_TEXT)
+        price = relayed_usage.most_price(path, usage, facts.prices)
+        is_text = relayed_usage.RELAYED_ENDPOINTS[path] in (*relayed_usage.WRITES_NOTHING, *WRITES_TEXT)
         tokens = usage["prompt_tokens"] + usage["completion_tokens"] if is_text else 0
-        return None if price is None else picousd(price), tokens
+        return None if price is None else keys.picousd(price), tokens
 
     def add(self, call: MeteredCall) -> None:
         """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
@@ -191,16 +176,16 @@ class RelayedBills:
                 finally:
                     del self._over[0], call
 
-    async def _write(self, entry: LedgerEntry, admission: HeldAdmission | None) -> None:
+    async def _write(self, entry: turn.LedgerEntry, admission: HeldAdmission | None) -> None:
         try:
-            await self._commits.commit(TurnCommit(entry), admission)
+            await self._commits.commit(turn.TurnCommit(entry), admission)
         except Exception as fault:  # noqa: BLE001 - nobody waits for it
             log.fault("bill_not_recorded", fault, **log_fields(entry))
             if admission is not None:
                 admission.closed()
             self._parts.metrics.billed(entry)
 
-    async def _entry(self, call: MeteredCall) -> LedgerEntry:
+    async def _entry(self, call: MeteredCall) -> turn.LedgerEntry:
         looked_through = 0 if call.stream or call.answer is None else call.answer.glimpse.size
         is_large = max(call.request.size, looked_through) > PASSTHROUGH_LARGE_BODY_BYTES
         request, answer = await offload_if(is_large, _read, call)
@@ -208,39 +193,39 @@ class RelayedBills:
         deployment = _served(call.deployment, model)
         facts = self._parts.router.facts(model, deployment)
         reported = answer.usage
-        if reported is None and call.path in HEARS and is_amount(answer.duration):  # as `verbose_json` has it
+        if reported is None and call.path in HEARS and cost.is_amount(answer.duration):  # as `verbose_json` has it
             reported = {"type": "duration", "seconds": answer.duration}
-        usage = chat_usage(call.path, reported) if reported is not None else None
+        usage = relayed_usage.chat_usage(call.path, reported) if reported is not None else None
         counted = usage is None
         if usage is None:  # it may load a vocabulary, and texts may be long: streams of others must not wait for that
             usage = await asyncio.to_thread(self._counted, call, request, answer, facts)
         if "service_tier" in answer.named:
             usage["service_tier"] = answer.named["service_tier"]
         if counted or "input_cost_per_token" not in facts.prices:
-            units = units_of(call.path, request.fields)
+            units = relayed_usage.units_of(call.path, request.fields)
             usage = {**usage, "units": units} if units and "units" not in usage else usage
-        cost = price_relayed(call.path, deployment.route, usage, facts.prices, estimated=counted)
-        return _entry(call, request, answer, model, deployment, cost)
+        call_cost = relayed_usage.price_relayed(call.path, deployment.route, usage, facts.prices, estimated=counted)
+        return _entry(call, request, answer, model, deployment, call_cost)
 
     def _counted(
         self, call: MeteredCall, request: PassthroughRequest, answer: PassthroughUsage, facts: ModelFacts
     ) -> dict[str, Any]:
         """Tokens as the gateway counts them; None where it cannot."""
         count = partial(_count, self._parts.counters.counter(facts))
-        prompt = input_tokens(call.path, request.fields, count) if request.is_whole else None
-        endpoint, completion = RELAYED_ENDPOINTS[call.path], None
+        prompt = relayed_usage.input_tokens(call.path, request.fields, count) if request.is_whole else None
+        endpoint, completion = relayed_usage.RELAYED_ENDPOINTS[call.path], None
         if endpoint in WRITES_TEXT and not answer.is_pending:
             completion = _written(call, count)
         if prompt is None and completion is None:
             return {}
         usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-        return usage if endpoint not in WRITES_NOTHING else {"prompt_tokens": prompt}
+        return usage if endpoint not in relayed_usage.WRITES_NOTHING else {"prompt_tokens": prompt}
 
 
 def _count(counter: TiktokenCounter, text: str) -> int:
     if len(text) < LONG_TEXT:
         return counter.text(text)
-    return max(0, counter.estimate_texts([text], [len(text)])[0] - counter.with_margin(MESSAGE_TOKENS))
+    return max(0, counter.estimate_texts([text], [len(text)])[0] - counter.with_margin(upstreams.MESSAGE_TOKENS))
 
 
 def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
@@ -249,7 +234,7 @@ def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
         return 0
     if not call.answer.readable:
         return None
-    found = texts(call.answer.glimpse, stream=call.stream)
+    found = passthrough.texts(call.answer.glimpse, stream=call.stream)
     if found is None:
         return 0 if call.status != "complete" else None
     said, times = found
@@ -259,8 +244,8 @@ def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
 def _read(call: MeteredCall) -> tuple[PassthroughRequest, PassthroughUsage]:
     answer, usage = call.answer, PassthroughUsage()
     if answer is not None and answer.readable:
-        usage = told(answer.glimpse, stream=call.stream)
-    return asked(call.request, form=call.is_form), usage
+        usage = passthrough.told(answer.glimpse, stream=call.stream)
+    return passthrough.asked(call.request, form=call.is_form), usage
 
 
 def _model(call: MeteredCall, request: PassthroughRequest, answer: PassthroughUsage) -> str:
@@ -282,28 +267,28 @@ def _entry(
     answer: PassthroughUsage,
     model: str,
     deployment: ModelDeployment,
-    cost: CallCost,
-) -> LedgerEntry:
-    calls = (cost,)
-    sums = total_cost(calls)[0]
+    call_cost: bill.CallCost,
+) -> turn.LedgerEntry:
+    calls = (call_cost,)
+    sums = cost.total_cost(calls)[0]
     upstream = round(1000 * (call.ended_at - call.sent_at), 3)
     timings = {"rebuild": 0.0, "plan": 0.0, "upstream": upstream}
     timings["total"] = round(1000 * (call.ended_at - call.started), 3)
-    known = ResponseMetadata(
+    known = bill.ResponseMetadata(
         request_id=call.request_id,
         conversation_id=None,
         upstream_id=answer.named.get("id"),
         model=model,
         routing_path=[model, deployment.route],
-        usage=usage_of(cost.usage),
+        usage=bill.usage_of(call_cost.usage),
         cost=sums,
         context_utilization=None,
         timings_ms=timings,
     )
-    endpoint = RELAYED_ENDPOINTS[call.path]
-    metadata = {**response_metadata(known), "context_utilization": None, "managed": False, "endpoint": endpoint}
-    status: TurnStatus = "complete" if answer.is_ended else call.status
-    return LedgerEntry(
+    endpoint = relayed_usage.RELAYED_ENDPOINTS[call.path]
+    told = {**metadata.response_metadata(known), "context_utilization": None, "managed": False, "endpoint": endpoint}
+    status: turn.TurnStatus = "complete" if answer.is_ended else call.status
+    return turn.LedgerEntry(
         request_id=call.request_id,
         tenant=call.caller.tenant,
         conversation_id=None,
@@ -312,20 +297,20 @@ def _entry(
         status=status,
         stream=call.stream,
         created_at=call.arrived_at,
-        metadata=metadata,
+        metadata=told,
         calls=calls,
         error_code=None if status == "complete" else call.error_code,
         end_user=call.caller.end_user(request.fields),
         endpoint=endpoint,
         key_id=call.caller.key_id,
         project=call.caller.project,
-        figures=ledger_figures(metadata, calls),
+        figures=cost.ledger_figures(told, calls),
         failure=_failure(call.fault, status),
     )
 
 
-def _failure(fault: errors.GatewayError | None, status: TurnStatus) -> RequestFailure | None:
+def _failure(fault: errors.GatewayError | None, status: turn.TurnStatus) -> turn.RequestFailure | None:
     """How a call failed: what is relayed is not kept, so only in words that are the gateway's own."""
     if fault is None or status == "complete":
         return None
-    return RequestFailure(fault.status if status == "failed" else None, fault.message if fault.is_logged else None)
+    return turn.RequestFailure(fault.status if status == "failed" else None, fault.message if fault.is_logged else None)

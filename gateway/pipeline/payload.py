@@ -20,18 +20,9 @@ from gateway.context.assembly.messages import (
     with_own_files,
     without_items,
 )
-from gateway.core.formats.anthropic.plain_blocks import (
-    PromptDigest,
-    is_enabled,
-    is_signed,
-    lacks_thoughts,
-    without_thinking,
-    without_thoughts,
-)
+from gateway.core.formats.anthropic import plain_blocks
+from gateway.core.types import items, recall, upstreams
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.items import BOUND, RESPONSES_ALONE, SIGNED
-from gateway.core.types.recall import without_recall
-from gateway.core.types.upstreams import PROTOCOLS, CallScope, UpstreamRequest
 from gateway.pipeline.stages import PreparedRequest
 
 Json = dict[str, Any]
@@ -47,7 +38,9 @@ class GoingUp(NamedTuple):
     said: list[Json]
 
 
-def upstream_request(prepared: PreparedRequest, headers: dict[str, str], scope: CallScope) -> UpstreamRequest:
+def upstream_request(
+    prepared: PreparedRequest, headers: dict[str, str], scope: upstreams.CallScope
+) -> upstreams.UpstreamRequest:
     """What goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
     request, recall, context = prepared.request, prepared.recall, prepared.context
     deployment, facts, budget = prepared.wire.deployment, prepared.facts, prepared.budget
@@ -57,7 +50,7 @@ def upstream_request(prepared: PreparedRequest, headers: dict[str, str], scope: 
         if wants_breakpoints(deployment, facts):
             goes_on = bool(prepared.conversation_id or any(message["role"] == "assistant" for message in messages))
             own = request.native.fields if request.native is not None else {}
-            translated = PROTOCOLS[deployment.protocol].as_anthropics
+            translated = upstreams.PROTOCOLS[deployment.protocol].as_anthropics
             messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated)
         forward = with_output_limit(
             forward,
@@ -71,15 +64,15 @@ def upstream_request(prepared: PreparedRequest, headers: dict[str, str], scope: 
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=prepared.wire.asks_usage)
     if is_managed:
         body, native = with_possible_thinking(body, native)
-    return UpstreamRequest(body, native, headers, scope)
+    return upstreams.UpstreamRequest(body, native, headers, scope)
 
 
 def as_it_goes_up(prepared: PreparedRequest) -> GoingUp:
     """What is forwarded, as its upstream takes it. The same each time."""
     request, messages, forward = prepared.request, prepared.messages, prepared.request.forward
-    recall, deployment, context = prepared.recall, prepared.wire.deployment, prepared.context
-    if recall is not None:
-        messages, forward = [*messages, *recall.messages], without_recall(forward) if recall.closed else forward
+    rounds, deployment, context = prepared.recall, prepared.wire.deployment, prepared.context
+    if rounds is not None:
+        messages, forward = [*messages, *rounds.messages], recall.without_recall(forward) if rounds.closed else forward
     own = context.own if context is not None else prepared.own
     if own.files or own.pictures:
         messages = with_own_files(messages, own)
@@ -90,26 +83,26 @@ def as_it_goes_up(prepared: PreparedRequest) -> GoingUp:
         messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
         if context is not None:
             context.utilization.without(cleared)
-    said = bound_messages(prepared, messages) if SIGNED in fields or BOUND in fields else messages
-    apart = not PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(RESPONSES_ALONE)
+    said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
+    apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     return GoingUp(without_items(said, request) if apart else said, forward, native, said)
 
 
 def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json]:
     """What is forwarded, as it goes up: without thoughts that do not belong where they stand, and without what says
     where they do."""
-    if prepared.context is None or not any(map(is_signed, messages)):
-        return [_unmarked(message) if BOUND in message else message for message in messages]
+    if prepared.context is None or not any(map(plain_blocks.is_signed, messages)):
+        return [_unmarked(message) if items.BOUND in message else message for message in messages]
     as_told = _as_told(prepared)
     prefix, kept = _prefix(prepared), []
     for message in messages:
-        if is_signed(message):
-            bound = message.get(BOUND)
+        if plain_blocks.is_signed(message):
+            bound = message.get(items.BOUND)
             here = prefix.digest
             stays = here == bound if bound is not None else here in as_told
             if not stays:
-                message = without_thoughts(message)
-        if BOUND in message:
+                message = plain_blocks.without_thoughts(message)
+        if items.BOUND in message:
             message = _unmarked(message)
         prefix.add(message)
         kept.append(message)
@@ -117,27 +110,27 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
 
 
 def _unmarked(message: Json) -> Json:
-    return {name: value for name, value in message.items() if name != BOUND}
+    return {name: value for name, value in message.items() if name != items.BOUND}
 
 
 def with_binding(answer: Json, prepared: PreparedRequest, said: Iterable[Json]) -> Json:
     """An answer as it is stored: with the digest of what its thoughts are bound to.
     `said`: the messages that it answers, as they went up."""
-    if not is_signed(answer):
+    if not plain_blocks.is_signed(answer):
         return answer
     prefix = _prefix(prepared)
     for message in said:
         prefix.add(message)
-    return {**answer, BOUND: prefix.digest}
+    return {**answer, items.BOUND: prefix.digest}
 
 
 def with_possible_thinking(body: Json, native: Json | None) -> tuple[Json, Json | None]:
     """A body, and what stands beside it in words of its own API, with thinking left out where the provider would refuse
     it: in the middle of a tool loop whose last step has no thought, as it left, or as another model took that step."""
     asked = [fields["thinking"] for fields in (body, native or {}) if "thinking" in fields]
-    if not (any(map(is_enabled, asked)) and lacks_thoughts(body["messages"])):
+    if not (any(map(plain_blocks.is_enabled, asked)) and plain_blocks.lacks_thoughts(body["messages"])):
         return body, native
-    return without_thinking(body), without_thinking(native) if native is not None else None
+    return plain_blocks.without_thinking(body), plain_blocks.without_thinking(native) if native is not None else None
 
 
 def _as_told(prepared: PreparedRequest) -> set[str]:
@@ -150,14 +143,14 @@ def _as_told(prepared: PreparedRequest) -> set[str]:
         told = (*history.instructions, *(message.body for message in history.messages))
     prefix, found = _prefix(prepared), set()
     for message in told:
-        if is_signed(message):
+        if plain_blocks.is_signed(message):
             found.add(prefix.digest)
         prefix.add(message)
     return found
 
 
-def _prefix(prepared: PreparedRequest) -> PromptDigest:
-    return PromptDigest(prepared.wire.deployment.provider_model, _tools(prepared.request))
+def _prefix(prepared: PreparedRequest) -> plain_blocks.PromptDigest:
+    return plain_blocks.PromptDigest(prepared.wire.deployment.provider_model, _tools(prepared.request))
 
 
 def _tools(request: ChatRequest) -> list[Any]:

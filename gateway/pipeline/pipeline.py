@@ -18,31 +18,31 @@ from typing import Any, Protocol, TypeVar
 from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
 from gateway.billing.stream import ChunkRelay
 from gateway.context.whole_files import passed_on
-from gateway.core import errors, ports
+from gateway.core import errors, ids, ports
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
-from gateway.core.formats.stream_record import Chunks, next_batch
+from gateway.core.formats import stream_record
+from gateway.core.formats.stream_record import Chunks
 from gateway.core.frozen_records import record
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
 from gateway.core.types.keys import KeyPolicy
-from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates
 from gateway.pipeline.billing import first_fields
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.payload import as_it_goes_up, upstream_request
 from gateway.pipeline.preparing import RequestPreparer
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import PausedRequest, PreparedRequest, RequestRun, Target, UpstreamOutcome
+from gateway.storage import stored_keys
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.quota.budget_rows import SqlBudgets
 from gateway.storage.quota.local import open_rates
 from gateway.storage.store import ConversationStore
-from gateway.storage.stored_keys import USER_CHARS
-from gateway.upstream.routing.health import FailedTry, Kind, RetryBudget, decide, has_fallbacks, instead_of, kind_of
-from gateway.upstream.routing.router import ConfiguredRouter, hint_of
+from gateway.upstream.routing import health, router
+from gateway.upstream.routing.router import ConfiguredRouter
 
 
 class StreamReceiver(Protocol):
@@ -111,7 +111,7 @@ async def relay(
 
     run.hears(partial(UpstreamOutcome.of_stream, record, "partial"))
     async with stack, settlement.recording_failure(run, record):
-        while (batch := await next_batch(batches, record)) is not None:
+        while (batch := await stream_record.next_batch(batches, record)) is not None:
             if sent := passed(batch):
                 await receiver.send(sent)
                 run.delivered()
@@ -128,7 +128,7 @@ async def relay(
 
 
 T = TypeVar("T")
-log = get_logger("gateway.pipeline.pipeline")
+log = logs.get_logger("gateway.pipeline.pipeline")
 IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 UNDRAWN = nullcontext()
 
@@ -151,9 +151,9 @@ class ModelRoutes:
         self.metrics = metrics
         self.sleep = sleep
         self.chance = chance or random.Random()
-        self.budget = RetryBudget(settings.retry_share, settings.retry_minimum)
+        self.budget = health.RetryBudget(settings.retry_share, settings.retry_minimum)
         self.answering = AnsweredRequests()
-        self.has_fallbacks = has_fallbacks(settings)
+        self.has_fallbacks = health.has_fallbacks(settings)
         self._router = router
 
     def first(self, request: ChatRequest) -> Target:
@@ -163,10 +163,10 @@ class ModelRoutes:
         request.check_models()
         return Target(request.model, candidates, candidates.first)
 
-    def candidates(self, request: ChatRequest) -> RoutingCandidates:
+    def candidates(self, request: ChatRequest) -> upstreams.RoutingCandidates:
         """Where the request's model is served. Raises ModelNotFound, Unauthorized: nowhere, or not for this caller."""
         alone = self._router.alone(request.model)
-        return alone or self._router.candidates(request.model, request.caller, hint_of(request))
+        return alone or self._router.candidates(request.model, request.caller, router.hint_of(request))
 
     def check_model(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """Where a caller is answered by a model. Raises ModelNotFound, ModelNotAllowed, Unauthorized: nowhere."""
@@ -205,7 +205,7 @@ class AttemptedRoute:
     def key_of(self, prepared: PreparedRequest) -> str:
         """The `Idempotency-Key` of a body: the same as long as the same is sent again."""
         if self._key is None or self._key[0] is not prepared:
-            self._key = prepared, new_id("idem_")
+            self._key = prepared, ids.new_id("idem_")
         return self._key[1]
 
     def trying(self) -> AbstractContextManager[None]:
@@ -223,13 +223,13 @@ class AttemptedRoute:
 
     async def instead(self, error: errors.GatewayError) -> AsyncIterator[Target]:
         """Other models in the place of one that cannot even be asked."""
-        kind = kind_of(error, self._settings) if self._routes.has_fallbacks else None
+        kind = health.kind_of(error, self._settings) if self._routes.has_fallbacks else None
         for target in self._other_models(kind) if kind is not None else ():
             yield target
 
     async def after(self, error: errors.GatewayError) -> AsyncIterator[Target]:
         """Where to ask anew after an error, the best first; whoever takes one asks there."""
-        kind, left = kind_of(error, self._settings), self._left()
+        kind, left = health.kind_of(error, self._settings), self._left()
         if kind is None or self._run.is_delivered or self._run.asked.has_left() or (left is not None and left <= 0):
             return
         if kind == "general":
@@ -250,7 +250,7 @@ class AttemptedRoute:
             if rests and self._routes.has_fallbacks and self._named("general"):
                 return
             facts = self._facts(error, other or target.chosen, rests=rests)
-            decision = decide(facts, self._settings, self._routes.chance.random, self._routes.clock.now())
+            decision = health.decide(facts, self._settings, self._routes.chance.random, self._routes.clock.now())
             if not decision.again:
                 return
             self._is_drawn = facts.is_drawn
@@ -261,8 +261,8 @@ class AttemptedRoute:
                     return
             yield target if other is None else self._target(target.model, target.candidates, other)
 
-    def _facts(self, error: errors.GatewayError, place: ModelDeployment, *, rests: bool) -> FailedTry:
-        return FailedTry(
+    def _facts(self, error: errors.GatewayError, place: ModelDeployment, *, rests: bool) -> health.FailedTry:
+        return health.FailedTry(
             error,
             len(self._tries),
             sum(each is place or each == place for each in self._tries),
@@ -277,7 +277,7 @@ class AttemptedRoute:
         asked = self._run.asked
         return None if asked.patience is None else asked.started + asked.patience - self._routes.clock.monotonic()
 
-    def _other_models(self, kind: Kind, *, only_well: bool = False) -> Iterator[Target]:
+    def _other_models(self, kind: health.Kind, *, only_well: bool = False) -> Iterator[Target]:
         """`only_well`: a model of which all deployments rest is no better."""
         for model in self._named(kind):
             try:
@@ -291,18 +291,22 @@ class AttemptedRoute:
             yield self._target(model, candidates, candidates.first, kind)
 
     def _target(
-        self, model: str, candidates: RoutingCandidates, chosen: ModelDeployment, kind: Kind | None = None
+        self,
+        model: str,
+        candidates: upstreams.RoutingCandidates,
+        chosen: ModelDeployment,
+        kind: health.Kind | None = None,
     ) -> Target:
         now = self._run.prepared.target
         first = now.chosen.origin if now.origin is None else now.origin
         return Target(model, candidates, chosen, now.number + 1, first, kind)
 
-    def _named(self, kind: Kind) -> list[str]:
+    def _named(self, kind: health.Kind) -> list[str]:
         """The models that may answer instead, and that this caller may ask."""
         asked, key = self._run.asked, self._run.asked.caller.key
         if not asked.fallbacks:
             return []
-        names = instead_of(asked.model, self._run.prepared.request.model, kind, self._settings, self._models)
+        names = health.instead_of(asked.model, self._run.prepared.request.model, kind, self._settings, self._models)
         return [name for name in names if key is None or key.may_ask(name)]
 
     def took(self, target: Target, error: errors.GatewayError | None, before: Target) -> None:
@@ -328,7 +332,7 @@ class UpstreamSender:
     async def whole(self, run: RequestRun, route: AttemptedRoute) -> JsonAnswer:
         """A whole answer. Raises GatewayError: see `core/errors`."""
 
-        async def complete(prepared: PreparedRequest, attempt: RoutingAttempt) -> JsonAnswer:
+        async def complete(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> JsonAnswer:
             request = upstream_request(prepared, self._headers(prepared, route), run.scope)
             answer = await self._upstream.complete(prepared.wire.deployment, request)
             attempt.answered()
@@ -344,7 +348,7 @@ class UpstreamSender:
     async def opened(self, run: RequestRun, route: AttemptedRoute, stack: AsyncExitStack) -> ChunkStream:
         """A stream that has begun; `stack` holds it open. Raises as `whole`."""
 
-        async def opening(prepared: PreparedRequest, attempt: RoutingAttempt) -> ChunkStream:
+        async def opening(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> ChunkStream:
             request = upstream_request(prepared, self._headers(prepared, route), run.scope)
             opened = await stack.enter_async_context(self._upstream.stream(prepared.wire.deployment, request))
             attempt.answered()
@@ -360,7 +364,9 @@ class UpstreamSender:
 
         return await self._mended(run, opening)
 
-    async def _mended(self, run: RequestRun, call: Callable[[PreparedRequest, RoutingAttempt], Awaitable[T]]) -> T:
+    async def _mended(
+        self, run: RequestRun, call: Callable[[PreparedRequest, upstreams.RoutingAttempt], Awaitable[T]]
+    ) -> T:
         while True:
             prepared = run.prepared
             tokens = prepared.context.fitted.tokens if prepared.context is not None else 0
@@ -377,7 +383,7 @@ class UpstreamSender:
     def _headers(self, prepared: PreparedRequest, route: AttemptedRoute) -> dict[str, str]:
         """The client's headers, and where one deployment may be asked twice, what tells it that this is one request."""
         headers = prepared.request.caller.headers
-        if not self._settings.retries or not PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
+        if not self._settings.retries or not upstreams.PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
             return headers
         return {**headers, IDEMPOTENCY_KEY_HEADER: route.key_of(prepared)}
 
@@ -689,7 +695,7 @@ class LimitedPipeline:
 
 def _cut(user: str | None) -> str | None:
     """A user as the ledger names it: what its client sends may be endless, and is kept for a while."""
-    return user[:USER_CHARS] if user is not None else None
+    return user[: stored_keys.USER_CHARS] if user is not None else None
 
 
 def open_limited(
@@ -701,7 +707,7 @@ def open_limited(
 ) -> LimitedPipeline:
     """The pipeline behind budgets and limits; nothing of them is loaded before a request comes that has one."""
     clock, metrics, cache = pipeline.settlement.clock, pipeline.settlement.metrics, settings.cache
-    budgets = SqlBudgets(transactions, clock, store.secret, new_id("proc_"), settings.accounting.users)
+    budgets = SqlBudgets(transactions, clock, store.secret, ids.new_id("proc_"), settings.accounting.users)
 
     def rates() -> ports.RateStore:
         return open_rates(cache.url, CACHE_TIMES * cache.timeout, transactions)

@@ -5,26 +5,21 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from gateway.billing.quota.call_costs import most_cost, most_output, prompt_at_most
+from gateway.billing.quota import call_costs
 from gateway.context.manager import BuiltContext, PlannerAccess
-from gateway.context.window.counting import PromptBudget, TurnBound, budget_for, tightened, writable
-from gateway.conversations import message_forms
-from gateway.conversations.rebuild import (
-    RebuildOptions,
-    build_llm_messages,
-    completed_history,
-    new_history,
-    starts_conversation,
-)
+from gateway.context.window import counting
+from gateway.context.window.counting import PromptBudget, TurnBound
+from gateway.conversations import message_forms, rebuild
 from gateway.core import errors
 from gateway.core.config.settings import Settings
-from gateway.core.types.bill import OFF
+from gateway.core.types import bill
 from gateway.core.types.chat import ChatRequest, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import KeptFrame, PausedRequest, PreparedRequest, RequestRun, Target, TargetWire
-from gateway.upstream.routing.protocols import NOT_SPOKEN, KnownProtocols, needs_no_pictures
+from gateway.upstream.routing import protocols
+from gateway.upstream.routing.protocols import KnownProtocols
 
 USAGE_REFUSALS = (400, 404, 422)
 """Statuses by which upstreams refuse `stream_options`; their message names the field."""
@@ -72,12 +67,12 @@ class RequestPreparer:
         wire = TargetWire(target.chosen)
         if (native := request.native) is not None:
             if native.needs and self._parts.files.keeps(request.caller):
-                native = needs_no_pictures(native)
+                native = protocols.needs_no_pictures(native)
             wire = TargetWire(*self._protocols.of(target.chosen, native))
             taken = self._protocols.taken(wire.deployment, native)
             request = request if taken is request.native else replace(request, native=taken)
         if request.api == "messages" and wire.deployment.protocol != "anthropic":
-            request = replace(request, forward=writable(request.forward, facts))
+            request = replace(request, forward=counting.writable(request.forward, facts))
         features, budget = self._parts.features.of(asked), self._budget(request, facts)
         prepared = PreparedRequest(asked, request, target, wire, facts, budget, features)
         for hook in features.on_request if request.options.mode != "off" else ():
@@ -88,7 +83,7 @@ class RequestPreparer:
         options = request.options
         if options.mode == "off":
             return PromptBudget(None, None, clear_above=options.clear_above)
-        budget = budget_for(facts, request.forward, options.max_input_tokens, self._settings)
+        budget = counting.budget_for(facts, request.forward, options.max_input_tokens, self._settings)
         if self._turns is None and options.clear_above is None:
             return budget
         return replace(budget, turns=self._turns, clear_above=options.clear_above)
@@ -109,15 +104,15 @@ class RequestPreparer:
         if not prepared.features.on_inputs:  # which read a conversation otherwise than it came
             as_sent = self._parts.context.as_sent(request, prepared.facts, budget)
         # of what is not stored, a frame may be known, whoever's conversations are continued
-        if as_sent is None or request.store or not starts_conversation(request, "tenant"):
-            options = RebuildOptions(
+        if as_sent is None or request.store or not rebuild.starts_conversation(request, "tenant"):
+            options = rebuild.RebuildOptions(
                 request.store,
                 self._match,
                 fits_as_sent=as_sent is not None,
                 budget_tokens=budget.tokens,
                 before_lookup=partial(self._settlement.running.ended, request),
             )
-            history = await build_llm_messages(request, self._parts.store, options)
+            history = await rebuild.build_llm_messages(request, self._parts.store, options)
             if self._parts.frames is not None and not request.store:
                 history, kept = await self._parts.frames.put_over(request, history)
         context = as_sent if history is None or history.as_sent else None
@@ -203,7 +198,7 @@ class RequestPreparer:
                 shown = read.history
                 reports.append(read.report)
         if request.options.mode == "off":
-            options = replace(request.options, mode="simple", economy=OFF, planning="never", whole=False)
+            options = replace(request.options, mode="simple", economy=bill.OFF, planning="never", whole=False)
             request = replace(request, options=options)
         built = await context.build(request, shown, facts, budget, access)
         for report in reports:
@@ -221,8 +216,8 @@ class RequestPreparer:
             return
         prompt = self._prompt_at_most(prepared)
         reserved = prepared.budget.reserved_output or self._settings.reserved_output_tokens
-        output = most_output(request.forward, request.choices, facts.max_output_tokens, reserved)
-        cost = most_cost(facts.prices, prompt, output, request.forward.get("service_tier"))
+        output = call_costs.most_output(request.forward, request.choices, facts.max_output_tokens, reserved)
+        cost = call_costs.most_cost(facts.prices, prompt, output, request.forward.get("service_tier"))
         if cost is not None and prepared.recall is not None:
             cost *= 1 + prepared.recall.left
         await request.admission.reserve(cost, prompt + output)
@@ -230,10 +225,10 @@ class RequestPreparer:
     def _prompt_at_most(self, prepared: PreparedRequest) -> int:
         context = prepared.context
         if context is not None and context.fitted.tokens:
-            return prompt_at_most(context.fitted.tokens, exact=context.fitted.exact)
+            return call_costs.prompt_at_most(context.fitted.tokens, exact=context.fitted.exact)
         counter = self._parts.counters.counter(prepared.facts)
         tokens, exact = counter.estimate(prepared.messages)
-        return prompt_at_most(tokens + counter.tools(prepared.request.forward), exact=exact)
+        return call_costs.prompt_at_most(tokens + counter.tools(prepared.request.forward), exact=exact)
 
     async def mended(self, run: RequestRun, refusal: errors.UpstreamRefused) -> PreparedRequest:
         """The request as it may be sent once more to a target that has refused it: fitted anew, once, if it was too
@@ -244,7 +239,11 @@ class RequestPreparer:
         if isinstance(refusal, errors.UpstreamOverflow):
             return await self._refitted(run, refusal)
         native, wire = prepared.request.native, prepared.wire
-        if native is not None and native.protocol == wire.deployment.protocol and refusal.status in NOT_SPOKEN:
+        if (
+            native is not None
+            and native.protocol == wire.deployment.protocol
+            and refusal.status in protocols.NOT_SPOKEN
+        ):
             spoken = self._protocols.instead(wire.deployment, wire.fallback, native, refusal)
             return replace(prepared, wire=replace(wire, deployment=spoken, fallback=None))
         if native is not None and native.hosted and native.protocol == wire.deployment.protocol:
@@ -270,7 +269,7 @@ class RequestPreparer:
             overflow.explain(window, context.fitted.tokens if context else None)
             raise overflow
         self._settlement.metrics.upstream_failed(request.model, overflow)
-        budget = tightened(prepared.budget, context.fitted.tokens, overflow.reported, overflow.limit)
+        budget = counting.tightened(prepared.budget, context.fitted.tokens, overflow.reported, overflow.limit)
         known = self._parts.router.facts(request.model, target.chosen)
         if known != facts:  # its window is known by now
             whole = self._budget(request, known)
@@ -323,8 +322,8 @@ def _whole_history(prepared: PreparedRequest) -> ConversationHistory:
     looked into them."""
     history, context = prepared.history, prepared.context
     if history is not None and context is not None and context.is_as_sent:
-        return completed_history(prepared.request, history)
-    return history or new_history(prepared.request)
+        return rebuild.completed_history(prepared.request, history)
+    return history or rebuild.new_history(prepared.request)
 
 
 def _can_attach(request: ChatRequest) -> bool:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from gateway.context.assembly.block import ARTIFACT_ID, BLOCK_NOTE
+from gateway.context.assembly import block
+from gateway.core.types import items, tool_steps
 from gateway.core.types.content import as_parts, texts_of
-from gateway.core.types.items import BREAKPOINT
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of
 
 Piece = str | list[int]
 """The gateway's own words; or a range: message, field of it, start and end; or the number of an artifact's id."""
@@ -24,7 +23,7 @@ RANGE_CHUNK_CHARS = (96, 24)
 """Characters that are looked for at once, before a word alone is."""
 END_CHARS = 16
 OWN_RUN = re.compile(
-    rf"<context_data note=\"{re.escape(BLOCK_NOTE)}\">\n|"
+    rf"<context_data note=\"{re.escape(block.BLOCK_NOTE)}\">\n|"
     r"\[(?:Left out:|Extract of|Summary of) (?:tool result|document) \"|\", id (?=art_)|"
     r"\[Unchanged: lines \d{1,6}-\d{1,6} are as in (?=art_)|"
     r", from (?:step_\d{1,6}:|history:msg_\d{1,9}:)|; [\d,]{1,15} characters\.\]|"
@@ -77,8 +76,8 @@ class MessageTexts:
 
 def _fields(body: dict[str, Any]) -> list[str]:
     found = list(texts_of(body.get("content")))
-    for call in calls_of(body):
-        found += asked(call)
+    for call in tool_steps.calls_of(body):
+        found += tool_steps.asked(call)
     return [*found, *(text for name in ("name", "refusal") if isinstance(text := body.get(name), str))]
 
 
@@ -112,7 +111,7 @@ class RangeFinder:
         at, last = 0, 0
         first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
         while at < len(text):
-            if (name := ARTIFACT_ID.match(text, at)) is not None:
+            if (name := block.ARTIFACT_ID.match(text, at)) is not None:
                 if name[0] not in self._ids:
                     self._ids.append(name[0])
                 pieces.append([self._ids.index(name[0])])
@@ -208,7 +207,9 @@ def text_said(pieces: Said, texts: MessageTexts, ids: Sequence[str]) -> str:
 def plain_parts(content: Any) -> list[Any]:
     """A content as its parts, without breakpoints of prompt caches, which move on (guarantee §4 I7)."""
     return [
-        {k: v for k, v in part.items() if k != BREAKPOINT} if isinstance(part, dict) and BREAKPOINT in part else part
+        {k: v for k, v in part.items() if k != items.BREAKPOINT}
+        if isinstance(part, dict) and items.BREAKPOINT in part
+        else part
         for part in as_parts(content)
     ]
 
@@ -228,7 +229,9 @@ def parts_said(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, 
             raise UnsayableForm("part")
         rest = {k: v for k, v in part.items() if k != "text"}
         base = -1
-        if rest != {"type": "text"} or (body.get("role") not in RESULT_ROLES and not isinstance(form["content"], str)):
+        if rest != {"type": "text"} or (
+            body.get("role") not in tool_steps.RESULT_ROLES and not isinstance(form["content"], str)
+        ):
             same = (n for n, own_part in enumerate(before) if _is_text_of(own_part, rest))
             base = next((n for n in same if _share_an_end(before[n]["text"], part["text"])), -1)
         if base < 0 and rest != {"type": "text"}:
@@ -251,7 +254,9 @@ def form_said(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: 
     Raises IndexError, KeyError, TypeError, ValueError: they are not of this message."""
     content = body.get("content")
     own = as_parts(content)
-    marks = [p[BREAKPOINT] for p in own if isinstance(p, dict) and p.get("type") == "text" and p.get(BREAKPOINT)]
+    marks = [
+        p[items.BREAKPOINT] for p in own if isinstance(p, dict) and p.get("type") == "text" and p.get(items.BREAKPOINT)
+    ]
     found: list[Any] = []
     for part in parts:
         if isinstance(part, int):
@@ -262,9 +267,11 @@ def form_said(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: 
         if base >= 0:
             found.append({**own[base], "text": text})
         else:
-            is_result = body.get("role") in RESULT_ROLES
-            found.append({"type": "text", "text": text, **({BREAKPOINT: marks[-1]} if is_result and marks else {})})
+            is_result = body.get("role") in tool_steps.RESULT_ROLES
+            found.append(
+                {"type": "text", "text": text, **({items.BREAKPOINT: marks[-1]} if is_result and marks else {})}
+            )
     is_text = len(found) == 1 and found[0].keys() == {"type", "text"} and found[0]["type"] == "text"
-    if is_text and (body.get("role") in RESULT_ROLES or isinstance(content, str)):
+    if is_text and (body.get("role") in tool_steps.RESULT_ROLES or isinstance(content, str)):
         return {**body, "content": found[0]["text"]}
     return {**body, "content": found}

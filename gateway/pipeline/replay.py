@@ -13,22 +13,19 @@ from typing import Any, Literal
 
 from gateway.core import errors, jsons
 from gateway.core.formats.stream_record import Chunks
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types import past_turns
-from gateway.core.types.agents import CHAT
+from gateway.core.types import agents, conversation, past_turns, tool_steps, turn
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.conversation import INSTRUCTION_ROLES, BranchPoint
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call
-from gateway.core.types.turn import LedgerEntry, StoredCompletion
+from gateway.core.types.conversation import BranchPoint
 from gateway.pipeline.pipeline import LimitedPipeline
 from gateway.pipeline.stages import not_paused
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.store import ConversationStore
 
-CLIENT_ROLES = (*INSTRUCTION_ROLES, "user")
+CLIENT_ROLES = (*conversation.INSTRUCTION_ROLES, "user")
 """Roles of what a client says itself."""
 Json = dict[str, Any]
 
@@ -78,11 +75,11 @@ def to_replay(
     `path`: the branch that they are of, with its turns whole; `bills`: of their requests, as far as they were paid
     here."""
     found = []
-    for turn in turns:
-        begins = turn.requests[0].before
+    for past in turns:
+        begins = past.requests[0].before
         before = path.messages[begins - 1].message.message_id if begins else None
-        asks = [_ask(path, request, bills, change) for request in turn.requests if is_made_again(request)]
-        found.append(TurnToReplay(turn.number, tuple(asks), tuple(_results(turn.messages)), before))
+        asks = [_ask(path, request, bills, change) for request in past.requests if is_made_again(request)]
+        found.append(TurnToReplay(past.number, tuple(asks), tuple(_results(past.messages)), before))
     return found
 
 
@@ -95,7 +92,7 @@ def single_request(
     """A past request by itself, and the message behind which it went on: for an estimate. Tool results are in it, and
     the calls that its client brought with them."""
     before = path.messages[request.before - 1].message.message_id if request.before else None
-    return _ask(path, request, bills, change, roles=(*CLIENT_ROLES, "assistant", *RESULT_ROLES)), before
+    return _ask(path, request, bills, change, roles=(*CLIENT_ROLES, "assistant", *tool_steps.RESULT_ROLES)), before
 
 
 def is_made_again(request: past_turns.PastRequest) -> bool:
@@ -129,7 +126,7 @@ def _agent(last: past_turns.PathMessage, billed: Any, change: past_turns.ReplayC
     if name is None:
         return None
     known = billed.get("type") if isinstance(billed, dict) else None
-    return {"type": known or CHAT, **change.agents.get(name, {}), "id": name}
+    return {"type": known or agents.CHAT, **change.agents.get(name, {}), "id": name}
 
 
 def _results(messages: Sequence[past_turns.PathMessage]) -> list[ReplayedResult]:
@@ -138,10 +135,10 @@ def _results(messages: Sequence[past_turns.PathMessage]) -> list[ReplayedResult]
     open_calls: list[Json] = []
     for each in messages:
         body = each.message.body
-        if each.message.role not in RESULT_ROLES:
-            open_calls = calls_of(body)
-        elif call := take_call(open_calls, body):
-            found.append(ReplayedResult(asked(call)[0], comparable(asked(call)[1]), body))
+        if each.message.role not in tool_steps.RESULT_ROLES:
+            open_calls = tool_steps.calls_of(body)
+        elif call := tool_steps.take_call(open_calls, body):
+            found.append(ReplayedResult(tool_steps.asked(call)[0], comparable(tool_steps.asked(call)[1]), body))
     return found
 
 
@@ -177,14 +174,14 @@ def answered_calls(
 
 def _take(left: list[ReplayedResult], call: Json) -> ReplayedResult | None:
     """The first result of the same call, taken out."""
-    name, arguments = asked(call)[0], comparable(asked(call)[1])
+    name, arguments = tool_steps.asked(call)[0], comparable(tool_steps.asked(call)[1])
     for number, result in enumerate(left):
         if (result.name, result.arguments) == (name, arguments):
             return left.pop(number)
     return None
 
 
-log = get_logger("gateway.pipeline.replay")
+log = logs.get_logger("gateway.pipeline.replay")
 HOLD_SECONDS = 20.0
 """Between two signs of life of whoever is at work on a replay."""
 Make = Callable[[ReplayedRequest, Sequence[Json], BranchPoint], ChatRequest]
@@ -204,13 +201,17 @@ class ReplayText:
     text: str
 
 
+Entries = tuple[turn.LedgerEntry, ...]
+"""Entries of the ledger."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayTurnEnd:
     """What became of a turn: its requests so far, the last answer, and the calls that nobody can answer here."""
 
     turn: int
     status: Literal["complete", "needs_tool", "failed"]
-    requests: tuple[LedgerEntry, ...] = ()
+    requests: Entries = ()
     message: Json | None = None
     calls: tuple[Json, ...] = ()
 
@@ -241,7 +242,7 @@ class _ReplayState:
     open_calls: list[Json] = field(default_factory=list)
     used: list[Json] = field(default_factory=list)
     begun: bool = False
-    requests: list[LedgerEntry] = field(default_factory=list)
+    requests: list[turn.LedgerEntry] = field(default_factory=list)
     message: Json | None = None
 
 
@@ -349,7 +350,7 @@ class TurnReplayer:
         if stored is None or message is None:  # deleted meanwhile: the bill stays
             raise errors.ConversationNotFound("The conversation was deleted.", param="conversation_id")
         replay = await self._replays.find(work.tenant, work.replay.conversation_id, work.replay.replay_id)
-        state.at, state.message, state.open_calls = replay.at_id, message, calls_of(message)
+        state.at, state.message, state.open_calls = replay.at_id, message, tool_steps.calls_of(message)
         state.requests.append(stored.ledger)
 
     @asynccontextmanager
@@ -393,7 +394,7 @@ class _ReplayReceiver:
         raise NotImplementedError("it is told that nothing is written at once")
 
 
-def _message(stored: StoredCompletion | None) -> Json | None:
+def _message(stored: turn.StoredCompletion | None) -> Json | None:
     choices = (stored.completion or {}).get("choices") if stored is not None else None
     message = choices[0].get("message") if choices else None
     return message if isinstance(message, dict) else None
@@ -402,10 +403,10 @@ def _message(stored: StoredCompletion | None) -> Json | None:
 def _calls_under_way(messages: Sequence[past_turns.PathMessage]) -> tuple[list[Json], list[Json]]:
     """The calls of the last message, and those of the steps right before it, which were answered."""
     bodies = [each.message.body for each in messages]
-    open_calls = calls_of(bodies[-1]) if bodies else []
+    open_calls = tool_steps.calls_of(bodies[-1]) if bodies else []
     used: list[Json] = []
     for body in reversed(bodies[:-1]):
-        if body.get("role") not in RESULT_ROLES and not calls_of(body):
+        if body.get("role") not in tool_steps.RESULT_ROLES and not tool_steps.calls_of(body):
             break
-        used += calls_of(body)
+        used += tool_steps.calls_of(body)
     return open_calls, used

@@ -11,35 +11,30 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any
 
-from gateway.billing.cost import estimated_cost, price_internal, total_cost
-from gateway.billing.metadata import add_bill, figures, response_metadata, with_plan
-from gateway.billing.quota.call_costs import billed, owed
-from gateway.context.window.counting import output_limit
-from gateway.conversations.rebuild import sent_instructions
+from gateway.billing import cost, metadata
+from gateway.billing.quota import call_costs
+from gateway.context.window import counting
+from gateway.conversations import rebuild
 from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.formats.stream_record import StreamRecord
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.tasks import BackgroundTasks, offload_if
-from gateway.core.types.bill import COLD, anonymous
-from gateway.core.types.chain import ChainDigest, chain_digests
+from gateway.core.types import bill, chain, conversation, items, turn, window
+from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.core.types.items import BREAKPOINT
 from gateway.core.types.keys import HeldAdmission
-from gateway.core.types.turn import LedgerEntry, TurnCommit
-from gateway.core.types.window import MEMORY_INDEX
-from gateway.inspection.prefix import MEMORY_CHANGED, REWORDED, SYSTEM_CHANGED, WINDOW_MOVED
-from gateway.pipeline.billing import OpenCalls, UsageCount, bill, metadata_of, says
+from gateway.inspection import prefix
+from gateway.pipeline.billing import OpenCalls, UsageCount, make_bill, metadata_of, says
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.ranges import plain_parts
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, RequestRun, SettledRequest, UpstreamOutcome
 from gateway.pipeline.stored_turn import CHAIN_BYTES, TurnRecorder, chain_of, plan_of, unlisted_in
 from gateway.storage.store import ConversationStore
 
-log = get_logger("gateway.pipeline.settlement")
+log = logs.get_logger("gateway.pipeline.settlement")
 MAX_WAITING_BILLS = 10_000
 """Bills; the oldest are dropped beyond that, a few kilobytes each."""
 BILL_RETRY_SECONDS = 5.0
@@ -62,9 +57,9 @@ class TurnCommits:
         self._spans = spans
         self._tasks = BackgroundTasks()
         self._late = _LateBills(store)
-        self._writing: dict[str, LedgerEntry] = {}
+        self._writing: dict[str, turn.LedgerEntry] = {}
 
-    async def commit(self, commit: TurnCommit, admission: HeldAdmission | None, lost: str | None = None) -> None:
+    async def commit(self, commit: turn.TurnCommit, admission: HeldAdmission | None, lost: str | None = None) -> None:
         """Writes a turn and its bill. A bill waits where the storage does not take it.
         `admission`: what the request holds of budgets and limits; `lost`: the error code of a bill whose turn could not
         be stored, where it has none.
@@ -75,14 +70,14 @@ class TurnCommits:
             with self._spans("commit"):
                 await self._store.commit(commit)
             if admission is not None:
-                billed(admission, entry)
+                call_costs.billed(admission, entry)
             if self._telemetry.is_listening:
                 self._telemetry.settled(commit)
         except errors.StorageUnavailable:
             alone = replace(entry, error_code=entry.error_code or lost)
             claim = commit.claim if commit.turn is None else None
-            late = TurnCommit(alone, chains=commit.chains, claim=claim, again=True)
-            self._late.add(late, owed(admission, entry) if admission is not None else None)
+            late = turn.TurnCommit(alone, chains=commit.chains, claim=claim, again=True)
+            self._late.add(late, call_costs.owed(admission, entry) if admission is not None else None)
             self._metrics.billed(entry)
             if commit.turn is not None:
                 raise
@@ -113,17 +108,17 @@ class _LateBills:
 
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
-        self._waiting: deque[TurnCommit] = deque(maxlen=MAX_WAITING_BILLS)
+        self._waiting: deque[turn.TurnCommit] = deque(maxlen=MAX_WAITING_BILLS)
         self._then: dict[str, Callable[[], None]] = {}
         self._retrying: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def __iter__(self) -> Iterator[LedgerEntry]:
+    def __iter__(self) -> Iterator[turn.LedgerEntry]:
         return (commit.ledger for commit in self._waiting)
 
-    def add(self, commit: TurnCommit, then: Callable[[], None] | None = None) -> None:
+    def add(self, commit: turn.TurnCommit, then: Callable[[], None] | None = None) -> None:
         """Keeps a bill. It is written with the next commit, or after `BILL_RETRY_SECONDS`; then `then` is called."""
         self._waiting.append(commit)
         if then is not None:
@@ -162,7 +157,7 @@ class _LateBills:
                 await self._retrying
 
 
-def log_fields(entry: LedgerEntry) -> dict[str, object]:
+def log_fields(entry: turn.LedgerEntry) -> dict[str, object]:
     """The log's fields for a bill that is lost: its request, model and figures."""
     figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
     return {"request_id": entry.request_id, "model": entry.model, **figures}
@@ -260,7 +255,7 @@ PAUSED = errors.GatewayError("compaction")
 """Why a request has no answer whose client wants to know first that room was made."""
 BRANCHED = "branched"
 """The client has changed an earlier message, or goes on from one."""
-BREAKPOINT_MARK = f'"{BREAKPOINT}"'.encode()
+BREAKPOINT_MARK = f'"{items.BREAKPOINT}"'.encode()
 MAX_KEPT_DIGESTS = 2**20
 """Digests, of 8 bytes each, that are kept; then those of conversations that were not asked for longest are dropped."""
 MAX_ENDS = 64
@@ -304,13 +299,13 @@ class RequestSettlement:
         if primary is not None:
             run.wrote(int(primary[0]["completion_tokens"]))
         unlisted = await unlisted_in(run.prepared)
-        settled = bill(attempted, primary, self.clock.monotonic(), unlisted)
-        request.log_facts.update(figures(settled.known))
+        settled = make_bill(attempted, primary, self.clock.monotonic(), unlisted)
+        request.log_facts.update(metadata.figures(settled.known))
         for hook in run.prepared.features.on_bill:
             settled = await hook(settled)
         return settled
 
-    async def _written(self, run: RequestRun, commit: TurnCommit, settled: SettledRequest) -> None:
+    async def _written(self, run: RequestRun, commit: turn.TurnCommit, settled: SettledRequest) -> None:
         try:
             await self._commits.commit(commit, run.prepared.request.admission, "turn_not_stored")
             await self._recorder.keep(settled)
@@ -421,20 +416,23 @@ class RequestSettlement:
         if prepared.history is None or prepared.history.created:
             prepared = replace(prepared, conversation_id=None)
         request, facts = prepared.request, prepared.facts
-        most = output_limit(request.forward)[1] or facts.max_output_tokens
+        most = counting.output_limit(request.forward)[1] or facts.max_output_tokens
         most = most * request.choices if most else None
         # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
         prompt = await asyncio.to_thread(self.usage.prompt_tokens, prepared)
         tier = request.forward.get("service_tier")
-        costs = estimated_cost(facts.prices, prompt, most, tier if isinstance(tier, str) else None)
+        costs = cost.estimated_cost(facts.prices, prompt, most, tier if isinstance(tier, str) else None)
         attempted = run.attempted(prepared=prepared)
-        calls, known = tuple(map(price_internal, attempted.internal)), metadata_of(attempted, self.clock.monotonic())
-        add_bill(known, calls, total_cost(calls))
+        calls, known = (
+            tuple(map(cost.price_internal, attempted.internal)),
+            metadata_of(attempted, self.clock.monotonic()),
+        )
+        metadata.add_bill(known, calls, cost.total_cost(calls))
         return {
             "object": "context.dry_run",
             "model": prepared.asked.model,
             "messages": messages,
-            "response_metadata": with_plan(response_metadata(known), plan_of(prepared)),
+            "response_metadata": metadata.with_plan(metadata.response_metadata(known), plan_of(prepared)),
             "estimated_cost": costs,
             "prompt_tokens": prompt,
         }
@@ -444,7 +442,7 @@ class RequestSettlement:
         (guarantee §5) but, for messages that are sent elsewhere, their frame."""
         context = run.prepared.context
         if run.internal and context is not None:
-            records = [anonymous(record) for record in context.utilization.artifacts_processed]
+            records = [bill.anonymous(record) for record in context.utilization.artifacts_processed]
             context = replace(context, utilization=replace(context.utilization, artifacts_processed=records))
             run.turn_to(replace(run.prepared, context=context, conversation_id=None))
             await self.settle(run, UpstreamOutcome("complete"))
@@ -501,7 +499,7 @@ class PromptPrefixes:
         pairs = zip(before, sent, strict=False)
         index = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
         economy = prepared.context.economy if prepared.context is not None else None
-        is_free = economy is not None and economy.passed == COLD
+        is_free = economy is not None and economy.passed == bill.COLD
         return None if index is None or is_free else _why(prepared, messages, index)
 
 
@@ -513,13 +511,13 @@ def _prefix_keys(prepared: PreparedRequest) -> list[Key]:
         return [(prepared.conversation_id, prepared.request.model)]
     if asked.options.mode == "off" or asked.options.dry_run:
         return []
-    said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES]
+    said = [message for message in asked.messages if message["role"] not in conversation.INSTRUCTION_ROLES]
     first = next((index for index, message in enumerate(said) if message["role"] == "assistant"), None)
     if first is None:
         return []
-    chain, leading = asked.known.digests, len(sent_instructions(asked))
-    is_known = len(chain) == len(said) == len(asked.messages) - leading  # further instructions are part of that chain
-    ends = (chain if is_known else chain_digests(said))[first:][-MAX_ENDS:]
+    digests, leading = asked.known.digests, len(rebuild.sent_instructions(asked))
+    is_known = len(digests) == len(said) == len(asked.messages) - leading  # further instructions are part of that chain
+    ends = (digests if is_known else chain.chain_digests(said))[first:][-MAX_ENDS:]
     return [(asked.caller.tenant, prepared.request.model, end.path) for end in reversed(ends)]
 
 
@@ -541,17 +539,19 @@ def _nested(message: Mapping[str, Any]) -> bytes:
     raw = jsons.canonical(message)
     if BREAKPOINT_MARK not in raw:
         return raw
-    plain = {name: value for name, value in message.items() if name != BREAKPOINT}
+    plain = {name: value for name, value in message.items() if name != items.BREAKPOINT}
     return jsons.canonical({**plain, "content": plain_parts(message.get("content"))})
 
 
 def _why(prepared: PreparedRequest, messages: Sequence[Mapping[str, Any]], index: int) -> str:
     """The reason, by the first message that is another."""
     context, history = prepared.context, prepared.history
-    if messages[index]["role"] in INSTRUCTION_ROLES:
-        return SYSTEM_CHANGED
+    if messages[index]["role"] in conversation.INSTRUCTION_ROLES:
+        return prefix.SYSTEM_CHANGED
     if context is not None and context.material is not None and context.fitted.new_pass:
-        if context.fitted.forwarded.indexes[index] == MEMORY_INDEX:
-            return MEMORY_CHANGED
-        return WINDOW_MOVED if context.fitted.selection.first != context.material.frozen_first else REWORDED
-    return REWORDED if history is None or history.at_head else BRANCHED
+        if context.fitted.forwarded.indexes[index] == window.MEMORY_INDEX:
+            return prefix.MEMORY_CHANGED
+        return (
+            prefix.WINDOW_MOVED if context.fitted.selection.first != context.material.frozen_first else prefix.REWORDED
+        )
+    return prefix.REWORDED if history is None or history.at_head else BRANCHED

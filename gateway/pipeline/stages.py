@@ -12,24 +12,20 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from gateway.billing.metadata import in_answer, with_citations
+from gateway.billing import metadata
 from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
 from gateway.context.manager import BuiltContext
 from gateway.context.planner import PlanResult
 from gateway.context.window.counting import PromptBudget
 from gateway.conversations import message_forms
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, ids, jsons, ports
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.frozen_records import record
-from gateway.core.ids import new_id
-from gateway.core.types.bill import FAILED_TRY, BranchCosts, CallCost, InternalCall, ResponseMetadata
+from gateway.core.types import bill, memory, turn, upstreams
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
-from gateway.core.types.memory import NotedThings
 from gateway.core.types.recall import RecallRounds
-from gateway.core.types.turn import TurnStatus
-from gateway.core.types.upstreams import CallScope, RoutingCandidates
-from gateway.upstream.routing.health import Kind
+from gateway.upstream.routing import health
 
 T = TypeVar("T")
 BYTES_PER_TOKEN = 4
@@ -160,11 +156,11 @@ class Target:
     """
 
     model: str
-    candidates: RoutingCandidates
+    candidates: upstreams.RoutingCandidates
     chosen: ModelDeployment
     number: int = 0
     origin: str | None = None
-    kind: Kind | None = None
+    kind: health.Kind | None = None
 
 
 @record
@@ -273,7 +269,7 @@ class UpstreamAttempt:
     target: Target
     route: str
     began_at: float
-    cost: CallCost | None = None
+    cost: bill.CallCost | None = None
     error: errors.GatewayError | None = None
     is_over: bool = False
     asked_at: float | None = None
@@ -285,7 +281,7 @@ class UpstreamOutcome:
     """The model's answer as OpenAI shapes it, and usage as upstream reported it (None if it did not). `charged`: the
     provider may charge for the call."""
 
-    status: TurnStatus
+    status: turn.TurnStatus
     completion: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
     error_code: str | None = None
@@ -312,7 +308,7 @@ class UpstreamOutcome:
 
     @classmethod
     def of_stream(
-        cls, record: StreamRecord, status: TurnStatus = "complete", error: str | None = None
+        cls, record: StreamRecord, status: turn.TurnStatus = "complete", error: str | None = None
     ) -> "UpstreamOutcome":
         """The outcome of what a stream delivered. Usage that is reported before the end counts only part of it."""
         whole = status == "complete" or record.asked_are_finished
@@ -346,9 +342,9 @@ class AttemptedRequest:
     prepared: PreparedRequest
     completion_id: str
     attempts: tuple[UpstreamAttempt, ...]
-    failed_costs: tuple[CallCost, ...]
-    round_costs: tuple[CallCost, ...]
-    internal: tuple[InternalCall, ...]
+    failed_costs: tuple[bill.CallCost, ...]
+    round_costs: tuple[bill.CallCost, ...]
+    internal: tuple[bill.InternalCall, ...]
     route: list[str]
     outcome: UpstreamOutcome
     upstream_id: str | None
@@ -388,26 +384,26 @@ class SettledRequest:
     """
 
     attempted: AttemptedRequest
-    known: ResponseMetadata
+    known: bill.ResponseMetadata
     metadata: dict[str, Any]
     document: bytes
-    calls: tuple[CallCost, ...]
+    calls: tuple[bill.CallCost, ...]
     usage: dict[str, Any]
     total: Decimal | None
-    costs: BranchCosts | None = None
+    costs: bill.BranchCosts | None = None
     """What its branch has cost with it."""
     cited: dict[str, Any] | None = None
-    things: NotedThings | None = None
+    things: memory.NotedThings | None = None
     """What is to be remembered of its turn."""
 
     def fields(self) -> dict[str, Any]:
         """The top-level fields that an answer or a finish chunk gets."""
-        told = with_citations(in_answer(self.metadata), self.cited)
+        told = metadata.with_citations(metadata.in_answer(self.metadata), self.cited)
         document = self.document if told is self.metadata else jsons.dumps(told)
         return answer_fields(jsons.Fragment(document), self.known)
 
 
-def answer_fields(metadata: Any, known: ResponseMetadata) -> dict[str, Any]:
+def answer_fields(metadata: Any, known: bill.ResponseMetadata) -> dict[str, Any]:
     """The fields of an answer beside OpenAI's, around its `response_metadata`."""
     conversation = {"conversation": {"id": known.conversation_id}} if known.conversation_id else {}
     return {"response_metadata": metadata, **conversation, **({"agent": known.agent} if known.agent else {})}
@@ -420,9 +416,9 @@ class RequestRun:
         self.asked = prepared.asked
         self.prepared = prepared
         """The request as it was prepared last."""
-        self.completion_id = new_id("chatcmpl-")
-        self.internal: list[InternalCall] = []
-        self.asking: list[InternalCall] = []
+        self.completion_id = ids.new_id("chatcmpl-")
+        self.internal: list[bill.InternalCall] = []
+        self.asking: list[bill.InternalCall] = []
         """Calls of internal models that were begun, each as its prompt alone."""
         self.warnings: list[str] = []
         """What calls of models have to say, such as that a guard failed."""
@@ -448,9 +444,9 @@ class RequestRun:
         return self._said()
 
     @property
-    def scope(self) -> CallScope:
+    def scope(self) -> upstreams.CallScope:
         """For whom models are called."""
-        return CallScope(
+        return upstreams.CallScope(
             self.asked.caller,
             self.asked.request_id,
             calls=self.internal,
@@ -487,17 +483,17 @@ class RequestRun:
             timings=self.timings,
         )
 
-    def booked(self, prepared: PreparedRequest) -> tuple[list[CallCost], list[CallCost], list[str]]:
+    def booked(self, prepared: PreparedRequest) -> tuple[list[bill.CallCost], list[bill.CallCost], list[str]]:
         """Returns `failed_costs`, `round_costs` and `route` of `AttemptedRequest`, so far."""
         number, left = prepared.target.number, dict[int, str]()
-        failed_costs, round_costs = list[CallCost](), list[CallCost]()
+        failed_costs, round_costs = list[bill.CallCost](), list[bill.CallCost]()
         for each in self._attempts:
             if each.target.number < number:
                 left[each.target.number] = each.route
             if each.cost is not None and each.error is None and each.target.number == number:
                 round_costs.append(each.cost)
             elif each.cost is not None:
-                failed_costs.append(replace(each.cost, purpose=FAILED_TRY))
+                failed_costs.append(replace(each.cost, purpose=bill.FAILED_TRY))
         return failed_costs, round_costs, [self.asked.model, *left.values(), prepared.wire.deployment.route]
 
     def turn_to(self, prepared: PreparedRequest) -> None:
@@ -515,7 +511,7 @@ class RequestRun:
         self._attempts[-1] = replace(self._attempts[-1], error=error, ended_at=now)
         self._said = partial(UpstreamOutcome, "failed", usage=error.usage)
 
-    def followed(self, cost: CallCost | None) -> None:
+    def followed(self, cost: bill.CallCost | None) -> None:
         """The last try has cost so much (None: it was free), and another follows: it failed, or it was a round of the
         tool `recall`."""
         self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)

@@ -5,61 +5,27 @@ from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
-from gateway.billing.cost import ledger_figures
+from gateway.billing import cost
 from gateway.context.manager import BuiltContext
-from gateway.context.planning.decision import ToolLoops
+from gateway.context.planning import decision
 from gateway.context.window.counting import PromptCounter
-from gateway.conversations.rebuild import sent_chain, sent_instructions
-from gateway.core import errors
-from gateway.core.formats.anthropic.serializer import canonical_calls
+from gateway.conversations import rebuild
+from gateway.core import errors, ids
+from gateway.core.formats.anthropic import serializer
 from gateway.core.frozen_records import record
-from gateway.core.ids import answer_id, new_id
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import MODEL_PURPOSES, BranchCosts
-from gateway.core.types.chain import (
-    CHAIN_START,
-    ChainDigest,
-    ChainKey,
-    ChainKeys,
-    call_digest,
-    call_ids,
-    chain_digests,
-    content_text,
-    extended,
-    in_one_text,
-    is_step,
-    message_digest,
-    says_nothing,
-)
+from gateway.core.types import bill, chain, conversation, items, records, tool_steps, turn
+from gateway.core.types.chain import ChainDigest, ChainKey, ChainKeys
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.conversation import (
-    INLINE_MESSAGES,
-    UNNAMED,
-    ConversationHistory,
-    ConversationMessage,
-    TokenCounts,
-)
-from gateway.core.types.items import BETWEEN, SIGNED, said_apart
-from gateway.core.types.records import OmittedRecords, unlisted_among
-from gateway.core.types.tool_steps import RESULT_ROLES, open_step, without_calls
-from gateway.core.types.turn import (
-    ASKED,
-    BROKE,
-    LedgerEntry,
-    NewAnswer,
-    RequestFailure,
-    StoredTurn,
-    TryFailure,
-    TurnCommit,
-)
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
 from gateway.core.types.window import WindowInputs
 from gateway.pipeline.payload import as_it_goes_up, with_binding
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamAttempt, UpstreamOutcome
 from gateway.pipeline.unstored_frames import UnstoredFrames, new_frame
 from gateway.storage.store import ConversationStore
 
-log = get_logger("gateway.pipeline.stored_turn")
+log = logs.get_logger("gateway.pipeline.stored_turn")
 CHAIN_BYTES = 2**20
 """The chain of a larger body is hashed in a thread."""
 MAX_ERROR_CHARS = 2000
@@ -70,22 +36,22 @@ class TurnRecorder:
     """Makes of a settled request what is committed of it."""
 
     def __init__(
-        self, store: ConversationStore, match: str, frames: UnstoredFrames | None, loops: ToolLoops | None
+        self, store: ConversationStore, match: str, frames: UnstoredFrames | None, loops: decision.ToolLoops | None
     ) -> None:
         self._store = store
         self._match = match
         self._frames = frames
         self._loops = loops
 
-    async def commit_of(self, settled: SettledRequest) -> TurnCommit:
+    async def commit_of(self, settled: SettledRequest) -> turn.TurnCommit:
         """Turn and bill, for one transaction."""
         attempted, prepared = settled.attempted, settled.attempted.prepared
         outcome, request = attempted.outcome, prepared.request
         is_stored = prepared.conversation_id and prepared.context is not None
-        is_large = prepared.history is not None and len(prepared.history.messages) >= INLINE_MESSAGES
-        turn = await offload_if(is_large, stored_turn, settled) if is_stored else None
+        is_large = prepared.history is not None and len(prepared.history.messages) >= conversation.INLINE_MESSAGES
+        stored = await offload_if(is_large, stored_turn, settled) if is_stored else None
         chains = await self._chains(attempted)
-        entry = LedgerEntry(
+        entry = turn.LedgerEntry(
             request_id=request.request_id,
             tenant=request.caller.tenant,
             conversation_id=prepared.conversation_id,
@@ -103,15 +69,15 @@ class TurnRecorder:
             key_id=request.caller.key_id,
             project=request.caller.project,
             endpoint=request.api,
-            figures=ledger_figures(settled.metadata, settled.calls, is_metered=_is_metered(settled)),
-            failure=failure_of(attempted, with_words=turn is not None),
+            figures=cost.ledger_figures(settled.metadata, settled.calls, is_metered=_is_metered(settled)),
+            failure=failure_of(attempted, with_words=stored is not None),
         )
         if entry.failure is not None and entry.failure.tries:
             request.log_facts["tries"] = [
                 {name: value for name, value in asdict(each).items() if name != "message" and value is not None}
                 for each in entry.failure.tries
             ]
-        return TurnCommit(entry, turn, chains, request.claim)
+        return turn.TurnCommit(entry, stored, chains, request.claim)
 
     async def keep(self, settled: SettledRequest) -> None:
         """Keeps in the cache, once they are committed, what later requests need of turns that are not stored. A fault
@@ -123,14 +89,14 @@ class TurnRecorder:
             await self.keep_frame(prepared, settled.costs)
             answers = [choice["message"] for choice in outcome.answers]
             is_asked = prepared.plan is not None
-            if self._loops is not None and (is_asked or any(map(is_step, answers))):
+            if self._loops is not None and (is_asked or any(map(chain.is_step, answers))):
                 request, history = prepared.request, prepared.history
                 messages = request.messages if history is None else [message.body for message in history.messages]
                 await self._loops.note(request.caller.tenant, messages, answers, asked=is_asked)
         except Exception as fault:  # noqa: BLE001
             log.fault("turn_not_cached", fault, request_id=prepared.request.request_id)
 
-    async def keep_frame(self, prepared: PreparedRequest, costs: BranchCosts | None = None) -> None:
+    async def keep_frame(self, prepared: PreparedRequest, costs: bill.BranchCosts | None = None) -> None:
         """Keeps what a request forwarded of a conversation that is not stored."""
         if self._frames is not None and not prepared.request.store:
             await self._frames.keep(prepared, costs)
@@ -147,7 +113,7 @@ class TurnRecorder:
         return await offload_if(large, chain_keys, attempted.prepared, attempted.outcome, secret)
 
 
-def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> RequestFailure | None:
+def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> turn.RequestFailure | None:
     """How a request failed, and which of its tries did; None where none did.
     `with_words`: what an upstream said is kept: it may quote what was said."""
     outcome, started = attempted.outcome, attempted.prepared.request.started
@@ -156,14 +122,14 @@ def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> RequestFailu
     if fault is None and not tries:
         return None
     status = fault.status if fault is not None and outcome.status == "failed" else None
-    return RequestFailure(status, _words(fault, with_words=with_words), tries)
+    return turn.RequestFailure(status, _words(fault, with_words=with_words), tries)
 
 
-def _failed_try(attempt: UpstreamAttempt, started: float, *, with_words: bool) -> TryFailure:
+def _failed_try(attempt: UpstreamAttempt, started: float, *, with_words: bool) -> turn.TryFailure:
     error, asked_at, ended_at = attempt.error or errors.InternalError(""), attempt.asked_at, attempt.ended_at
     took = round(1000 * (ended_at - asked_at)) if asked_at is not None and ended_at is not None else None
     at = round(1000 * (asked_at - started)) if asked_at is not None else None
-    return TryFailure(attempt.route, at, took, error.status, error.code, _words(error, with_words=with_words))
+    return turn.TryFailure(attempt.route, at, took, error.status, error.code, _words(error, with_words=with_words))
 
 
 def _words(error: errors.GatewayError | None, *, with_words: bool) -> str | None:
@@ -182,25 +148,27 @@ def _is_metered(settled: SettledRequest) -> bool:
     """Whether it is known what the client's own request would have cost: not where a model was asked with a context
     that a fault has taken away from its bill."""
     prepared = settled.attempted.prepared
-    is_asked = any(call.purpose in MODEL_PURPOSES for call in settled.calls)
+    is_asked = any(call.purpose in bill.MODEL_PURPOSES for call in settled.calls)
     return prepared.context is not None or prepared.request.is_proxied or not is_asked
 
 
-async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:
+async def unlisted_in(prepared: PreparedRequest) -> records.OmittedRecords | None:
     """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""
     history, context = prepared.history, prepared.context
     if context is None or context.material is None or prepared.conversation_id is None:
         return None
     if history is None or history.unproven:  # what such a client sent need not be, to the letter, what is stored
         return None
-    records, material = context.utilization.artifacts_processed, context.material
-    if not any(record.standing for record in records):
+    processed, material = context.utilization.artifacts_processed, context.material
+    if not any(record.standing for record in processed):
         return None
-    large = len(material.messages) >= INLINE_MESSAGES
-    return await offload_if(large, unlisted_among, records, material.messages, material.current, history.notes)
+    large = len(material.messages) >= conversation.INLINE_MESSAGES
+    return await offload_if(
+        large, records.unlisted_among, processed, material.messages, material.current, history.notes
+    )
 
 
-def stored_turn(settled: SettledRequest) -> StoredTurn:
+def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
     """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
 
     A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4). What is delivered to
@@ -210,7 +178,7 @@ def stored_turn(settled: SettledRequest) -> StoredTurn:
     request, history, built = prepared.request, prepared.history, prepared.context
     if history is None or built is None or prepared.conversation_id is None:
         raise ValueError("a request without a conversation leaves no turn")
-    new = [m.stored_as(new_id("msg_"), request.arrived_at) for m in history.new_messages]
+    new = [m.stored_as(ids.new_id("msg_"), request.arrived_at) for m in history.new_messages]
     frame = None
     if built.material is not None:
         new = _with_block(new, built, built.material, history)
@@ -223,7 +191,7 @@ def stored_turn(settled: SettledRequest) -> StoredTurn:
         if outcome.status != "failed" and isinstance(choice.get("message"), dict):
             answers.append(_new_answer(choice, number, chain, settled))
     answers.sort(key=lambda answer: answer.choice)
-    turn = StoredTurn(
+    stored = turn.StoredTurn(
         conversation_id=prepared.conversation_id,
         created=history.created and history.session is None,  # a session's conversation is there when it is claimed
         parent_id=history.parent_id,
@@ -247,9 +215,11 @@ def stored_turn(settled: SettledRequest) -> StoredTurn:
         things=settled.things,
         branch=request.conversation.branch,
         retention_days=request.caller.key.retention_days if request.caller.key is not None else None,
-        open_step=open_step(history.messages[: history.stored]) if new and new[0].role in RESULT_ROLES else (),
+        open_step=tool_steps.open_step(history.messages[: history.stored])
+        if new and new[0].role in tool_steps.RESULT_ROLES
+        else (),
     )
-    return with_counts(turn, built.counting)
+    return with_counts(stored, built.counting)
 
 
 def _pins(request: ChatRequest, history: ConversationHistory, new: list[ConversationMessage]) -> tuple[str, ...]:
@@ -268,15 +238,17 @@ def chain_keys(prepared: PreparedRequest, outcome: UpstreamOutcome, secret: byte
     keys = ChainKeys(secret, request.caller.tenant, request.users)
     chains, attached = _chains_of(prepared), _attached(prepared)
     found: list[ChainKey] = []
-    for chain, choice in product(chains, outcome.answers):
-        message, answer, status = _messages(choice, outcome, chain.prefill)
-        last = extended(chains[-1].end, message, status=status)
+    for request_chain, choice in product(chains, outcome.answers):
+        message, answer, status = _messages(choice, outcome, request_chain.prefill)
+        last = chain.extended(chains[-1].end, message, status=status)
         whole = keys.whole(last.path, attached)
-        if is_step(message):
-            ids = call_ids(message)
-            found += [keys.key(said, ids, whole) for said in chain.call_digests(message, answer)]
-        elif not says_nothing(message, status):
-            digests = chain.digests_after(message, answer, status, last if chain is chains[-1] else None)
+        if chain.is_step(message):
+            ids = chain.call_ids(message)
+            found += [keys.key(said, ids, whole) for said in request_chain.call_digests(message, answer)]
+        elif not chain.says_nothing(message, status):
+            digests = request_chain.digests_after(
+                message, answer, status, last if request_chain is chains[-1] else None
+            )
             found += [keys.key(digest.said, whole=whole) for digest in digests]
     return tuple(dict.fromkeys(found))
 
@@ -323,12 +295,12 @@ def _completion(attempted: AttemptedRequest) -> dict[str, Any] | None:
     completion = {k: v for k, v in outcome.completion.items() if k not in own}
     completion["id"] = attempted.completion_id
     if asked is not None:
-        broke = {BROKE: outcome.error} if outcome.error is not None else {}
-        completion[ASKED] = {**asked, **broke}
+        broke = {turn.BROKE: outcome.error} if outcome.error is not None else {}
+        completion[turn.ASKED] = {**asked, **broke}
     return completion if outcome.usage is None else {**completion, "usage": outcome.usage}
 
 
-def with_counts(turn: StoredTurn, counting: PromptCounter | None) -> StoredTurn:
+def with_counts(turn: turn.StoredTurn, counting: PromptCounter | None) -> turn.StoredTurn:
     """The turn with the token counts of its messages, so that later requests count only what is new to them. The
     messages are the turn's own: a copy of each would cost more than all else that is done to store it.
     `counting`: the counts that the request made; None or inexact where it surely fits."""
@@ -366,41 +338,41 @@ class RequestChain:
         (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4). Behind what was
         delivered it is also the end of a run of answers. One of several messages, or texts, may come back as several or
         as one, and a refusal as a text. `whole`: the first of them, where it is known."""
-        whole = whole or extended(self.end, message, status=status)
+        whole = whole or chain.extended(self.end, message, status=status)
         if self.delivered is not None:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
-            return tuple(dict.fromkeys((whole, chain_digests([self.delivered, answer], before)[-1])))
+            return tuple(dict.fromkeys((whole, chain.chain_digests([self.delivered, answer], before)[-1])))
         if self.prefill is None:
-            several = said_apart(message)
+            several = items.said_apart(message)
             if message.get("refusal") and not message.get("content"):
                 several = [{"role": "assistant", "content": message["refusal"]}]
             alone = [message]
-            joined = in_one_text(alone, BETWEEN)
+            joined = chain.in_one_text(alone, items.BETWEEN)
             forms = [form for form in (several, joined) if form and form is not alone]
-            found = [whole, *(chain_digests(form, self.end)[-1] for form in forms)]
+            found = [whole, *(chain.chain_digests(form, self.end)[-1] for form in forms)]
             if self.in_one is not None and whole != self.end:
-                found.append(extended(self.in_one, message, status=status))
+                found.append(chain.extended(self.in_one, message, status=status))
             return tuple(dict.fromkeys(found))
-        apart = chain_digests([self.prefill, answer], self.end)[-1]
-        return tuple(dict.fromkeys((whole, extended(self.end, answer, status=status), apart)))
+        apart = chain.chain_digests([self.prefill, answer], self.end)[-1]
+        return tuple(dict.fromkeys((whole, chain.extended(self.end, answer, status=status), apart)))
 
     def call_digests(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
         """The digests up to an answer with tool calls, in the same forms."""
         if self.prefill is None:
-            *before, last = said_apart(message) or [message]
-            apart = call_digest(chain_digests(before, self.end)[-1] if before else self.end, last)
+            *before, last = items.said_apart(message) or [message]
+            apart = chain.call_digest(chain.chain_digests(before, self.end)[-1] if before else self.end, last)
             ends = (self.end,) if self.in_one is None else (self.end, self.in_one)
-            return tuple(dict.fromkeys((*(call_digest(end, message) for end in ends), apart)))
-        apart = call_digest(extended(self.end, self.prefill), answer)
-        return tuple(dict.fromkeys((call_digest(self.end, message), call_digest(self.end, answer), apart)))
+            return tuple(dict.fromkeys((*(chain.call_digest(end, message) for end in ends), apart)))
+        apart = chain.call_digest(chain.extended(self.end, self.prefill), answer)
+        return tuple(dict.fromkeys((chain.call_digest(self.end, message), chain.call_digest(self.end, answer), apart)))
 
 
 def chain_of(prepared: PreparedRequest) -> RequestChain:
     """The chain of a request. It is computed here where the history was not rebuilt."""
     history, request = prepared.history, prepared.request
     if history is None:
-        sent = sent_chain(request)
-        base, digests, bodies = CHAIN_START, tuple(sent.digests), sent.bodies
+        sent = rebuild.sent_chain(request)
+        base, digests, bodies = chain.CHAIN_START, tuple(sent.digests), sent.bodies
     else:
         base, digests = history.base, history.digests
         bodies = [message.body for message in history.new_messages]
@@ -415,42 +387,44 @@ def _in_one(request: ChatRequest) -> ChainDigest | None:
     which its conversation is found."""
     if request.plain is not None and "assistant" not in request.plain.roles:
         return None
-    bodies = request.messages[len(sent_instructions(request)) :]
-    joined = in_one_text(bodies, BETWEEN) if request.conversation == UNNAMED else bodies
-    return None if joined is bodies else chain_digests(joined)[-1]
+    bodies = request.messages[len(rebuild.sent_instructions(request)) :]
+    joined = chain.in_one_text(bodies, items.BETWEEN) if request.conversation == conversation.UNNAMED else bodies
+    return None if joined is bodies else chain.chain_digests(joined)[-1]
 
 
 def _chains_of(prepared: PreparedRequest) -> list[RequestChain]:
     """The chain as its client sees it and, where that differs, as it is stored: a client that resent only the end of it
     may resend all of it next time."""
-    chain, history = chain_of(prepared), prepared.history
+    request_chain, history = chain_of(prepared), prepared.history
     stored = history.stored_base if history is not None else None
     if history is None or stored is None:
-        return [chain]
+        return [request_chain]
     bodies = [message.body for message in history.new_messages]
-    digests = chain_digests(bodies[: len(chain.digests)], stored)
-    return [chain, RequestChain(stored, tuple(digests), chain.prefill, chain.delivered)]
+    digests = chain.chain_digests(bodies[: len(request_chain.digests)], stored)
+    return [request_chain, RequestChain(stored, tuple(digests), request_chain.prefill, request_chain.delivered)]
 
 
-def _new_answer(choice: dict[str, Any], number: int, chain: RequestChain, settled: SettledRequest) -> NewAnswer:
+def _new_answer(
+    choice: dict[str, Any], number: int, request_chain: RequestChain, settled: SettledRequest
+) -> turn.NewAnswer:
     attempted, prepared = settled.attempted, settled.attempted.prepared
     if prepared.request.api == "messages":
-        choice = canonical_calls(choice)
-    body, answer, status = _messages(choice, attempted.outcome, chain.prefill)
-    body = with_binding(body, prepared, as_it_goes_up(prepared).said) if SIGNED in body else body
-    digest, *others = chain.digests_after(body, answer, status)
+        choice = serializer.canonical_calls(choice)
+    body, answer, status = _messages(choice, attempted.outcome, request_chain.prefill)
+    body = with_binding(body, prepared, as_it_goes_up(prepared).said) if items.SIGNED in body else body
+    digest, *others = request_chain.digests_after(body, answer, status)
     agent = prepared.request.agent
     message = ConversationMessage(
         "assistant",
         body,
-        message_id=answer_id(attempted.completion_id) if number == 0 else new_id("msg_"),
+        message_id=ids.answer_id(attempted.completion_id) if number == 0 else ids.new_id("msg_"),
         status=status,
-        digest=message_digest(body),
+        digest=chain.message_digest(body),
         origin=prepared.wire.deployment.origin,
         agent=agent.agent_id if agent is not None else None,
         costs=settled.costs.as_text() if settled.costs is not None else None,
     )
-    return NewAnswer(message, choice.get("index", number), digest, tuple(others))
+    return turn.NewAnswer(message, choice.get("index", number), digest, tuple(others))
 
 
 def _messages(
@@ -464,8 +438,8 @@ def _messages(
     answer["role"] = "assistant"  # some local servers say "tool" or "model"
     status = "partial" if outcome.status == "partial" else "complete"
     if status == "partial":
-        answer = without_calls(answer)  # nobody will answer them (guarantee §3.6)
-    before = content_text(prefill.get("content")) if prefill is not None else None
+        answer = tool_steps.without_calls(answer)  # nobody will answer them (guarantee §3.6)
+    before = chain.content_text(prefill.get("content")) if prefill is not None else None
     content = answer.get("content") or ""
     if before and isinstance(content, str):
         return {**answer, "content": before + content}, answer, status

@@ -17,15 +17,14 @@ from math import inf
 from typing import Any
 
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.context.assembly.block import ARTIFACT_ID
+from gateway.context.assembly import block
 from gateway.context.manager import BuiltContext
-from gateway.context.planning.decision import reduced_of
+from gateway.context.planning import decision
 from gateway.context.window.counting import PromptCounter
 from gateway.core import errors, jsons, ports
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import OFF, BranchCosts
-from gateway.core.types.chain import chain_digests
+from gateway.core.types import bill, chain, memory, tool_steps
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import (
     ConversationHistory,
@@ -36,8 +35,6 @@ from gateway.core.types.conversation import (
     PromptFrame,
     TokenCounts,
 )
-from gateway.core.types.memory import MemoryMessage
-from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said, plain_parts
 from gateway.pipeline.stages import KeptFrame, PreparedRequest
@@ -157,7 +154,7 @@ class _FrameRequest:
         return self._names[first] if (first or self._unread) and self._names else None
 
     @property
-    def _memory(self) -> MemoryMessage | None:
+    def _memory(self) -> memory.MemoryMessage | None:
         memory = self._fitted.forwarded.memory
         return memory.named(self._names) if memory is not None else None
 
@@ -199,7 +196,7 @@ class _FrameRequest:
     def _decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """What stands in messages of the window and is less than the whole, by the message that it stands in."""
         found: dict[str, list[FrozenDecision]] = {}
-        for index, shown_in_full in reduced_of(self._material, self._fitted):
+        for index, shown_in_full in decision.reduced_of(self._material, self._fitted):
             name = self._names[index]
             if name is not None:
                 found.setdefault(name, []).append(shown_in_full)
@@ -241,7 +238,7 @@ USED_SECONDS = 7 * 24 * 3600.0
 """How long is known when a conversation was used last: whoever comes back after hours finds no prompt cache, and then a
 pass is free. It is one small value for each conversation."""
 MEMORY = {"role": "user", "content": ""}
-log = get_logger("gateway.pipeline.unstored_frames")
+log = logs.get_logger("gateway.pipeline.unstored_frames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +309,9 @@ class UnstoredFrames:
         names = [key.of_path(path) for path in paths]
         found = await self._cache.first(request.caller.tenant, names)
         try:
-            if request.options.economy != OFF and any(message.role in RESULT_ROLES for message in history.messages):
+            if request.options.economy != bill.OFF and any(
+                message.role in tool_steps.RESULT_ROLES for message in history.messages
+            ):
                 history = await self._with_costs(request, history, key, paths)
             if found is None:
                 return history, None
@@ -338,12 +337,12 @@ class UnstoredFrames:
         return replace(
             history,
             used_at=datetime.fromtimestamp(int.from_bytes(at), UTC),
-            costs=BranchCosts.of_text(key.hidden(names[found[0]], costs).decode("utf-8", "replace"))
+            costs=bill.BranchCosts.of_text(key.hidden(names[found[0]], costs).decode("utf-8", "replace"))
             if found is not None and costs is not None
             else None,
         )
 
-    async def keep(self, prepared: PreparedRequest, costs: BranchCosts | None = None) -> None:
+    async def keep(self, prepared: PreparedRequest, costs: bill.BranchCosts | None = None) -> None:
         """Keeps what an answered request forwarded, where its messages do not say it, and what its branch has cost."""
         request, history, built = prepared.request, prepared.history, prepared.context
         if history is None or built is None or built.material is None or not _is_kept(request, history):
@@ -395,7 +394,7 @@ def _anchors(history: ConversationHistory) -> list[int]:
 
 
 def _used(key: _FrameKey, history: ConversationHistory) -> str:
-    return key.of_path(USED + chain_digests([history.messages[0].body])[0].path)
+    return key.of_path(USED + chain.chain_digests([history.messages[0].body])[0].path)
 
 
 def _put_over(
@@ -439,11 +438,11 @@ def _frame(
         forms[name] = form = form_said(parts, bodies[int(name)], texts, ids) if parts is not None else None
         if form is not None and key.of_form(form) != digest:
             raise ValueError("a form is another")
-    memory = None
+    memory_message = None
     if said["memory"] is not None:
         digest, parts, pinned = said["memory"]
-        memory = MemoryMessage(form_said(parts, MEMORY, texts, ids), tuple(pinned))
-        if key.of_form(memory.body) != digest:
+        memory_message = memory.MemoryMessage(form_said(parts, MEMORY, texts, ids), tuple(pinned))
+        if key.of_form(memory_message.body) != digest:
             raise ValueError("a memory message is another")
     decisions = said["decisions"].items()
     return PromptFrame(
@@ -458,7 +457,7 @@ def _frame(
         left_out_tokens=said["left_out_tokens"],
         recalls=said.get("recalls", False),
         refers={key: tuple((to, ids[n]) for to, n in found) for key, found in said.get("refers", {}).items()},
-        memory=memory,
+        memory=memory_message,
     )
 
 
@@ -555,7 +554,7 @@ class _FrameWriter:
         return [self._key.of_form(form), _parts_of(form, self._bodies[number], finder, number)]
 
     def _id(self, name: str) -> int:
-        if ARTIFACT_ID.fullmatch(name) is None:
+        if block.ARTIFACT_ID.fullmatch(name) is None:
             raise UnsayableForm("id")
         if name not in self._ids:
             self._ids.append(name)

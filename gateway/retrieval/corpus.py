@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from Stemmer import Stemmer
 
-from gateway.core.types.places import is_marked
+from gateway.core.types import places
 from gateway.core.types.relevance import SearchedSource
 from gateway.retrieval.chunks.chunk import PackedChunks, TextChunk, names_in, split_heading
 from gateway.retrieval.chunks.split import passages
@@ -216,7 +216,7 @@ def numbered(words: Sequence[str], lexicon: TermLexicon) -> NumberedTerms:
     result = _empty(counts)
     begins = begins_of(counts)
     for part, mask in ((ascii_words, of_ascii), (others, ~of_ascii)):
-        at = places(begins[mask], part.counts)
+        at = run_places(begins[mask], part.counts)
         result.numbers[at], result.kinds[at] = part.numbers, part.kinds
     return result
 
@@ -226,7 +226,7 @@ def begins_of(counts: Numbers) -> Numbers:
     return np.cumsum(counts) - counts
 
 
-def places(begins: Numbers, counts: Numbers) -> Numbers:
+def run_places(begins: Numbers, counts: Numbers) -> Numbers:
     """The indexes of all elements of several stretches, one stretch after the other."""
     return np.arange(int(counts.sum())) + np.repeat(begins - begins_of(counts), counts)
 
@@ -273,9 +273,9 @@ def _numbered_ascii(words: Sequence[str], lexicon: TermLexicon) -> NumberedTerms
     first_kind = np.where(characters[starts] & UPPER, NAME, PLAIN)
     of_whole = np.where(has_letter, np.where(held & TELLING_BIT, IDENTIFIER, first_kind), NUMBER)
     result.kinds[at[whole]] = of_whole[whole]
-    inner = places(at + whole, parts)
+    inner = run_places(at + whole, parts)
     result.numbers[inner], result.kinds[inner] = segments, IDENTIFIER
-    last = places(at + whole + parts, pieces)
+    last = run_places(at + whole + parts, pieces)
     result.numbers[last] = numbers[which[searched]]
     alone = np.where(has_letter, first_kind, np.where(ends - starts < IDENTIFYING, NUMBER, IDENTIFIER))
     result.kinds[last] = np.where(whole, PIECE_OF, alone)[of_word[searched]]
@@ -393,7 +393,7 @@ def _searched(text: str, chunk: TextChunk) -> str:
 
 
 def chunks_of(text: str) -> list[TextChunk]:
-    if len(text) > SHORT_TEXT_CHARS or is_marked(text):
+    if len(text) > SHORT_TEXT_CHARS or places.is_marked(text):
         return passages(text)
     return [TextChunk(0, len(text))] if text.strip() else []
 
@@ -404,7 +404,7 @@ def _streams(words: list[str], lexicon: TermLexicon) -> tuple[Numbers, Kinds, Nu
     of_word = np.fromiter(map(known.__getitem__, words), np.int64, len(words))
     found = numbered(bare(known), lexicon)
     counts = found.counts[of_word]
-    at = places(begins_of(found.counts)[of_word], counts)
+    at = run_places(begins_of(found.counts)[of_word], counts)
     return found.numbers[at], found.kinds[at], counts
 
 

@@ -4,10 +4,9 @@ from collections.abc import Container, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from gateway.core import ports
+from gateway.core import ids, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.ids import content_digest
-from gateway.core.types.artifacts import cache_group
+from gateway.core.types import artifacts
 from gateway.core.types.conversation import NotedForms
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 
@@ -40,7 +39,7 @@ class ContentIndexes:
     def get(self, tenant: str, digest: str) -> "ContentIndex | None":
         """The index of that content, None if it is not kept."""
         with self._lock:
-            found = self._indexes.get(cache_group(tenant, digest))
+            found = self._indexes.get(artifacts.cache_group(tenant, digest))
             self.hits += found is not None
             self.misses += found is None
             return found
@@ -49,7 +48,7 @@ class ContentIndexes:
         """Keeps indexes by content digest, except of contents that were deleted after the moment `since`."""
         with self._lock:
             for digest, index in built.items():
-                group = cache_group(tenant, digest)
+                group = artifacts.cache_group(tenant, digest)
                 if (self._forgotten.peek(group) or 0) <= since:
                     self._indexes.put(group, index, weight=index.size)
 
@@ -119,7 +118,7 @@ class PassageFinder:
             if kept is not None and text not in kept:
                 continue
             if len(text) >= KEPT_CHARS and self._kept is not None:
-                self._built[content_digest(text)] = index
+                self._built[ids.content_digest(text)] = index
             elif len(text) < KEPT_CHARS and self._noted is not None:
                 self._noted.put(text, index.alone())
         return [self._known[text] for text in texts]
@@ -130,7 +129,7 @@ class PassageFinder:
             return True
         found = self._noted.get(text) if self._noted is not None else None
         if found is None and may_be_kept and self._kept is not None and len(text) >= KEPT_CHARS:
-            digest = content_digest(text)
+            digest = ids.content_digest(text)
             self._digests[digest] = None
             found = self._kept.get(self._tenant, digest)
         if found is not None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway.core.types.places import NUMBERED
+from gateway.core.types import places
 
 _KINDS = {
     "page": "page|pages|p.|pp.|seite|seiten|s.",
@@ -81,7 +81,7 @@ def named_places(question: str) -> NamedPlaces:
     numbered = {
         (kind, number)
         for kind, first, last in ranges
-        if kind in NUMBERED
+        if kind in places.NUMBERED
         for number in range(first, min(last, first + MAX_NUMBERS) + 1)
     }
     lines = tuple(dict.fromkeys((first, last) for kind, first, last in ranges if kind == "line"))

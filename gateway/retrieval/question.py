@@ -13,18 +13,8 @@ from itertools import islice
 
 import numpy as np
 
-from gateway.core.types.places import (
-    NUMBERED,
-    PLACE_MARKER,
-    REGION_CHARS,
-    SHEET,
-    PlaceSection,
-    Span,
-    TextPlaces,
-    after_markers,
-    is_marked,
-    region_spans,
-)
+from gateway.core.types import places
+from gateway.core.types.places import PlaceSection, Span, TextPlaces
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks import structured
 from gateway.retrieval.chunks.chunk import MarkerHeadings, split_heading
@@ -56,7 +46,7 @@ def place_scores(corpus: SourceCorpus, named: NamedPlaces) -> Scores | None:
     scores = np.zeros(corpus.count)
     for source, index in enumerate(corpus.indexes):
         content = corpus.sources[source].content
-        if corpus.sources[source].kind == "turn" or not is_marked(content):
+        if corpus.sources[source].kind == "turn" or not places.is_marked(content):
             continue
         known: dict[str, int] = {}
         above: dict[str, str] = {"": ""}
@@ -65,9 +55,9 @@ def place_scores(corpus: SourceCorpus, named: NamedPlaces) -> Scores | None:
                 above[chunk.heading] = f"{split_heading(chunk.heading)[0]}\n"
             markers = above[chunk.heading]
             if content[chunk.start] == "[":
-                markers += content[chunk.start : after_markers(content, chunk.start, chunk.end)]
+                markers += content[chunk.start : places.after_markers(content, chunk.start, chunk.end)]
             if markers and markers not in known:
-                known[markers] = sum(is_named(m[1], m[2], named) for m in PLACE_MARKER.finditer(markers))
+                known[markers] = sum(is_named(m[1], m[2], named) for m in places.PLACE_MARKER.finditer(markers))
             scores[number] = known.get(markers, 0)
     return _of_named_texts(corpus, named, scores)
 
@@ -94,19 +84,19 @@ def lines_named(named: NamedPlaces, source: SearchedSource, *, alone: bool = Fal
     content = source.content
     if not named.lines or not content:
         return ()
-    if not (alone or source.excerpt_of or is_marked(content) or is_label_named(source.label, named)):
+    if not (alone or source.excerpt_of or places.is_marked(content) or is_label_named(source.label, named)):
         return ()
-    places = TextPlaces(content, excerpt=bool(source.excerpt_of))
-    meant = list(_meant(list(places.sections()), named))
-    each = (span for first, last in named.lines for one in meant for span in places.lines_of(one, first, last))
+    text_places = TextPlaces(content, excerpt=bool(source.excerpt_of))
+    meant = list(_meant(list(text_places.sections()), named))
+    each = (span for first, last in named.lines for one in meant for span in text_places.lines_of(one, first, last))
     return tuple(dict.fromkeys(each))
 
 
 def numbered_named(named: NamedPlaces, content: str) -> list[Span]:
     """The pages, slides, chapters and notebook cells of a text that a question names."""
-    if not named.numbered or not is_marked(content):
+    if not named.numbered or not places.is_marked(content):
         return []
-    pages = (each for each in TextPlaces(content).sections() if each.kind in NUMBERED)
+    pages = (each for each in TextPlaces(content).sections() if each.kind in places.NUMBERED)
     return [(each.start, each.end) for each in pages if is_named(each.kind, each.name, named)]
 
 
@@ -136,15 +126,15 @@ def _meant(sections: Sequence[PlaceSection], named: NamedPlaces) -> Iterator[Pla
 
 
 def _sheet(section: PlaceSection) -> str:
-    found = SHEET.match(section.name) if section.kind == "sheet" else None
+    found = places.SHEET.match(section.name) if section.kind == "sheet" else None
     return found[1] if found else ""
 
 
 def is_named(kind: str, name: str, named: NamedPlaces) -> bool:
     """Whether the question names the place of a marker: a page by its number, a sheet or file by its name."""
-    if kind in NUMBERED:
+    if kind in places.NUMBERED:
         return name.isdecimal() and (kind, int(name)) in named.numbered
-    sheet = SHEET.match(name) if kind == "sheet" else None
+    sheet = places.SHEET.match(name) if kind == "sheet" else None
     return named.names_place(kind, sheet[1] if sheet else name.rpartition("/")[2])
 
 
@@ -339,8 +329,8 @@ def _parts(
     """The best regions as sources of their own: each with its first character in the text, and the length of the
     table's first row that stands above it. Lines are counted in the whole text."""
     text = source.content
-    header = "" if is_marked(text) else _first_row(text)
-    markers = MarkerHeadings(text) if is_marked(text) else None
+    header = "" if places.is_marked(text) else _first_row(text)
+    markers = MarkerHeadings(text) if places.is_marked(text) else None
     parts = []
     lines = lines_named(named, source, alone=True)
     wanted = [*lines, *numbered_named(named, text)]
@@ -355,7 +345,7 @@ def _parts(
 def _best(text: str, needles: dict[str, float], named: Sequence[Span] = ()) -> list[Span]:
     """The regions that share most words with the question, in order: the first, the last, and those in which a place
     begins that it names are always among them."""
-    regions = list(region_spans(text))
+    regions = list(places.region_spans(text))
     counts = np.empty((len(regions), len(needles)))
     for number, (start, end) in enumerate(regions):
         lower = text[start:end].lower()
@@ -394,7 +384,7 @@ def _merged(spans: Sequence[Span]) -> Iterator[Span]:
 def _first_row(text: str) -> str:
     """The first row of a table, which names the columns; "" for other texts."""
     end = text.find("\n") + 1
-    if not 0 < end < REGION_CHARS or structured.separator_of(text, 0, REGION_CHARS) is None:
+    if not 0 < end < places.REGION_CHARS or structured.separator_of(text, 0, places.REGION_CHARS) is None:
         return ""
     return text[:end]
 
@@ -415,4 +405,4 @@ def _joined(
 
 
 def _unsearched(start: int, end: int) -> Iterator[RankedPassage]:
-    return (RankedPassage(at, min(end, at + REGION_CHARS), 0.0) for at in range(start, end, REGION_CHARS))
+    return (RankedPassage(at, min(end, at + places.REGION_CHARS), 0.0) for at in range(start, end, places.REGION_CHARS))

@@ -33,8 +33,8 @@ from gateway.retrieval.corpus import (
     index_texts,
     lexical,
     numbers_of,
-    places,
     rarity,
+    run_places,
     saturated,
     share_held,
 )
@@ -699,7 +699,7 @@ def with_neighbours(corpus: SourceCorpus, scores: Scores) -> Scores:
         return scores
     result = scores.copy()
     turns = np.array(sorted(found, key=lambda i: corpus.sources[i].number))
-    order = places(corpus.begins[turns], corpus.begins[turns + 1] - corpus.begins[turns])
+    order = run_places(corpus.begins[turns], corpus.begins[turns + 1] - corpus.begins[turns])
     own = scores[order]
     for distance, share in enumerate(NEIGHBOUR_SHARES, 1):
         if distance < len(own):

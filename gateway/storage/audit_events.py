@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import errors, ports
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.types import audit_log
 from gateway.storage import rows
 from gateway.storage.database import schema
@@ -26,7 +26,7 @@ AUDIT_DIGEST_PURPOSE = b"admin-trail\0"
 Record = Callable[[sa.Connection, str, str | None, str | None, dict[str, Any]], None]
 """Records an action on an object of a tenant, with details, in the transaction of the change. It is called last in it:
 who adds to the trail is alone from then on, until the transaction ends."""
-log = get_logger("gateway.storage")
+log = logs.get_logger("gateway.storage")
 
 
 def append(connection: sa.Connection, event: audit_log.NewEvent, at: datetime) -> None:

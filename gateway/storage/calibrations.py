@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.types.upstreams import MAX_MARGIN, MIN_MARGIN, ModelCalibration
+from gateway.core.types import upstreams
 from gateway.storage.database.schema import calibrations
 from gateway.storage.database.sqlite import insert_for
 from gateway.storage.database.transactions import DatabaseClient, reads, writes
@@ -18,15 +18,15 @@ FIGURES = (
 )
 
 
-def _load(connection: sa.Connection) -> dict[str, ModelCalibration]:
+def _load(connection: sa.Connection) -> dict[str, upstreams.ModelCalibration]:
     query = sa.select(calibrations).order_by(calibrations.c.updated_at.desc()).limit(MAX_READ)
     return {row.model: _calibration(row) for row in connection.execute(query)}
 
 
-def _calibration(row: Any) -> ModelCalibration:
-    margin = min(MAX_MARGIN, max(MIN_MARGIN, row.margin))
+def _calibration(row: Any) -> upstreams.ModelCalibration:
+    margin = min(upstreams.MAX_MARGIN, max(upstreams.MIN_MARGIN, row.margin))
     until = utc(row.told_until) if row.told_until is not None else None
-    return ModelCalibration(
+    return upstreams.ModelCalibration(
         margin,
         row.samples,
         utc(row.updated_at),
@@ -38,7 +38,7 @@ def _calibration(row: Any) -> ModelCalibration:
     )
 
 
-def _save(connection: sa.Connection, learned: Mapping[str, ModelCalibration]) -> None:
+def _save(connection: sa.Connection, learned: Mapping[str, upstreams.ModelCalibration]) -> None:
     insert = insert_for(connection.dialect, calibrations)
     upsert = insert.on_conflict_do_update(
         index_elements=["model"], set_={name: insert.excluded[name] for name in FIGURES}

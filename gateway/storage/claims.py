@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons, ports
-from gateway.core.types.turn import ClaimRecord, LedgerEntry, OpenCallRow, RequestClaim, RequestIdentity, TurnCommit
+from gateway.core.types import turn
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
 from gateway.storage.database.transactions import RowInsert, driver_of
@@ -33,12 +33,12 @@ class ClaimStore:
         self._clock = clock
         self.shared = transactions.remote
 
-    async def take(self, claim: RequestClaim, *, alive_until: datetime | None) -> ClaimRecord | None:
+    async def take(self, claim: turn.RequestClaim, *, alive_until: datetime | None) -> turn.ClaimRecord | None:
         """Takes the claim if it is free and returns None, else the record that holds it.
         `alive_until`: stored with the claim's process; None leaves that as it is."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> ClaimRecord | None:
+        def work(connection: sa.Connection) -> turn.ClaimRecord | None:
             if alive_until is not None:
                 beat(connection, claim.process, alive_until)
             row = {**_row(claim, "running", now + FRESH_FOR), "created_at": now}
@@ -46,16 +46,16 @@ class ClaimStore:
                 return None
             record = _find(connection, claim.identity, now)
             # None: released between the two statements, so the next try will get it.
-            return record or ClaimRecord("running", "", claim.identity.body, now, valid=True)
+            return record or turn.ClaimRecord("running", "", claim.identity.body, now, valid=True)
 
         return await self._transactions.run(work, write=True)
 
-    async def find(self, identity: RequestIdentity) -> ClaimRecord | None:
+    async def find(self, identity: turn.RequestIdentity) -> turn.ClaimRecord | None:
         """The record of that request, None if there is none."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: _find(connection, identity, now))
 
-    async def release(self, claim: RequestClaim) -> None:
+    async def release(self, claim: turn.RequestClaim) -> None:
         """Deletes the claim if it has not become a record, and the earlier record that it took the place of."""
         await self._transactions.run(lambda connection: _release(connection, claim), write=True)
 
@@ -64,7 +64,7 @@ class ClaimStore:
         await self._transactions.run(lambda connection: beat(connection, process, alive_until), write=True)
 
 
-def settle_claims(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> None:
+def settle_claims(connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime) -> None:
     """In the transaction that commits a turn, its claim becomes the answer's record, or is released on failure."""
     held = [(commit.claim, commit) for commit in commits if commit.claim is not None]
     for claim, commit in sorted(held, key=lambda pair: pair[0].identity.place):  # always in one order: no deadlock
@@ -74,7 +74,7 @@ def settle_claims(connection: sa.Connection, commits: Sequence[TurnCommit], now:
             _release(connection, claim)
 
 
-def _row(claim: RequestClaim, state: str, expires_at: datetime) -> dict[str, Any]:
+def _row(claim: turn.RequestClaim, state: str, expires_at: datetime) -> dict[str, Any]:
     return {
         "tenant": claim.identity.tenant,
         "key": claim.identity.key,
@@ -87,18 +87,18 @@ def _row(claim: RequestClaim, state: str, expires_at: datetime) -> dict[str, Any
     }
 
 
-def _is(identity: RequestIdentity) -> sa.ColumnElement[bool]:
+def _is(identity: turn.RequestIdentity) -> sa.ColumnElement[bool]:
     return sa.and_(claims.tenant == identity.tenant, claims.key == identity.key)
 
 
-def _release(connection: sa.Connection, claim: RequestClaim) -> None:
+def _release(connection: sa.Connection, claim: turn.RequestClaim) -> None:
     """Its own row, or the record of an earlier request that it has taken the place of."""
     mine = sa.and_(claims.request_id == claim.request_id, claims.state == "running")
     older = sa.and_(claims.state == "done", claims.created_at < claim.created_at)
     connection.execute(schema.claims.delete().where(_is(claim.identity), sa.or_(mine, older)))
 
 
-def _find(connection: sa.Connection, identity: RequestIdentity, now: datetime) -> ClaimRecord | None:
+def _find(connection: sa.Connection, identity: turn.RequestIdentity, now: datetime) -> turn.ClaimRecord | None:
     query = sa.select(schema.claims, processes.alive_until)
     query = query.select_from(schema.claims.outerjoin(schema.processes, processes.id == claims.process))
     row = connection.execute(query.where(_is(identity))).first()
@@ -108,7 +108,7 @@ def _find(connection: sa.Connection, identity: RequestIdentity, now: datetime) -
     if row.state == "running" and row.alive_until is not None:
         until = max(until, utc(row.alive_until))
     valid = until > now
-    return ClaimRecord(row.state, row.request_id, bytes(row.body), utc(row.created_at), valid)
+    return turn.ClaimRecord(row.state, row.request_id, bytes(row.body), utc(row.created_at), valid)
 
 
 def beat(connection: sa.Connection, process: str, alive_until: datetime) -> None:
@@ -143,7 +143,7 @@ OPEN = RowInsert(schema.open_calls, "ON CONFLICT (request_id) DO UPDATE SET fact
 calls = schema.open_calls.c
 
 
-def write_open(connection: sa.Connection, opened: Sequence[OpenCallRow]) -> None:
+def write_open(connection: sa.Connection, opened: Sequence[turn.OpenCallRow]) -> None:
     """Writes down that these ask models; of one that asks a further model, what it has asked by now. Of each the
     last counts: one without facts has asked nobody."""
     if not opened:
@@ -157,7 +157,7 @@ def write_open(connection: sa.Connection, opened: Sequence[OpenCallRow]) -> None
         close_open(connection, [each.request_id for each in latest.values() if each.facts is None])
 
 
-def _text(call: OpenCallRow) -> str:
+def _text(call: turn.OpenCallRow) -> str:
     return jsons.dumps_text(call.facts)
 
 
@@ -179,8 +179,8 @@ def holders(connection: sa.Connection) -> dict[str, datetime | None]:
 
 
 def take_open(
-    connection: sa.Connection, dead: Sequence[str], limit: int, bill: Callable[[str, dict[str, Any]], LedgerEntry]
-) -> list[TurnCommit]:
+    connection: sa.Connection, dead: Sequence[str], limit: int, bill: Callable[[str, dict[str, Any]], turn.LedgerEntry]
+) -> list[turn.TurnCommit]:
     """Takes calls of processes that died out of the table, and gives their bills, those that nobody has written."""
     ids = sa.select(calls.request_id).where(calls.process.in_(dead)).limit(limit)
     found = schema.open_calls.delete().where(calls.request_id.in_(ids)).returning(calls.request_id, calls.facts)
@@ -188,4 +188,4 @@ def take_open(
     billed = sa.select(schema.ledger.c.request_id).where(schema.ledger.c.request_id.in_(rows))
     for request_id in connection.execute(billed).scalars():
         rows.pop(request_id)
-    return [TurnCommit(bill(request_id, jsons.loads_decimal(facts))) for request_id, facts in rows.items()]
+    return [turn.TurnCommit(bill(request_id, jsons.loads_decimal(facts))) for request_id, facts in rows.items()]

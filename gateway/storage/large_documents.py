@@ -18,15 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gateway.core import ports
-from gateway.core.types.places import (
-    IndexClaim,
-    LargeIndex,
-    RegionPlace,
-    TextRegion,
-    place_and_line,
-    region_count,
-    regions_of,
-)
+from gateway.core.types import places
+from gateway.core.types.places import IndexClaim, LargeIndex, RegionPlace, TextRegion
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_for
 from gateway.storage.database.transactions import DatabaseTransactions, RowInsert
@@ -44,11 +37,11 @@ def write_text(connection: sa.Connection, tenant: str, digest: str, text: str, n
     """Stores what the tenant has not yet of a text, and locks its row until the transaction ends. Of a text of many
     regions most is there already (`arriving`)."""
     key = {"tenant": tenant, "digest": digest}
-    many = region_count(text)
+    many = places.region_count(text)
     put_row(connection, key, len(text), many, BUILDING, now)
     there = regions_there(connection, tenant, digest)
     if there < many:
-        left = islice(regions_of(text), there, None)
+        left = islice(places.regions_of(text), there, None)
         while rows := [region_row(key, each) for each in islice(left, INSERTED)]:
             INSERT_REGIONS(connection, rows)
 
@@ -141,7 +134,7 @@ class ArrivingTexts:
         """Stores texts by their digests, as far as the tenant has them not already. What is not stored when it returns,
         as it was deleted meanwhile, is for the transaction that names the document to write (`write_text`)."""
         for digest, text in texts.items():
-            many = await asyncio.to_thread(region_count, text)
+            many = await asyncio.to_thread(places.region_count, text)
             if many > AT_ONCE:
                 await self._store_one(tenant, digest, text, many)
 
@@ -153,7 +146,7 @@ class ArrivingTexts:
             return regions_there(connection, tenant, digest)
 
         there = await self._transactions.run(begin, write=True)
-        left = islice(regions_of(text), there, None)
+        left = islice(places.regions_of(text), there, None)
 
         def rows() -> list[dict[str, Any]]:
             return [region_row(key, each) for each in islice(left, SLICE)]
@@ -313,7 +306,8 @@ def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: S
         found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
     query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
     return [
-        TextRegion(row.number, row.start, row.text, *place_and_line(row.place)) for row in connection.execute(query)
+        TextRegion(row.number, row.start, row.text, *places.place_and_line(row.place))
+        for row in connection.execute(query)
     ]
 
 
@@ -321,7 +315,7 @@ def read_places(connection: sa.Connection, tenant: str, digest: str) -> list[Reg
     """Where each region of a document stands, in order; their texts are not read."""
     query = sa.select(REGIONS.c.number, REGIONS.c.place).where(*own(REGIONS, tenant, digest))
     rows = connection.execute(query.order_by(REGIONS.c.number))
-    return [RegionPlace(row.number, *place_and_line(row.place)) for row in rows]
+    return [RegionPlace(row.number, *places.place_and_line(row.place)) for row in rows]
 
 
 def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:

@@ -13,8 +13,7 @@ from sqlalchemy.pool import StaticPool
 
 from gateway.core import errors
 from gateway.core.config.settings import StorageSettings
-from gateway.core.types.bill import CallCost
-from gateway.core.types.turn import LedgerQuery, LedgerRow
+from gateway.core.types import bill, turn
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import require_current
@@ -43,7 +42,9 @@ def open_ledger(settings: StorageSettings) -> DatabaseTransactions:
     return found
 
 
-async def ledger_pages(transactions: DatabaseTransactions, query: LedgerQuery) -> AsyncIterator[list[LedgerRow]]:
+async def ledger_pages(
+    transactions: DatabaseTransactions, query: turn.LedgerQuery
+) -> AsyncIterator[list[turn.LedgerRow]]:
     """The rows in the order in which their requests arrived; each page is a transaction of its own, since one over all
     of them would keep the database from tidying up behind the server.
     Raises StorageUnavailable: it cannot be reached, or is not on this version's schema."""
@@ -91,8 +92,8 @@ class ReadOnlyPostgres(PostgresTransactions):
 
 
 def _page(
-    connection: sa.Connection, query: LedgerQuery, names: Sequence[str], after: Position | None
-) -> list[LedgerRow]:
+    connection: sa.Connection, query: turn.LedgerQuery, names: Sequence[str], after: Position | None
+) -> list[turn.LedgerRow]:
     table = schema.ledger
     named = ((name, getattr(query, name)) for name in ("model", "tenant", "conversation_id", "agent"))
     where = [table.c[name] == value for name, value in named if value is not None]
@@ -111,8 +112,8 @@ def _page(
     return [_row(row, tuple(calls.get(row.request_id, ()))) for row in found]
 
 
-def _row(row: Any, calls: tuple[CallCost, ...]) -> LedgerRow:
-    return LedgerRow(
+def _row(row: Any, calls: tuple[bill.CallCost, ...]) -> turn.LedgerRow:
+    return turn.LedgerRow(
         entry=rows.entry_of(row, calls),
         prompt_tokens=row.prompt_tokens,
         completion_tokens=row.completion_tokens,

@@ -7,8 +7,7 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from gateway.core import ports
-from gateway.core.clock import days_before
+from gateway.core import clock, ports
 from gateway.core.types import audit_log
 from gateway.storage import audit_events
 from gateway.storage.conversations.delete import delete_locked
@@ -73,7 +72,7 @@ class Retention:
 
     def _expired_by_key(self, days: float) -> Conditions:
         """Those of the keys that say so many days: a range of one index."""
-        before = days_before(self._clock.now(), days)
+        before = clock.days_before(self._clock.now(), days)
         return (schema.conversations.c.retention_days == days, *self._expired(before, None))
 
     async def _expire(

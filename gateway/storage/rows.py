@@ -8,10 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types.artifacts import LARGE, Artifact, ArtifactType
-from gateway.core.types.bill import PICO, CallCost
+from gateway.core.types import artifacts, bill, turn
+from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.conversation import ConversationMessage, TokenCounts
-from gateway.core.types.turn import LedgerEntry, LedgerFigures, RequestFailure, TryFailure
 
 MAX_INT = 2**63 - 1
 
@@ -20,7 +19,7 @@ def pico(value: Decimal | None) -> int | None:
     """USD as whole picodollars; costs have no further decimals (guarantee §6)."""
     if not value:
         return None if value is None else 0
-    return max(-MAX_INT, min(MAX_INT, int(value / PICO)))
+    return max(-MAX_INT, min(MAX_INT, int(value / bill.PICO)))
 
 
 def whole(value: Any) -> int:
@@ -32,7 +31,7 @@ def whole(value: Any) -> int:
 
 def usd(value: int | None) -> Decimal | None:
     """Picodollars as USD."""
-    return None if value is None else value * PICO
+    return None if value is None else value * bill.PICO
 
 
 def utc(value: datetime) -> datetime:
@@ -100,14 +99,14 @@ def attachment_of(row: Any) -> Artifact:
             "label": body["label"],
             "said_digest": bytes(row.said_digest) if row.said_digest is not None else None,
             **({"file_id": row.file_id} if row.file_id is not None else {}),
-            **({LARGE: row.document} if row.document is not None else {}),
+            **({artifacts.LARGE: row.document} if row.document is not None else {}),
         },
     )
 
 
-def call_of(row: Any) -> CallCost:
-    return CallCost(
-        **alike(row, CallCost, "usage", "rates", "prompt_cost", "completion_cost"),
+def call_of(row: Any) -> bill.CallCost:
+    return bill.CallCost(
+        **alike(row, bill.CallCost, "usage", "rates", "prompt_cost", "completion_cost"),
         usage=figures_of(row.usage),
         rates=figures_of(row.rates),
         prompt_cost=usd(row.prompt_cost_picousd),
@@ -115,9 +114,9 @@ def call_of(row: Any) -> CallCost:
     )
 
 
-def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
-    return LedgerEntry(
-        **alike(row, LedgerEntry, "metadata", "calls", "document", "failure", "figures"),
+def entry_of(row: Any, calls: tuple[bill.CallCost, ...] = ()) -> turn.LedgerEntry:
+    return turn.LedgerEntry(
+        **alike(row, turn.LedgerEntry, "metadata", "calls", "document", "failure", "figures"),
         metadata=figures_of(row.response_metadata),
         calls=calls,
         failure=failure_of(row.failure),
@@ -125,31 +124,31 @@ def entry_of(row: Any, calls: tuple[CallCost, ...] = ()) -> LedgerEntry:
     )
 
 
-def _counted(row: Any) -> LedgerFigures:
+def _counted(row: Any) -> turn.LedgerFigures:
     """What a bill that is in the sums adds to them; an older version leaves newer columns empty."""
-    return LedgerFigures(
+    return turn.LedgerFigures(
         cached_tokens=row.cached_tokens or 0,
         cache_write_tokens=row.cache_write_tokens or 0,
         known_cost=usd(row.known_cost_picousd),
-        planning_cost=(row.planning_cost_picousd or 0) * PICO,
+        planning_cost=(row.planning_cost_picousd or 0) * bill.PICO,
         planning_unpriced=row.planning_unpriced or 0,
-        saved=(row.saved_picousd or 0) * PICO,
+        saved=(row.saved_picousd or 0) * bill.PICO,
         direct_cost=usd(row.direct_cost_picousd),
         net_saving=usd(row.net_saving_picousd),
         held_out=row.held_out,
         bounced_tokens=row.bounced_tokens or 0,
-        bounced_cost=(row.bounced_cost_picousd or 0) * PICO,
+        bounced_cost=(row.bounced_cost_picousd or 0) * bill.PICO,
     )
 
 
-def failure_of(text: str | None) -> RequestFailure | None:
+def failure_of(text: str | None) -> turn.RequestFailure | None:
     """How a request failed; None if nothing did, or nobody can tell."""
     if not text:
         return None
     found = figures_of(text)
     try:
-        tries = tuple(TryFailure(**each) for each in found.pop("tries", ()))
-        return RequestFailure(**found, tries=tries)
+        tries = tuple(turn.TryFailure(**each) for each in found.pop("tries", ()))
+        return turn.RequestFailure(**found, tries=tries)
     except TypeError:  # of a version that says more
         return None
 

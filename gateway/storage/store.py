@@ -13,29 +13,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.core import errors, ports
-from gateway.core.clock import days_before, fewest_days
-from gateway.core.ids import content_digest
-from gateway.core.instrumentation.logs import get_logger
-from gateway.core.names import has_nul
+from gateway.core import clock, errors, ids, names, ports
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types import audit_log, report_lists
-from gateway.core.types.artifacts import LARGE, Artifact
+from gateway.core.types import artifacts, audit_log, memory, report_lists, turn
+from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import (
     ConversationRef,
     EarlierMessages,
     HistoryLookup,
     StoredConversation,
-)
-from gateway.core.types.memory import NewSegment
-from gateway.core.types.turn import (
-    ASKED,
-    CompletionQuery,
-    LedgerEntry,
-    OpenCallRow,
-    StoredCompletion,
-    StoredTurn,
-    TurnCommit,
 )
 from gateway.storage import audit_events, claims
 from gateway.storage.conversations.delete import delete_conversation
@@ -62,13 +49,16 @@ MAX_SHARED = 200
 """Commits that share one transaction."""
 MAX_STORE_ATTEMPTS = 3
 """Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
-Item = TurnCommit | OpenCallRow
+Item = turn.TurnCommit | turn.OpenCallRow
 Write = Callable[[list[Item]], Awaitable[None]]
-log = get_logger("gateway.storage")
+log = logs.get_logger("gateway.storage")
 
 
 async def record(
-    transactions: DatabaseTransactions, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow] = ()
+    transactions: DatabaseTransactions,
+    commits: Sequence[turn.TurnCommit],
+    now: datetime,
+    opened: Sequence[turn.OpenCallRow] = (),
 ) -> list[str]:
     """Writes turns and bills in one transaction, and which requests are about to ask a model. The bill of a turn says
     whether both are stored: after a lost COMMIT, and for commits tried before, the ledger is read first.
@@ -97,20 +87,20 @@ async def record(
 
 
 def _write(
-    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow]
+    connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime, opened: Sequence[turn.OpenCallRow]
 ) -> list[str]:
     claims.write_open(connection, opened)
     return write_turns(connection, commits, now)
 
 
-def _known(connection: sa.Connection, commits: Sequence[TurnCommit]) -> set[str]:
+def _known(connection: sa.Connection, commits: Sequence[turn.TurnCommit]) -> set[str]:
     column = schema.ledger.c.request_id
     query = sa.select(column).where(column.in_([commit.ledger.request_id for commit in commits]))
     return set(connection.execute(query).scalars())
 
 
 def _write_rest(
-    connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime, opened: Sequence[OpenCallRow]
+    connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime, opened: Sequence[turn.OpenCallRow]
 ) -> list[str]:
     claims.write_open(connection, opened)
     known = _known(connection, commits)
@@ -251,8 +241,8 @@ class ConversationStore:
         until = now + USED_FOR
         if self._retention_days is None and found.retention_days is None:
             return True
-        days = fewest_days(self._retention_days, found.retention_days)
-        if days is None or found.updated_at is None or found.updated_at > days_before(until, days):
+        days = clock.fewest_days(self._retention_days, found.retention_days)
+        if days is None or found.updated_at is None or found.updated_at > clock.days_before(until, days):
             return True
         update = schema.conversations.update().where(schema.conversations.c.id == found.conversation_id)
         marked = await self._transactions.run(
@@ -288,7 +278,7 @@ class ConversationStore:
         query = sa.select(sa.func.min(names.c.name)).where(names.c.conversation_id == conversation_id)
         return await self._transactions.run(lambda connection: connection.execute(query).scalar())
 
-    async def commit(self, commit: TurnCommit) -> None:
+    async def commit(self, commit: turn.TurnCommit) -> None:
         """Stores a turn and its bill in one transaction (guarantee §3.6). It ends also if the caller is cancelled."""
         if self._users != "plain" and commit.ledger.end_user:
             commit = await self._without_name(commit)
@@ -301,10 +291,14 @@ class ConversationStore:
         else:
             await written
 
-    async def _commit_large(self, commit: TurnCommit) -> None:
+    async def _commit_large(self, commit: turn.TurnCommit) -> None:
         """First the texts of its large documents, in slices: other turns pass between them."""
         turn = commit.turn
-        texts = {each.metadata[LARGE]: each.content for each in turn.attachments if each.is_excerpt} if turn else {}
+        texts = (
+            {each.metadata[artifacts.LARGE]: each.content for each in turn.attachments if each.is_excerpt}
+            if turn
+            else {}
+        )
 
         async def work() -> None:
             await self._arriving.store(commit.ledger.tenant, texts)
@@ -312,29 +306,29 @@ class ConversationStore:
 
         await self._tasks.finished(work())
 
-    async def _without_name(self, commit: TurnCommit) -> TurnCommit:
+    async def _without_name(self, commit: turn.TurnCommit) -> turn.TurnCommit:
         """With a keyed digest for the user in its bill, or with nothing (guarantee §13.6)."""
         name = commit.ledger.end_user or ""
         user = user_digest(await self.secret(), name) if self._users == "hashed" else None
         return replace(commit, ledger=replace(commit.ledger, end_user=user), turn=_without_names(commit.turn))
 
-    async def _with_large(self, commit: TurnCommit, turn: StoredTurn, chars: int) -> TurnCommit:
+    async def _with_large(self, commit: turn.TurnCommit, turn: turn.StoredTurn, chars: int) -> turn.TurnCommit:
         """With its large documents marked as such: their texts are stored in regions (guarantee §14.7)."""
         if all(each.size_chars < chars for each in turn.attachments):
             return commit
         marked = await asyncio.to_thread(lambda: tuple(_marked(each, chars) for each in turn.attachments))
         return replace(commit, turn=replace(turn, attachments=marked))
 
-    async def _commit(self, commit: TurnCommit) -> None:
+    async def _commit(self, commit: turn.TurnCommit) -> None:
         if commit.turn is not None and self._transactions.remote:
             await self._write([commit])  # turns of different conversations need not wait for each other
         else:
             await self._group.add(commit)
 
-    async def _write(self, items: Sequence[TurnCommit | OpenCallRow]) -> None:
+    async def _write(self, items: Sequence[turn.TurnCommit | turn.OpenCallRow]) -> None:
         now = self._clock.now()
-        commits = [each for each in items if isinstance(each, TurnCommit)]
-        opened = [each for each in items if isinstance(each, OpenCallRow)]
+        commits = [each for each in items if isinstance(each, turn.TurnCommit)]
+        opened = [each for each in items if isinstance(each, turn.OpenCallRow)]
         await self._evict(await record(self._transactions, commits, now, opened))
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
@@ -342,7 +336,7 @@ class ConversationStore:
             if self._arriving.stored is not None and _has_large(commit):
                 self._arriving.stored()
 
-    async def open_call(self, call: OpenCallRow) -> None:
+    async def open_call(self, call: turn.OpenCallRow) -> None:
         """Writes that a request is about to ask a model, or that it asked none: on SQLite at once if nothing else is
         written, or else in one transaction with commits. It outlives this process; the machine once another commit is
         synced (ADR 32)."""
@@ -358,7 +352,7 @@ class ConversationStore:
     holders = reads(claims.holders)
     beat = writes(claims.beat)
 
-    async def bill_open(self, dead: Sequence[str], bill: Callable[[str, dict[str, Any]], LedgerEntry]) -> int:
+    async def bill_open(self, dead: Sequence[str], bill: Callable[[str, dict[str, Any]], turn.LedgerEntry]) -> int:
         """Writes bills of processes that died, `MAX_ORPHANED_BILLS` at most in one transaction. Returns how many."""
         now = self._clock.now()
 
@@ -378,7 +372,7 @@ class ConversationStore:
     messages = reads(read_messages)
 
     async def add_summary(
-        self, tenant: str, conversation_id: str, request_id: str, new: NewSegment | None, amend: Amend
+        self, tenant: str, conversation_id: str, request_id: str, new: memory.NewSegment | None, amend: Amend
     ) -> bool:
         """Amends a request's bill and stores the segment that it paid for, in one transaction. Returns whether the
         segment was stored: not if its turns are covered by now, or something of the conversation was deleted."""
@@ -401,10 +395,10 @@ class ConversationStore:
     said_anywhere = reads(read_said)
 
     async def list_completions(
-        self, tenant: str, query: CompletionQuery
-    ) -> report_lists.QueryPage[StoredCompletion] | None:
+        self, tenant: str, query: turn.CompletionQuery
+    ) -> report_lists.QueryPage[turn.StoredCompletion] | None:
         """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
-        if has_nul(query.conversation_id, query.model, query.agent, query.after):
+        if names.has_nul(query.conversation_id, query.model, query.agent, query.after):
             return report_lists.QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
 
@@ -438,7 +432,7 @@ class ConversationStore:
         """Deletes a conversation with all that was said in it; its anonymous bill stays (guarantee §5, §6). A turn that
         is under way is not stored. Returns False if the tenant has no such conversation. `by` is who does it, as the
         trail tells it."""
-        if has_nul(conversation_id):
+        if names.has_nul(conversation_id):
             return False
         now = self._clock.now()
 
@@ -507,7 +501,7 @@ def write_probe(connection: sa.Connection) -> None:
     connection.execute(schema.claims.delete().where(schema.claims.c.tenant == "", schema.claims.c.key == key))
 
 
-def _has_large(commit: TurnCommit) -> bool:
+def _has_large(commit: turn.TurnCommit) -> bool:
     """Whether large documents are stored with it: not with a turn that has failed."""
     turn = commit.turn
     return turn is not None and commit.ledger.status != "failed" and any(each.is_excerpt for each in turn.attachments)
@@ -516,13 +510,13 @@ def _has_large(commit: TurnCommit) -> bool:
 def _marked(artifact: Artifact, chars: int) -> Artifact:
     if artifact.size_chars < chars or artifact.is_excerpt:
         return artifact
-    return replace(artifact, metadata={**artifact.metadata, LARGE: content_digest(artifact.content)})
+    return replace(artifact, metadata={**artifact.metadata, artifacts.LARGE: ids.content_digest(artifact.content)})
 
 
-def _without_names(turn: StoredTurn | None) -> StoredTurn | None:
+def _without_names(stored: turn.StoredTurn | None) -> turn.StoredTurn | None:
     """The same of what is kept of a request beside its answer, which may repeat whom it named."""
-    asked = (turn.completion or {}).get(ASKED) if turn is not None else None
-    if turn is None or not isinstance(asked, dict) or asked.keys().isdisjoint(WHO):
-        return turn
+    asked = (stored.completion or {}).get(turn.ASKED) if stored is not None else None
+    if stored is None or not isinstance(asked, dict) or asked.keys().isdisjoint(WHO):
+        return stored
     kept = {name: value for name, value in asked.items() if name not in WHO}
-    return replace(turn, completion={**(turn.completion or {}), ASKED: kept})
+    return replace(stored, completion={**(stored.completion or {}), turn.ASKED: kept})

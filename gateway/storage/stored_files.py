@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.core import errors, ports
-from gateway.core.names import has_nul
-from gateway.core.types import audit_log, report_lists
-from gateway.core.types.artifacts import cache_group
+from gateway.core import errors, names, ports
+from gateway.core.types import artifacts, audit_log, report_lists
 from gateway.core.types.files import (
     DOCUMENT_KINDS,
     SEALED_ENDING,
@@ -165,7 +163,7 @@ class FileRows:
             connection.execute(sa.select(FILE.id).where(FILE.tenant == tenant, FILE.id == file_id).with_for_update())
             record, place = _find(connection, tenant, file_id, None)
             groups, held = _let_go(connection, tenant, record, now)
-            groups = (*groups, cache_group(tenant, file_id))
+            groups = (*groups, artifacts.cache_group(tenant, file_id))
             connection.execute(files.delete().where(FILE.id == file_id))
             others = sa.select(FILE.id).where(FILE.tenant == tenant, FILE.digest == record.digest).limit(1)
             is_last = connection.execute(others).first() is None
@@ -311,7 +309,7 @@ def digests_of(content: bytes) -> list[str]:
 
 def _read_of(tenant: str, content: bytes) -> tuple[str, ...]:
     """The cache groups of what was read of a content."""
-    return tuple(cache_group(tenant, each) for each in (content.hex(), *digests_of(content)))
+    return tuple(artifacts.cache_group(tenant, each) for each in (content.hex(), *digests_of(content)))
 
 
 def as_record(row: Any) -> FileRecord:
@@ -358,7 +356,11 @@ def find_held(connection: sa.Connection, tenant: str | None, file_id: str, now: 
     query = query.where(FILE.id == file_id)
     if tenant is not None:
         query = query.where(FILE.tenant == tenant)
-    row = None if has_nul(file_id) else connection.execute(query if now is None else query.where(living(now))).first()
+    row = (
+        None
+        if names.has_nul(file_id)
+        else connection.execute(query if now is None else query.where(living(now))).first()
+    )
     if row is None:
         raise no_such_file(file_id)
     record = as_record(row)

@@ -14,13 +14,11 @@ from typing import Any, Literal, Protocol, TypeVar
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from gateway.core import errors, ports
+from gateway.core import errors, ids, names, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
-from gateway.core.ids import new_id
-from gateway.core.names import has_nul
-from gateway.core.types import report_lists
-from gateway.core.types.keys import KEY_PREFIX, StoredKey, policy_of
+from gateway.core.types import keys, report_lists
+from gateway.core.types.keys import StoredKey
 from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
@@ -29,7 +27,7 @@ from gateway.storage.rows import alike, behind, utc, utc_or_none
 
 T = TypeVar("T")
 KEY_RANDOM_BYTES = 32
-WELL_FORMED = re.compile(KEY_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
+WELL_FORMED = re.compile(keys.KEY_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 HINT_CHARS = 4
 KEY_DIGEST_PURPOSE = b"api-key\0"
 KEYS_AT_ONCE = 100
@@ -104,7 +102,7 @@ class KeyStore:
         """A new key, and what its holder sends: nobody can read that again."""
         key, now = _new(), self._clock.now()
         row = {
-            "id": new_id("key_"),
+            "id": ids.new_id("key_"),
             "digest": await self.digest(key),
             "hint": key[-HINT_CHARS:],
             **_columns(fields),
@@ -128,7 +126,7 @@ class KeyStore:
 
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, StoredKey]:
         """The keys of these ids, as far as they were made here."""
-        wanted = [each for each in key_ids if not has_nul(each)]
+        wanted = [each for each in key_ids if not names.has_nul(each)]
         query = sa.select(api_keys).where(api_keys.c.id.in_(wanted))
         rows = await self._transactions.run(lambda connection: connection.execute(query).all())
         return {row.id: _key(row) for row in rows}
@@ -158,7 +156,7 @@ class KeyStore:
 
     async def page(self, query: KeyQuery) -> report_lists.QueryPage[StoredKey] | None:
         """A page of a list, the latest in front; None if `query.after` is no key."""
-        if has_nul(query.tenant, query.owner, query.after):
+        if names.has_nul(query.tenant, query.owner, query.after):
             return report_lists.QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: _page(connection, query))
 
@@ -241,7 +239,7 @@ class KeyStore:
         return await self._write(key_id, work)
 
     async def _write(self, key_id: str, work: Callable[[sa.Connection], T | None]) -> T | None:
-        return None if has_nul(key_id) else await self._transactions.run(work, write=True)
+        return None if names.has_nul(key_id) else await self._transactions.run(work, write=True)
 
 
 def count_keys(connection: sa.Connection, now: datetime) -> int:
@@ -252,7 +250,7 @@ def count_keys(connection: sa.Connection, now: datetime) -> int:
 
 
 def _new() -> str:
-    return KEY_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
+    return keys.KEY_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
 
 
 def _row(connection: sa.Connection, key_id: str, *, locked: bool = False) -> Any:
@@ -297,7 +295,7 @@ def _fields(row: Any) -> setting_sections.KeyFields:
 
 
 def _key(row: Any, replaced_until: datetime | None = None) -> StoredKey:
-    policy = policy_of(row.id, _fields(row))
+    policy = keys.policy_of(row.id, _fields(row))
     until = utc_or_none(replaced_until)
     return StoredKey(**alike(row, StoredKey, "policy", "replaced_until"), policy=policy, replaced_until=until)
 

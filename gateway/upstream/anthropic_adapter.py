@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any
 
 from gateway.core import errors, jsons, ports
-from gateway.core.formats.anthropic.message_events import MessageChunks, events_of
-from gateway.core.formats.anthropic.serializer import completion_of, fault_status, is_message, messages_request
+from gateway.core.formats.anthropic import message_events, serializer
+from gateway.core.types import upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
-from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http_client import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
 from gateway.upstream.openai.mending import refusal, relayed_headers, whole_mended
@@ -35,19 +34,21 @@ class AnthropicUpstream:
         self._http = http
         self._clock = clock
 
-    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        body, betas = messages_request(request.body, request.native)
+    async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
+        body, betas = serializer.messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
         reader = partial(MessageStream, created=self._now())
         answered = await self._http.whole(deployment, ANTHROPIC_MESSAGES, body, headers, reader)
         completion = answered.completion
         if completion is None:
-            made = completion_of(_checked(answered.value, answered.raw, answered.headers, deployment), self._now())
+            made = serializer.completion_of(
+                _checked(answered.value, answered.raw, answered.headers, deployment), self._now()
+            )
             completion = whole_mended(made, request.body, deployment, answered.raw, answered.headers)
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
-    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
-        body, betas = messages_request(request.body, request.native)
+    def stream(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> StreamOpener:
+        body, betas = serializer.messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
         reader = partial(MessageStream, created=self._now())
         return self._http.events(deployment, ANTHROPIC_MESSAGES, body, headers, reader)
@@ -63,7 +64,7 @@ class MessageStream(HttpChunkStream):
         self, connection: UpstreamConnection, deployment: ModelDeployment, body: Json, *, created: int
     ) -> None:
         super().__init__(connection, deployment, body)
-        self._events = MessageChunks(created)
+        self._events = message_events.MessageChunks(created)
 
     def _add(self, chunks: list[Json], data: bytes) -> None:
         event = event_object(data)
@@ -78,21 +79,21 @@ class MessageStream(HttpChunkStream):
         self.done = self._events.ended
 
     def _events_of(self, answer: Json, raw: bytes) -> list[Any]:
-        return events_of(_checked(answer, raw, self._said_headers, self._deployment))
+        return message_events.events_of(_checked(answer, raw, self._said_headers, self._deployment))
 
 
 def _checked(message: Any, raw: bytes, headers: dict[str, str], deployment: ModelDeployment) -> Json:
     """A whole message. Raises UpstreamRefused: it tells a failure; UpstreamInvalidResponse: it is none."""
     if isinstance(message, dict) and message.get("error"):
         raise _fault(message, raw, headers, deployment)
-    if not is_message(message):
+    if not serializer.is_message(message):
         raise errors.UpstreamInvalidResponse("The upstream's answer is no message.")
     found: Json = message
     return found
 
 
 def _fault(said: Json, raw: bytes, headers: dict[str, str], deployment: ModelDeployment) -> errors.UpstreamError:
-    return refusal(fault_status(said), raw if raw else jsons.dumps(said), headers, deployment)
+    return refusal(serializer.fault_status(said), raw if raw else jsons.dumps(said), headers, deployment)
 
 
 def _headed(

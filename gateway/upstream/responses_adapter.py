@@ -10,17 +10,9 @@ from typing import Any
 
 from gateway.core import errors, jsons
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.formats.responses.response_completion import (
-    RESPONSE_ENDS,
-    Failure,
-    ResponseChunks,
-    completion_of,
-    failure_of,
-    failure_of_event,
-)
-from gateway.core.formats.responses.response_request import SEALED_THOUGHTS, response_request, unnamed
+from gateway.core.formats.responses import response_completion, response_request
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
-from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http_client import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
 from gateway.upstream.openai.mending import refusal, relayed_headers, status_of, whole_mended
@@ -44,13 +36,17 @@ class ResponsesUpstream:
         self._unsealed: BoundedCache[tuple[str, str], bool] = BoundedCache(MAX_UNSEALED)
         """Deployments that refused to seal thoughts."""
 
-    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         body, reader = self._body(deployment, request), partial(ResponseStream, as_items=False)
         while True:
             try:
                 answered = await self._http.whole(deployment, RESPONSES, body, request.headers, reader)
                 completion = answered.completion
-                made = completion_of(_checked(answered.value, answered.status, deployment)) if not completion else {}
+                made = (
+                    response_completion.completion_of(_checked(answered.value, answered.status, deployment))
+                    if not completion
+                    else {}
+                )
                 break
             except errors.UpstreamRefused as refused:
                 body = self._lighter(body, refused, deployment, request)
@@ -58,7 +54,9 @@ class ResponsesUpstream:
         return JsonAnswer(completion, relayed_headers(answered.headers))
 
     @asynccontextmanager
-    async def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
+    async def stream(
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
+    ) -> AsyncIterator[ChunkStream]:
         body = self._body(deployment, request)
         reader = partial(ResponseStream, as_items=request.native is not None)
         async with AsyncExitStack() as stack:
@@ -71,14 +69,18 @@ class ResponsesUpstream:
                     body = self._lighter(body, refused, deployment, request)
             yield opened
 
-    def _body(self, deployment: ModelDeployment, request: UpstreamRequest) -> Json:
-        body = response_request(request.body, request.native)
+    def _body(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> Json:
+        body = response_request.response_request(request.body, request.native)
         if self._unsealed.get((deployment.api_base, deployment.provider_model)) and not _asks(request):
             return _without_seals(body)
         return body
 
     def _lighter(
-        self, body: Json, refused: errors.UpstreamRefused, deployment: ModelDeployment, request: UpstreamRequest
+        self,
+        body: Json,
+        refused: errors.UpstreamRefused,
+        deployment: ModelDeployment,
+        request: upstreams.UpstreamRequest,
     ) -> Json:
         """The body without what was refused. Raises UpstreamRefused: this one, if it was something else."""
         said = refused.message.lower()
@@ -90,7 +92,7 @@ class ResponsesUpstream:
         ):
             raise refused
         lighter = _without_thoughts(body)
-        if SEALED_THOUGHTS in body.get("include", ()) and not _asks(request) and "verif" not in said:
+        if response_request.SEALED_THOUGHTS in body.get("include", ()) and not _asks(request) and "verif" not in said:
             self._unsealed.put((deployment.api_base, deployment.provider_model), True)
             lighter = _without_seals(lighter)
         if lighter == body:
@@ -105,14 +107,14 @@ class ResponseStream(HttpChunkStream):
         self, connection: UpstreamConnection, deployment: ModelDeployment, body: Json, *, as_items: bool
     ) -> None:
         super().__init__(connection, deployment, body)
-        self._events = ResponseChunks(as_items=as_items)
+        self._events = response_completion.ResponseChunks(as_items=as_items)
 
     def _add(self, chunks: list[Json], data: bytes) -> None:
         event = event_object(data)
-        failed = failure_of_event(event)
+        failed = response_completion.failure_of_event(event)
         response = event.get("response")
-        if failed is None and event.get("type") in RESPONSE_ENDS and isinstance(response, dict):
-            failed = failure_of(response)
+        if failed is None and event.get("type") in response_completion.RESPONSE_ENDS and isinstance(response, dict):
+            failed = response_completion.failure_of(response)
             _check_finished(response, failed)
         if failed is not None:
             raise _fault(failed, 200, self._deployment)
@@ -132,7 +134,7 @@ def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
     """A whole response.
     `status`: of the answer that it is.
     Raises UpstreamRefused: it tells a failure; UpstreamInvalidResponse: it is none, or not finished."""
-    failed = failure_of(response) if isinstance(response, dict) else None
+    failed = response_completion.failure_of(response) if isinstance(response, dict) else None
     if failed is not None:
         raise _fault(failed, status, deployment)
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
@@ -141,26 +143,26 @@ def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
     return response
 
 
-def _check_finished(response: Json, failed: Failure | None = None) -> None:
+def _check_finished(response: Json, failed: response_completion.Failure | None = None) -> None:
     """Raises UpstreamInvalidResponse: it is still under way, or was called off, and tells no failure."""
     if failed is None and response.get("status") in UNFINISHED_STATUSES:
         raise errors.UpstreamInvalidResponse("The upstream's response is not finished.")
 
 
-def _fault(failed: Failure, status: int, deployment: ModelDeployment) -> errors.UpstreamError:
+def _fault(failed: response_completion.Failure, status: int, deployment: ModelDeployment) -> errors.UpstreamError:
     """The fault that a response, or an event, tells of. A status that it names itself counts."""
     named, error = failed
     named = status_of(error) or named
     return refusal(status if status >= 400 else named, jsons.dumps(error), {}, deployment)
 
 
-def _asks(request: UpstreamRequest) -> bool:
+def _asks(request: upstreams.UpstreamRequest) -> bool:
     """Whether it is the client that asks for sealed thoughts."""
-    return SEALED_THOUGHTS in ((request.native or {}).get("include") or ())
+    return response_request.SEALED_THOUGHTS in ((request.native or {}).get("include") or ())
 
 
 def _without_seals(request: Json) -> Json:
-    kept = [each for each in request.get("include", ()) if each != SEALED_THOUGHTS]
+    kept = [each for each in request.get("include", ()) if each != response_request.SEALED_THOUGHTS]
     found = {name: value for name, value in request.items() if name != "include"}
     return {**found, "include": kept} if kept else found
 
@@ -170,4 +172,4 @@ def _without_thoughts(request: Json) -> Json:
     items = [item for item in request["input"] if item.get("type") != "reasoning"]
     if len(items) == len(request["input"]):
         return request
-    return {**request, "input": unnamed(items)}
+    return {**request, "input": response_request.unnamed(items)}

@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from gateway.core import ports
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
-from gateway.core.types.upstreams import UpstreamRequest
 
 
 async def _same(answer: JsonAnswer) -> JsonAnswer:
@@ -18,7 +18,7 @@ class UpstreamPassage:
     """One call on its way through a wrapper: what is sent on, and as what its answer, or its stream, comes out."""
 
     deployment: ModelDeployment
-    request: UpstreamRequest
+    request: upstreams.UpstreamRequest
     answered: Callable[[JsonAnswer], Awaitable[JsonAnswer]] = _same
     opened: Callable[[ChunkStream], ChunkStream] = lambda stream: stream
 
@@ -30,16 +30,18 @@ class UpstreamWrapper:
         self._inner = inner
 
     def passing(
-        self, deployment: ModelDeployment, request: UpstreamRequest
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
     ) -> AbstractAsyncContextManager[UpstreamPassage]:
         """The passage of one call, for as long as the call lasts."""
         raise NotImplementedError
 
-    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         async with self.passing(deployment, request) as way:
             return await way.answered(await self._inner.complete(way.deployment, way.request))
 
     @asynccontextmanager
-    async def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[ChunkStream]:
+    async def stream(
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
+    ) -> AsyncIterator[ChunkStream]:
         async with self.passing(deployment, request) as way, self._inner.stream(way.deployment, way.request) as opened:
             yield way.opened(opened)

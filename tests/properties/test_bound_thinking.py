@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded, UpstreamRefused
+from gateway.core.formats.anthropic import plain_blocks
 from gateway.core.formats.anthropic.serializer import message_of, messages_request
 from gateway.core.ids import new_id
 from gateway.core.types.chat import ModelDeployment, ModelFacts, NativeRequest, RequestCaller
-from gateway.pipeline import payload as body
 from tests.support import anthropic_wire as wire
 from tests.support import in_process
 from tests.support.anthropic_wire import Refused
@@ -175,7 +175,7 @@ def test_s10_10_thoughts_come_back_after_a_pass() -> None:
 
 def test_s10_10_the_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """The provider does refuse a thought in the wrong place: without the rule the same loop fails."""
-    monkeypatch.setattr(body, "without_thoughts", lambda message: message)
+    monkeypatch.setattr(plain_blocks, "without_thoughts", lambda message: message)
     talk = Talk(native=True, resends=False, keeps=True, thinking=ADAPTIVE)
     with pytest.raises(UpstreamRefused):
         asyncio.run(tell(talk, 2500, [[300, 300, 300, 300, 300, 300, 5, 5, 5]]))

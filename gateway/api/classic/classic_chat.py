@@ -25,10 +25,8 @@ from gateway.api.shapes import Error, Json, either, shape
 from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
 from gateway.core.formats.stream_record import Chunks
-from gateway.core.types.artifacts import WORKFLOW_SPEC
-from gateway.core.types.bill import ResponseMetadata
+from gateway.core.types import artifacts, bill, tool_steps
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.tool_steps import calls_of, text_of
 
 CLASSIC_CHAT_EXCLUDED_FIELDS = ("messages", "conversation", "stream", "stream_options", "n")
 """Fields of a chat that this API says in other words, or not at all."""
@@ -128,7 +126,7 @@ def with_workflow_spec(chat: Json, spec: Json, workflow_id: str | None) -> Json:
     if not isinstance(others, list):  # the chat's own check names it
         return {}
     title = f"{SPEC_TITLE} {workflow_id}" if workflow_id else SPEC_TITLE
-    shown = {"content": jsons.dumps(spec).decode(), "title": title, "attachment_type": WORKFLOW_SPEC}
+    shown = {"content": jsons.dumps(spec).decode(), "title": title, "attachment_type": artifacts.WORKFLOW_SPEC}
     return {"attachments": [*others, shown]}
 
 
@@ -136,7 +134,7 @@ ClassicAnswer = shape(
     "ClassicAnswer",
     "The answer, and how full the window was.",
     {"response": str, "conversation_id": str | None, "tools_used": list[str], "tool_calls?": list[Json]}
-    | {"context": WindowObject, "response_metadata": ResponseMetadata},
+    | {"context": WindowObject, "response_metadata": bill.ResponseMetadata},
 )
 ClassicDelta = shape("ClassicDelta", "A piece of the text.", {"delta": str})
 ClassicEvent = either("ClassicEvent", ClassicDelta, ClassicAnswer, Error)
@@ -170,8 +168,8 @@ class AnswerParts:
         text = ""
         for choice in part.get("choices") or ():
             message = choice.get("message") or choice.get("delta") or {}
-            text += text_of(message.get("content"))
-            for number, call in enumerate(calls_of(message)):
+            text += tool_steps.text_of(message.get("content"))
+            for number, call in enumerate(tool_steps.calls_of(message)):
                 self._add_call(call.get("index", number), call)
         self.texts.append(text)
         return text
@@ -222,8 +220,8 @@ class ClassicDialect(ChatDialect):
         body, self._answer.name = as_chat(raw, default_model(self._settings), stream=self._stream)
         attached = body.get("attachments")
         kinds = [each.get("attachment_type") for each in attached or () if isinstance(each, dict)]
-        if kinds == [WORKFLOW_SPEC]:
-            self._names |= {"attachments": WORKFLOW_SPEC, "attachments[0].content": WORKFLOW_SPEC}
+        if kinds == [artifacts.WORKFLOW_SPEC]:
+            self._names |= {"attachments": artifacts.WORKFLOW_SPEC, "attachments[0].content": artifacts.WORKFLOW_SPEC}
         return super().read(jsons.dumps(body), headers, caller, arrival)
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:

@@ -20,14 +20,11 @@ from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import IsoTime, Json, many, said, shape, shown
 from gateway.api.statistics import Statistics, StatisticsEndpoint
-from gateway.core import errors
+from gateway.core import errors, names
 from gateway.core.config.settings import Settings
-from gateway.core.names import has_nul
 from gateway.core.tasks import offload_if
-from gateway.core.types.conversation import INLINE_MESSAGES, ConversationMessage, ConversationRef, StoredConversation
-from gateway.core.types.memory import ThingQuery
-from gateway.core.types.records import ConversationRecord, RecordQuery
-from gateway.core.types.tool_steps import calls_of, text_of, turn_starts
+from gateway.core.types import conversation, memory, records, tool_steps
+from gateway.core.types.conversation import ConversationMessage, ConversationRef, StoredConversation
 from gateway.pipeline.features.prompt_profiles import ProfileComposer
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.entities.entity_store import EntityStore
@@ -133,7 +130,7 @@ class ClassicConversations:
             call.tenant, ConversationRef(record.conversation_id), max_bytes=None
         )
         path = found.path if found is not None else ()
-        turns = await offload_if(len(path) >= INLINE_MESSAGES, turns_of, path)
+        turns = await offload_if(len(path) >= conversation.INLINE_MESSAGES, turns_of, path)
         listed = turns if most is None else turns[-most:]
         return {**as_listed(record), "turn_count": len(turns), "turns": listed}
 
@@ -152,7 +149,7 @@ class ClassicConversations:
     async def _workflows(self, call: ApiCall) -> Json:
         """What the conversation is about, the latest first."""
         record = await find(self._stored.records, call)
-        query = ThingQuery(
+        query = memory.ThingQuery(
             limit_of(call.query), None, newest_first(call.query, "desc"), record.conversation_id, WORKFLOW
         )
         page = await self._stored.things.page(call.tenant, query, record.conversation_id)
@@ -166,44 +163,44 @@ class ClassicConversations:
         if call.tenant == ANONYMOUS:
             raise errors.Unauthorized("An API key is required to list the conversations that are about a workflow.")
         name = call.path["spec_id"]
-        if has_nul(name):
+        if names.has_nul(name):
             return {"spec_id": name, "conversations": [], "has_more": False}
-        query = ThingQuery(limit_of(call.query), None, newest_first(call.query, "desc"))
+        query = memory.ThingQuery(limit_of(call.query), None, newest_first(call.query, "desc"))
         page = await self._stored.things.conversations(call.tenant, WORKFLOW, name, query)
         listed = [shown(Mention, each, datetime.isoformat) for each in page.found]
         return {"spec_id": name, "conversations": listed, "has_more": page.has_more}
 
 
-async def find(records: ConversationRecords, call: ApiCall, name: str | None = None) -> ConversationRecord:
+async def find(store: ConversationRecords, call: ApiCall, name: str | None = None) -> records.ConversationRecord:
     """The conversation of the path, or of that name, by its id or by its client's own name.
     Raises ConversationNotFound: the tenant has none."""
     name = call.path["conversation_id"] if name is None else name
     if CONVERSATION_ID.match(name):
-        return await records.find(call.tenant, name)
-    page = await records.list_page(call.tenant, RecordQuery(1, session=name)) if is_session_name(name) else None
+        return await store.find(call.tenant, name)
+    page = await store.list_page(call.tenant, records.RecordQuery(1, session=name)) if is_session_name(name) else None
     if page is None or not page.found:
         raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
     return page.found[0]
 
 
-def as_listed(record: ConversationRecord) -> ClassicConversation:
+def as_listed(record: records.ConversationRecord) -> ClassicConversation:
     named = {"conversation_id": record.session or record.conversation_id, "id": record.conversation_id}
     return shown(ClassicConversation, record, datetime.isoformat, last_updated=record.updated_at, **named)
 
 
 def turns_of(path: Sequence[ConversationMessage]) -> list[ClassicTurn]:
     """The turns of a path, oldest first. Its answer is the last text said in it, its tools are those called."""
-    starts = set(turn_starts(message.role for message in path))
+    starts = set(tool_steps.turn_starts(message.role for message in path))
     turns: list[ClassicTurn] = []
     for index, message in enumerate(path):
         if index in starts or not turns:
-            said = text_of(message.content) if message.role == "user" else ""
+            said = tool_steps.text_of(message.content) if message.role == "user" else ""
             time = message.created_at.isoformat() if message.created_at is not None else None
             turns.append({"user_message": said, "agent_response": "", "timestamp": time, "mcp_tools_used": []})
         if message.role == "assistant":
             turn = turns[-1]
-            turn["agent_response"] = text_of(message.content) or turn["agent_response"]
-            turn["mcp_tools_used"] = _each_once(turn["mcp_tools_used"], names_of(calls_of(message.body)))
+            turn["agent_response"] = tool_steps.text_of(message.content) or turn["agent_response"]
+            turn["mcp_tools_used"] = _each_once(turn["mcp_tools_used"], names_of(tool_steps.calls_of(message.body)))
     return turns
 
 

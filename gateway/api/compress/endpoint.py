@@ -16,8 +16,8 @@ from gateway.api.server.receiving import LARGE_BODY, LargeBodies, json_body, rea
 from gateway.api.shapes import Json, said, shape
 from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import Settings
+from gateway.core.formats.anthropic import serializer
 from gateway.core.formats.anthropic.request_parser import read_request
-from gateway.core.formats.anthropic.serializer import as_turns
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.content import dicts_of
@@ -139,7 +139,7 @@ def _is_anthropics(body: Json) -> bool:
 def _in_blocks(request: ChatRequest, fitted: ChatRequest, given: list[Json]) -> tuple[list[Json], list[Json]]:
     """Fitted messages in Anthropic's words: the system's blocks, and messages, of which those that did not change are
     as they were `given`."""
-    sent = as_turns(request.messages)[1]
+    sent = serializer.as_turns(request.messages)[1]
     as_given = dict(zip(map(jsons.canonical, sent), given, strict=True)) if len(sent) == len(given) else {}
-    system, turns = as_turns(fitted.messages)
+    system, turns = serializer.as_turns(fitted.messages)
     return system, [as_given.get(jsons.canonical(turn), turn) for turn in turns]

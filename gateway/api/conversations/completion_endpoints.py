@@ -21,11 +21,9 @@ from gateway.api.pagination import (
 from gateway.api.request.chat_shapes import BILL, COMPLETION
 from gateway.api.request.stored_answer import as_completion
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shape
-from gateway.core import errors
-from gateway.core.ids import completion_of
+from gateway.core import errors, ids
+from gateway.core.types import items, turn
 from gateway.core.types.content import texts_of
-from gateway.core.types.items import BOUND
-from gateway.core.types.turn import CompletionQuery, StoredCompletion, TurnStatus
 from gateway.storage.store import ConversationStore
 
 MetadataUpdate = shape("MetadataUpdate", "Replaces the metadata as a whole.", {"metadata": Metadata | None})
@@ -34,7 +32,7 @@ StoredChat = shape(
     "A completion with its bill; without choices where its content was not stored.",
     COMPLETION
     | BILL
-    | {"object": Literal["chat.completion"], "created": Unix, "status": TurnStatus, "metadata?": Metadata},
+    | {"object": Literal["chat.completion"], "created": Unix, "status": turn.TurnStatus, "metadata?": Metadata},
     is_open=True,
 )
 
@@ -73,7 +71,7 @@ class StoredCompletions:
         return listed([as_completion(each) for each in page.found], has_more=page.has_more)
 
     async def _find(self, call: ApiCall) -> Json:
-        return _found(await self._store.find_completion(call.tenant, completion_of(call.path["completion_id"])))
+        return _found(await self._store.find_completion(call.tenant, ids.completion_of(call.path["completion_id"])))
 
     async def _update(self, call: ApiCall) -> Json:
         body = await call.body("metadata")
@@ -81,24 +79,24 @@ class StoredCompletions:
             raise errors.InvalidRequest("metadata is required.", param="metadata", code="missing_required_parameter")
         metadata = given_metadata(body["metadata"])
         return _found(
-            await self._store.update_completion(call.tenant, completion_of(call.path["completion_id"]), metadata)
+            await self._store.update_completion(call.tenant, ids.completion_of(call.path["completion_id"]), metadata)
         )
 
     async def _delete(self, call: ApiCall) -> Deleted[Literal["chat.completion.deleted"]]:
         name = call.path["completion_id"]
-        if not await self._store.delete_completion(call.tenant, completion_of(name), call.actor):
+        if not await self._store.delete_completion(call.tenant, ids.completion_of(name), call.actor):
             raise _unknown()
         return {"id": name, "object": "chat.completion.deleted", "deleted": True}
 
     async def _messages(self, call: ApiCall) -> ListObject[StoreMessage]:
         paging = paging_of(call.query, "asc")
-        found = await self._store.completion_input(call.tenant, completion_of(call.path["completion_id"]))
+        found = await self._store.completion_input(call.tenant, ids.completion_of(call.path["completion_id"]))
         if found is None:
             raise _unknown()
         return part_of([as_store_message(name, body) for name, body in found], paging, "No such message.")
 
 
-def _found(stored: StoredCompletion | None) -> Json:
+def _found(stored: turn.StoredCompletion | None) -> Json:
     if stored is None:
         raise _unknown()
     return as_completion(stored)
@@ -113,13 +111,13 @@ def as_store_message(name: str, body: Json) -> StoreMessage:
     content, parts = body.get("content"), None
     if isinstance(content, list):
         content, parts = "\n".join(texts_of(content, "text")) or None, content
-    shown = {key: value for key, value in body.items() if key != BOUND}
+    shown = {key: value for key, value in body.items() if key != items.BOUND}
     return cast("StoreMessage", {**shown, "id": name, "content": content, "content_parts": parts})
 
 
-def completion_query(query: Query) -> CompletionQuery:
+def completion_query(query: Query) -> turn.CompletionQuery:
     """OpenAI's parameters of a list, `conversation` and `agent`; others are ignored.
     Raises InvalidRequest: a parameter breaks its rule; names it."""
     check_named(query, "conversation", "model", "after", "agent")
     found = (query.get("conversation"), query.get("model"), metadata_of(query), limit_of(query), query.get("after"))
-    return CompletionQuery(*found, newest_first=newest_first(query, "asc"), agent=query.get("agent"))
+    return turn.CompletionQuery(*found, newest_first=newest_first(query, "asc"), agent=query.get("agent"))

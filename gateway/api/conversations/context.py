@@ -7,9 +7,9 @@ from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.pagination import check_named
 from gateway.api.shapes import Json, Unix, many, shape, unix
-from gateway.core.names import has_nul
+from gateway.core import names
+from gateway.core.types import records
 from gateway.core.types.artifacts import ProcessingStrategy
-from gateway.core.types.records import WindowRecord
 from gateway.storage.conversations.conversation_records import ConversationRecords
 
 EXCLUDED_STRATEGY = ProcessingStrategy.EXCLUDE.value
@@ -64,13 +64,13 @@ class ConversationContext:
         check_named(call.query, "model")
         conversation_id = call.conversation_id
         model = call.query.get("model")
-        if has_nul(model):
+        if names.has_nul(model):
             model = ""  # which no request named either
         found = await self._records.window(call.tenant, conversation_id, model)
         return {"object": "conversation.context", "conversation_id": conversation_id, **as_context(found)}
 
 
-def as_context(found: WindowRecord) -> Json:
+def as_context(found: records.WindowRecord) -> Json:
     """A window with what it is of: request, model and time, summaries and memory."""
     latest = found.latest
     used = latest.metadata.get("context_utilization") if latest is not None else None

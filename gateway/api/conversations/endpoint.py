@@ -23,26 +23,12 @@ from gateway.api.pagination import (
 )
 from gateway.api.request.validation import check_conversation_id
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said, shape, shown
-from gateway.core import errors
+from gateway.core import errors, ids
 from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
-from gateway.core.ids import new_id
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.types import report_lists
-from gateway.core.types.agents import MAX_TEAM_TASK_BYTES, cut_team_task
-from gateway.core.types.bill import UsageMetadata
-from gateway.core.types.chain import message_digest
+from gateway.core.types import agents, bill, chain, items, records, report_lists, turn
 from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.items import named_picture
-from gateway.core.types.records import (
-    ConversationRecord,
-    ConversationTotals,
-    ItemQuery,
-    NewConversation,
-    RecordQuery,
-    RequestSpending,
-)
-from gateway.core.types.turn import TurnStatus
 from gateway.documents.files.file_service import FilesHere
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.store import ConversationStore
@@ -73,9 +59,9 @@ def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage
         ConversationMessage(
             each.body["role"],
             each.body,
-            message_id=new_id("msg_"),
+            message_id=ids.new_id("msg_"),
             status=each.status,
-            digest=message_digest(each.body),
+            digest=chain.message_digest(each.body),
             pinned=each.pinned,
         )
         for each in reader.messages
@@ -86,7 +72,7 @@ def _check_pictures(message: ReadMessage) -> None:
     """Raises InvalidRequest: one is named by an id."""
     content, field = message.body.get("content"), "output" if message.body["role"] == "tool" else "content"
     for index, part in enumerate(parts_of(content)):
-        if named_picture(part) is not None:
+        if items.named_picture(part) is not None:
             text = "is not supported: chat completions take images by URL or as data URLs"
             raise errors.invalid(f"{message.where}.{field}[{index}].file_id", text)
 
@@ -128,7 +114,7 @@ class SpentCost(TypedDict):
 class SpentFigures(TypedDict):
     """Tokens and cost of several requests together."""
 
-    usage: UsageMetadata
+    usage: bill.UsageMetadata
     cost: SpentCost
 
 
@@ -137,7 +123,7 @@ class AgentTotals(TypedDict):
 
     agent: str | None
     requests: int
-    usage: UsageMetadata
+    usage: bill.UsageMetadata
     cost: SpentCost
 
 
@@ -146,7 +132,7 @@ class ConversationFigures(TypedDict):
 
     turns: int
     requests: int
-    usage: UsageMetadata
+    usage: bill.UsageMetadata
     cost: SpentCost
     agents: NotRequired[list[AgentTotals]]
 
@@ -156,9 +142,9 @@ class TurnFigures(TypedDict):
 
     number: int
     request_ids: list[str]
-    status: TurnStatus
+    status: turn.TurnStatus
     created_at: Unix
-    usage: UsageMetadata
+    usage: bill.UsageMetadata
     cost: SpentCost
 
 
@@ -180,13 +166,13 @@ class ConversationObject(TypedDict):
     warnings: NotRequired[list[str]]
 
 
-def as_conversation(record: ConversationRecord, warnings: Sequence[str] = ()) -> ConversationObject:
+def as_conversation(record: records.ConversationRecord, warnings: Sequence[str] = ()) -> ConversationObject:
     found: Json = {"totals": None, "turns": None, "warnings": warnings or None}
     made = shown(ConversationObject, record, id=record.conversation_id, object="conversation", **found)
     return {**made, "session": record.session}
 
 
-def with_totals(record: ConversationRecord, totals: ConversationTotals) -> ConversationObject:
+def with_totals(record: records.ConversationRecord, totals: records.ConversationTotals) -> ConversationObject:
     """With what the conversation took so far, and each of its latest turns."""
     by = totals.by_agent.items() if not totals.by_agent.keys() <= {None} else ()
     agents = [{"agent": agent, "requests": each.requests, **as_spent(each)} for agent, each in by] or None
@@ -196,11 +182,11 @@ def with_totals(record: ConversationRecord, totals: ConversationTotals) -> Conve
     return {**as_conversation(record), "totals": figures, "turns": turns}
 
 
-def as_spent(spent: RequestSpending) -> SpentFigures:
+def as_spent(spent: records.RequestSpending) -> SpentFigures:
     """Tokens and cost as a bill has them; no cost where a price is not known (guarantee §6)."""
     prompt, completion = spent.prompt_tokens, spent.completion_tokens
     return {
-        "usage": UsageMetadata(prompt, completion, prompt + completion),
+        "usage": bill.UsageMetadata(prompt, completion, prompt + completion),
         "cost": {
             "planning_cost": spent.planning_cost,
             "total_cost": spent.cost,
@@ -218,11 +204,11 @@ def given_team_task(value: Any) -> tuple[str | None, list[str]]:
         return None, []
     if not isinstance(value, str):
         raise errors.invalid("team_task", "must be a string")
-    kept = cut_team_task(value)
-    return kept or None, [f"team_task_cut_at_{MAX_TEAM_TASK_BYTES}_bytes"] if kept != value else []
+    kept = agents.cut_team_task(value)
+    return kept or None, [f"team_task_cut_at_{agents.MAX_TEAM_TASK_BYTES}_bytes"] if kept != value else []
 
 
-def record_query(query: Mapping[str, str]) -> RecordQuery:
+def record_query(query: Mapping[str, str]) -> records.RecordQuery:
     """The parameters of a list of conversations. Raises InvalidRequest: a parameter breaks its rule; names it."""
     check_named(query, "after", "session")
     after = query.get("after")
@@ -231,7 +217,7 @@ def record_query(query: Mapping[str, str]) -> RecordQuery:
     session = query.get("session")
     if session is not None and not is_session_name(session):
         raise errors.invalid("session", "must be 1 to 256 printable characters")
-    return RecordQuery(
+    return records.RecordQuery(
         limit=limit_of(query),
         after=after,
         newest_first=newest_first(query, "desc"),
@@ -278,7 +264,7 @@ class ConversationEndpoints:
         metadata = given_metadata(body.get("metadata"))
         team_task, warnings = given_team_task(body.get("team_task"))
         messages = await self._parsed(call, body["items"]) if body.get("items") is not None else ()
-        new = NewConversation(new_id("conv_"), metadata, messages, team_task, call.retention_days)
+        new = records.NewConversation(ids.new_id("conv_"), metadata, messages, team_task, call.retention_days)
         made = await self._records.create(call.tenant, new, call.request_id)
         self._hooks.added(call.tenant, made.conversation_id, messages)
         if team_task is not None:
@@ -317,7 +303,7 @@ class ConversationEndpoints:
         page = await self.page(call)
         return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
 
-    async def page(self, call: ApiCall) -> report_lists.QueryPage[ConversationRecord]:
+    async def page(self, call: ApiCall) -> report_lists.QueryPage[records.ConversationRecord]:
         """The conversations that a list's parameters name."""
         query = record_query(call.query)
         if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
@@ -325,7 +311,7 @@ class ConversationEndpoints:
         return await self._records.list_page(call.tenant, query)
 
     async def _items(self, call: ApiCall) -> ListObject[Json]:
-        query = ItemQuery(*paging_of(call.query, "desc"))
+        query = records.ItemQuery(*paging_of(call.query, "desc"))
         page = await self._records.items(call.tenant, call.conversation_id, query)
         return listed(page.found, has_more=page.has_more)
 

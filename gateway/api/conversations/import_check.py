@@ -9,21 +9,10 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, FailFast, Fiel
 from gateway.api.fields import Metadata, RequestFields, SessionName, read
 from gateway.api.request.remembered_entities import ThingAction, ThingId, ThingName, ThingType
 from gateway.api.request.validation import check_message
-from gateway.core import errors, jsons
-from gateway.core.ids import new_id
-from gateway.core.names import has_nul
-from gateway.core.types.agents import cut_team_task
-from gateway.core.types.chain import message_digest
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.core.types.memory import MAX_ALIASES, MemoryEntity
-from gateway.core.types.records import (
-    EXPORT_VERSION,
-    ImportedAttachment,
-    ImportedConversation,
-    ImportedMessage,
-    Instructions,
-)
-from gateway.pipeline.features.entity_memory import aliases_of
+from gateway.core import errors, ids, jsons, names
+from gateway.core.types import agents, chain, conversation, memory, records
+from gateway.core.types.conversation import ConversationMessage
+from gateway.pipeline.features import entity_memory
 
 MAX_INTEGER = 2**31 - 1
 """Largest number that the storage's integer columns hold."""
@@ -37,14 +26,14 @@ MANY_DIGITS = re.compile(rb"\d{4}\.\d{9}")
 
 
 def _without_nul(text: str) -> str:
-    if has_nul(text):
+    if names.has_nul(text):
         raise ValueError("not hold a NUL character")
     return text
 
 
 def _version(value: int | None) -> int:
-    if value != EXPORT_VERSION:
-        raise ValueError(f"be {EXPORT_VERSION}, which this version of the gateway reads")
+    if value != records.EXPORT_VERSION:
+        raise ValueError(f"be {records.EXPORT_VERSION}, which this version of the gateway reads")
     return value
 
 
@@ -144,7 +133,7 @@ class RememberedThing(RequestFields):
     type: ThingType
     thing_id: ThingId
     name: ThingName
-    aliases: Annotated[list[Text], Field(max_length=MAX_ALIASES)]
+    aliases: Annotated[list[Text], Field(max_length=memory.MAX_ALIASES)]
     action: ThingAction
     times: Number
     created_at: Time
@@ -165,7 +154,7 @@ class ExportDocument(RequestFields):
     version: Annotated[int | None, AfterValidator(_version), Field(validate_default=True)] = None
     created_at: Time
     metadata: Metadata | None = None
-    team_task: Annotated[Text, AfterValidator(cut_team_task)] | None = None
+    team_task: Annotated[Text, AfterValidator(agents.cut_team_task)] | None = None
     head: str | None = None
     instructions_in_force: Number | None = None
     sessions: Annotated[list[SessionName], FailFast(), _at_most(1000)]
@@ -179,7 +168,7 @@ class ExportDocument(RequestFields):
 EXPORT = TypeAdapter(ExportDocument)
 
 
-def parse_export(raw: bytes) -> ImportedConversation:
+def parse_export(raw: bytes) -> records.ImportedConversation:
     """The conversation that a document holds. Takes a while for a large one.
     Raises InvalidRequest: it is no JSON, or a field breaks its rule; names the field, as in `messages[3].parent`."""
     try:
@@ -193,14 +182,14 @@ def parse_export(raw: bytes) -> ImportedConversation:
         value = jsons.loads_decimal(raw)
     _check_instructions(document)
     messages = _messages(document)
-    return ImportedConversation(
+    return records.ImportedConversation(
         created_at=document.created_at,
         metadata=document.metadata,
         head=_head(document, messages),
         in_force=_instructions(document, document.instructions_in_force, "instructions_in_force"),
         team_task=document.team_task,
         sessions=tuple(dict.fromkeys(document.sessions)),
-        instructions=tuple(Instructions(each) for each in document.instructions),
+        instructions=tuple(records.Instructions(each) for each in document.instructions),
         messages=messages,
         attachments=_attachments(document),
         requests=_requests(document, value["requests"]),
@@ -213,11 +202,11 @@ def _check_instructions(document: ExportDocument) -> None:
         for number, message in enumerate(messages):
             where = f"instructions[{index}][{number}]"
             check_message(message, where)
-            if message["role"] not in INSTRUCTION_ROLES:
-                raise errors.invalid(f"{where}.role", f"must be one of {', '.join(INSTRUCTION_ROLES)}")
+            if message["role"] not in conversation.INSTRUCTION_ROLES:
+                raise errors.invalid(f"{where}.role", f"must be one of {', '.join(conversation.INSTRUCTION_ROLES)}")
 
 
-def _messages(document: ExportDocument) -> tuple[ImportedMessage, ...]:
+def _messages(document: ExportDocument) -> tuple[records.ImportedMessage, ...]:
     """The messages. Parents have smaller sequence numbers, so there is no circle."""
     positions: dict[str, int] = {}
     for index, each in enumerate(document.messages):
@@ -226,7 +215,7 @@ def _messages(document: ExportDocument) -> tuple[ImportedMessage, ...]:
     return tuple(_message(document, index, positions) for index in range(len(document.messages)))
 
 
-def _message(document: ExportDocument, index: int, positions: dict[str, int]) -> ImportedMessage:
+def _message(document: ExportDocument, index: int, positions: dict[str, int]) -> records.ImportedMessage:
     each, where = document.messages[index], f"messages[{index}]"
     check_message(each.body, f"{where}.body")
     if each.role != each.body["role"]:
@@ -240,7 +229,7 @@ def _message(document: ExportDocument, index: int, positions: dict[str, int]) ->
         body=each.body,
         sequence_number=each.sequence_number,
         status=each.status,
-        digest=message_digest(each.body),
+        digest=chain.message_digest(each.body),
         rendered=each.rendered,
         shown_in_full=tuple(each.standing or ()),
         created_at=each.created_at,
@@ -248,7 +237,7 @@ def _message(document: ExportDocument, index: int, positions: dict[str, int]) ->
         agent=each.agent,
         pinned=each.pinned,
     )
-    return ImportedMessage(
+    return records.ImportedMessage(
         message=message,
         name=each.id,
         parent=_parent(document, each, positions, f"{where}.parent"),
@@ -278,7 +267,7 @@ def _instructions(document: ExportDocument, index: int | None, where: str) -> in
     return index
 
 
-def _head(document: ExportDocument, messages: tuple[ImportedMessage, ...]) -> int | None:
+def _head(document: ExportDocument, messages: tuple[records.ImportedMessage, ...]) -> int | None:
     if document.head is None:
         return None
     for index, each in enumerate(messages):
@@ -289,29 +278,31 @@ def _head(document: ExportDocument, messages: tuple[ImportedMessage, ...]) -> in
     raise errors.invalid("head", "must be the id of one of the messages, or null")
 
 
-def _attachments(document: ExportDocument) -> tuple[ImportedAttachment, ...]:
+def _attachments(document: ExportDocument) -> tuple[records.ImportedAttachment, ...]:
     last = -1
     for index, each in enumerate(document.attachments):
         if each.number <= last:
             raise errors.invalid(f"attachments[{index}].number", "must be greater than that of the attachment before")
         last = each.number
     return tuple(
-        ImportedAttachment(each.number, each.artifact_id, each.document.model_dump(), each.created_at, each.said)
+        records.ImportedAttachment(
+            each.number, each.artifact_id, each.document.model_dump(), each.created_at, each.said
+        )
         for each in document.attachments
     )
 
 
-def _things(document: ExportDocument) -> tuple[MemoryEntity, ...]:
-    found: dict[tuple[str, str], MemoryEntity] = {}
+def _things(document: ExportDocument) -> tuple[memory.MemoryEntity, ...]:
+    found: dict[tuple[str, str], memory.MemoryEntity] = {}
     for index, each in enumerate(document.things or ()):
-        thing = MemoryEntity(
-            memory_id=new_id("mem_"),
+        thing = memory.MemoryEntity(
+            memory_id=ids.new_id("mem_"),
             scope="conversation",
             conversation_id=None,
             type=each.type,
             thing_id=each.thing_id,
             name=each.name,
-            aliases=aliases_of(each.type, each.thing_id, each.name, each.aliases),
+            aliases=entity_memory.aliases_of(each.type, each.thing_id, each.name, each.aliases),
             action=each.action,
             times=each.times,
             created_at=each.created_at,

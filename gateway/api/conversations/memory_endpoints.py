@@ -19,11 +19,9 @@ from gateway.api.request.remembered_entities import (
 )
 from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, either, shown
-from gateway.core import errors
-from gateway.core.names import has_nul
-from gateway.core.types.memory import MemoryEntity, ThingQuery
-from gateway.core.types.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
-from gateway.pipeline.features.entity_memory import ranked, search_of
+from gateway.core import errors, names
+from gateway.core.types import memory, records
+from gateway.pipeline.features import entity_memory
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.entities.entity_store import EntityStore
 
@@ -45,7 +43,7 @@ class ThingConversationObject(TypedDict):
     mentioned_at: Unix
 
 
-def as_conversation_of(thing: MemoryEntity) -> ThingConversationObject:
+def as_conversation_of(thing: memory.MemoryEntity) -> ThingConversationObject:
     return shown(ThingConversationObject, thing, id=thing.conversation_id, object="memory.conversation")
 
 
@@ -89,8 +87,8 @@ class MemoryEndpoints:
         for name in ("after", "type"):
             if name in call.query:
                 raise errors.invalid(name, "is for lists; a search has one page, of things of all types")
-        found = await self._memory.search(call.tenant, place, search_of(query), limit)
-        return listed([as_memory(each) for each in ranked(query, found)], has_more=False)
+        found = await self._memory.search(call.tenant, place, entity_memory.search_of(query), limit)
+        return listed([as_memory(each) for each in entity_memory.ranked(query, found)], has_more=False)
 
     async def _note(self, call: ApiCall) -> ListObject[MemoryThingObject]:
         place = call.conversation_id
@@ -118,7 +116,7 @@ class MemoryEndpoints:
         if call.tenant == ANONYMOUS:  # the ids of conversations are all that keeps those callers apart
             raise errors.Unauthorized("An API key is required to list the conversations that are about a thing.")
         kind, thing_id = call.path["type"], call.path["thing_id"]
-        if has_nul(kind, thing_id):
+        if names.has_nul(kind, thing_id):
             return listed([], has_more=False)
         query = _page_of(call)
         if query.after is not None and not CONVERSATION_ID.match(query.after):
@@ -127,19 +125,19 @@ class MemoryEndpoints:
         return listed([as_conversation_of(each) for each in page.found], has_more=page.has_more)
 
 
-def _page_of(call: ApiCall, place: str | None = None) -> ThingQuery:
+def _page_of(call: ApiCall, place: str | None = None) -> memory.ThingQuery:
     check_named(call.query, "after", "type")
     after, kind = call.query.get("after"), call.query.get("type")
-    if has_nul(after):
+    if names.has_nul(after):
         raise errors.MemoryNotFound("No such memory.", param="after")
-    if has_nul(kind):
+    if names.has_nul(kind):
         raise errors.invalid("type", "must be a type of things")
-    return ThingQuery(limit_of(call.query), after, newest_first(call.query, "desc"), place, kind)
+    return memory.ThingQuery(limit_of(call.query), after, newest_first(call.query, "desc"), place, kind)
 
 
 def _name(call: ApiCall) -> str:
     name = call.path["memory_id"]
-    if has_nul(name):
+    if names.has_nul(name):
         raise errors.MemoryNotFound("No such memory.", param="memory_id")
     return name
 
@@ -180,7 +178,7 @@ class AttachmentObject(TypedDict):
     next_offset: NotRequired[int | None]
 
 
-def as_attachment(record: AttachmentRecord) -> AttachmentObject:
+def as_attachment(record: records.AttachmentRecord) -> AttachmentObject:
     """A document without its text."""
     document, index = record.document, record.index
     of_one: Json = dict.fromkeys(("content", "offset", "next_offset"))
@@ -208,7 +206,7 @@ class AttachmentEndpoints:
         self.one = MethodEndpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
 
     async def _list(self, call: ApiCall) -> ListObject[AttachmentObject]:
-        query = ItemQuery(*paging_of(call.query, "asc"))
+        query = records.ItemQuery(*paging_of(call.query, "asc"))
         _check_name(query.after or "", "after")
         page = await self._records.attachments(call.tenant, call.conversation_id, query)
         return listed([as_attachment(each) for each in page.found], has_more=page.has_more)
@@ -228,12 +226,12 @@ class AttachmentEndpoints:
         return {"id": name, "object": "conversation.attachment.deleted", "deleted": True}
 
 
-def _part(query: Query) -> TextPart:
+def _part(query: Query) -> records.TextPart:
     """The part of the text that `offset` and `limit` name."""
     if "offset" not in query and "limit" not in query:
-        return WHOLE_TEXT
+        return records.WHOLE_TEXT
     limit = _whole(query, "limit", 1) if "limit" in query else None
-    return TextPart(_whole(query, "offset", 0) if "offset" in query else 0, limit)
+    return records.TextPart(_whole(query, "offset", 0) if "offset" in query else 0, limit)
 
 
 def _whole(query: Query, name: str, least: int) -> int:
@@ -248,6 +246,6 @@ def _attachment(call: ApiCall) -> str:
 
 
 def _check_name(name: str, param: str) -> str:
-    if has_nul(name):
+    if names.has_nul(name):
         raise errors.NotFound("No such attachment.", param=param, code="attachment_not_found")
     return name

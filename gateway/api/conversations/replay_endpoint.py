@@ -36,16 +36,12 @@ from gateway.api.server.fast_router import (
 )
 from gateway.api.server.receiving import json_body, until_disconnect
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
-from gateway.core.ids import new_id
-from gateway.core.types import past_turns
-from gateway.core.types.bill import UsageMetadata
-from gateway.core.types.chat import ChatRequest, RequestCaller, stays
+from gateway.core.types import bill, chat, past_turns, records, turn
+from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint
-from gateway.core.types.records import RequestSpending
-from gateway.core.types.turn import LedgerEntry
-from gateway.inspection.rebuilt_turns import in_turns, turns_of
+from gateway.inspection import rebuilt_turns
 from gateway.pipeline.pipeline import Pipeline
 from gateway.pipeline.replay import (
     ReplayBegun,
@@ -85,7 +81,7 @@ ReplayNotice = shape(
     "Begin or end; with the figures of its branch at the end, those of earlier runs included.",
     {"object": Literal["conversation.replay"], "replay_id": str, **CONVERSATION, "from_turn to_turn turns?": int}
     | {"status": Literal["running", "complete", "needs_tool"], "head?": Literal["stays", "moved"]}
-    | {"last_message_id?": str | None, "usage?": UsageMetadata, "cost?": SpentCost},
+    | {"last_message_id?": str | None, "usage?": bill.UsageMetadata, "cost?": SpentCost},
 )
 ReplayDelta = shape(
     "ReplayDelta",
@@ -105,7 +101,7 @@ class ReplayedTurnObject(TypedDict):
     model: str | None
     agent: AgentName | None
     message: Json | None
-    usage: UsageMetadata
+    usage: bill.UsageMetadata
     cost: SpentCost
     calls: NotRequired[list[Json]]
 
@@ -136,7 +132,7 @@ class ReplayEndpoint:
         scope["gateway"]["conversation_id"] = conversation_id
         fields = replay_field(json_body(got.raw))
         client = scope.get(CLIENT)
-        asking = _ReplayCaller(got.caller, conversation_id, stays if client is None else client.has_left)
+        asking = _ReplayCaller(got.caller, conversation_id, chat.stays if client is None else client.has_left)
         if fields.replay_id is None and (keyed_request := keyed(scope)) is not None:
             asking = replace(asking, name=await self._named(asking, keyed_request.key))
         if fields.dry_run:
@@ -148,7 +144,7 @@ class ReplayEndpoint:
 
     async def turn_of(self, tenant: str, conversation_id: str, request_id: str) -> int | None:
         """The turn of the current branch that a request is of; None where it is of none."""
-        turns = turns_of(in_turns(await self.past.path(tenant, conversation_id)))
+        turns = rebuilt_turns.turns_of(rebuilt_turns.in_turns(await self.past.path(tenant, conversation_id)))
         return next((each.number for each in turns if request_id in {one.request_id for one in each.requests}), None)
 
     async def price(self, caller: RequestCaller, conversation_id: str, fields: ReplayField) -> CostRange:
@@ -157,7 +153,7 @@ class ReplayEndpoint:
         Raises:
             GatewayError: it cannot be made.
         """
-        estimate = await self._estimate(_ReplayCaller(caller, conversation_id, stays), fields)
+        estimate = await self._estimate(_ReplayCaller(caller, conversation_id, chat.stays), fields)
         found: CostRange = estimate["estimated_cost"]
         return found
 
@@ -230,8 +226,8 @@ class ReplayEndpoint:
         """A replay that goes on, taken by this request."""
         tenant, name = asking.caller.tenant, str(fields.replay_id)
         known = await self.replays.find(tenant, asking.conversation_id, name)
-        path = in_turns(await self.past.path(tenant, asking.conversation_id, known.source_id))
-        past = turns_of(path)[known.from_turn - 1 : known.to_turn]
+        path = rebuilt_turns.in_turns(await self.past.path(tenant, asking.conversation_id, known.source_id))
+        past = rebuilt_turns.turns_of(path)[known.from_turn - 1 : known.to_turn]
         forgotten = path.forgotten_at
         if len(past) <= known.to_turn - known.from_turn or (
             forgotten and known.created_at and forgotten >= known.created_at
@@ -247,12 +243,12 @@ class ReplayEndpoint:
         self, asking: "_ReplayCaller", fields: ReplayField
     ) -> tuple[past_turns.ReplayRun, list[TurnToReplay], past_turns.ConversationPath]:
         """A new replay, its turns, and the branch that they are of."""
-        path = in_turns(await self.past.path(asking.caller.tenant, asking.conversation_id))
-        past = turns_asked_for(fields, turns_of(path))
+        path = rebuilt_turns.in_turns(await self.past.path(asking.caller.tenant, asking.conversation_id))
+        past = turns_asked_for(fields, rebuilt_turns.turns_of(path))
         source = str(path.messages[-1].message.message_id)
         numbers = past[0].number, past[-1].number
         replay = past_turns.ReplayRun(
-            asking.name or new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields)
+            asking.name or ids.new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields)
         )
         turns = await self._to_replay(asking, path, past, replay)
         check_turns(turns, replay.asked)
@@ -275,9 +271,9 @@ class ReplayEndpoint:
         self, asking: "_ReplayCaller", make: RequestMaker, turns: Sequence[TurnToReplay], replay: past_turns.ReplayRun
     ) -> None:
         """Makes each request once, so that what is wrong with one is told before anything is paid for."""
-        for turn in turns:
-            for ask in turn.asks:
-                make(ask, ask.messages, BranchPoint(replay.replay_id, None, turn.number))
+        for each in turns:
+            for ask in each.asks:
+                make(ask, ask.messages, BranchPoint(replay.replay_id, None, each.number))
                 self.pipeline.check_model(str(ask.model), asking.caller)
 
     async def _estimate(self, asking: "_ReplayCaller", fields: ReplayField) -> Json:
@@ -286,20 +282,20 @@ class ReplayEndpoint:
         replay, turns, path = await self._planned(asking, fields)
         make = self._maker(asking, replay)
         self._check(asking, make, turns, replay)
-        past = turns_of(path)[replay.from_turn - 1 : replay.to_turn]
+        past = rebuilt_turns.turns_of(path)[replay.from_turn - 1 : replay.to_turn]
         bills = await self.past.bills(tenant, path, past)
         found: list[Json] = []
-        for turn in past:
+        for past_turn in past:
             requests: list[ChatRequest] = []
-            for request in turn.requests:
+            for request in past_turn.requests:
                 if request.answer is None and not is_made_again(request):
                     continue  # results that nobody has answered yet
                 ask, behind = single_request(path, request, bills, replay.asked)
-                branch = BranchPoint(replay.replay_id, behind, turn.number, until=ask.until)
+                branch = BranchPoint(replay.replay_id, behind, past_turn.number, until=ask.until)
                 requests.append(make(ask, ask.messages, branch, dry_run=True))
             estimates = await self.replayer.estimate(requests)
             costs = [{"model": each["model"], "estimated_cost": each["estimated_cost"]} for each in estimates]
-            found.append({"turn": turn.number, "requests": costs, "estimated_cost": _together(costs)})
+            found.append({"turn": past_turn.number, "requests": costs, "estimated_cost": _together(costs)})
         return {
             "object": "conversation.replay.dry_run",
             "conversation": {"id": asking.conversation_id},
@@ -311,8 +307,8 @@ class ReplayEndpoint:
         """What the replay came to: the figures are those of its branch, earlier runs included."""
         tenant = asking.caller.tenant
         now = await self.replays.find(tenant, replay.conversation_id, replay.replay_id)
-        path = in_turns(await self.past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
-        turns = [turn for turn in turns_of(path) if turn.number >= replay.from_turn]
+        path = rebuilt_turns.in_turns(await self.past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
+        turns = [turn for turn in rebuilt_turns.turns_of(path) if turn.number >= replay.from_turn]
         bills = await self.past.bills(tenant, path, turns)
         moved = done and move_head and await self.replays.move_head(now)
         return {
@@ -431,10 +427,10 @@ def _as_turn(told: ReplayTurnEnd) -> ReplayedTurnObject:
     )
 
 
-def _spent(entry: LedgerEntry) -> RequestSpending:
+def _spent(entry: turn.LedgerEntry) -> records.RequestSpending:
     usage, cost = entry.metadata.get("usage") or {}, entry.metadata.get("cost") or {}
     total, planning = cost.get("total_cost"), cost.get("planning_cost")
-    return RequestSpending(
+    return records.RequestSpending(
         1,
         int(usage.get("prompt_tokens", 0)),
         int(usage.get("completion_tokens", 0)),

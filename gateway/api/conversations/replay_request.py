@@ -9,9 +9,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from gateway.api.fields import RequestFields, read
 from gateway.api.request.gateway_fields import ContextField, Name, is_name
 from gateway.api.request.validation import ModelName, RequestArrival, parse_chat_request
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
-from gateway.core.ids import new_id
 from gateway.core.types import past_turns
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint, ConversationRef
@@ -164,7 +163,7 @@ class RequestMaker:
         if ask.agent is not None:
             body["agent"] = ask.agent
         clock, size = self._clock, len(jsons.dumps(body))
-        arrival = RequestArrival(new_id("req_"), clock.now(), clock.monotonic(), size, {}, self._has_left)
+        arrival = RequestArrival(ids.new_id("req_"), clock.now(), clock.monotonic(), size, {}, self._has_left)
         try:
             request = parse_chat_request(body, {}, self._caller, self._settings, arrival)
         except errors.InvalidRequest as error:

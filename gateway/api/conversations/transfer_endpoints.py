@@ -10,8 +10,7 @@ from gateway.api.conversations.import_check import parse_export
 from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json, send_start
 from gateway.api.shapes import shape, unix
 from gateway.core import errors
-from gateway.core.types import audit_log
-from gateway.core.types.records import ImportedConversation, ImportResult
+from gateway.core.types import audit_log, records
 from gateway.storage import audit_events
 from gateway.storage.conversations.transfers import ConversationTransfer
 
@@ -63,7 +62,7 @@ class ImportedConversations:
         await send_json(send, 200, as_imported(imported, made), answer_headers(imported.conversation_id))
 
 
-def as_imported(imported: ImportResult, made: ImportedConversation) -> ConversationObject:
+def as_imported(imported: records.ImportResult, made: records.ImportedConversation) -> ConversationObject:
     return {
         "id": imported.conversation_id,
         "object": "conversation",

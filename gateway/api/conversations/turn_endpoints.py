@@ -12,17 +12,11 @@ from gateway.api.conversations.completion_endpoints import StoreMessage, as_stor
 from gateway.api.conversations.endpoint import SpentCost, as_spent
 from gateway.api.pagination import check_named, limit_of, listed, newest_first
 from gateway.api.shapes import AgentName, Json, ListObject, NamedConversation, Unix, one_of, shown
-from gateway.billing.ledger_verification import repriced
-from gateway.billing.metadata import with_plan
+from gateway.billing import ledger_verification, metadata
 from gateway.context.assembly.messages import without_block_items
 from gateway.core import errors
-from gateway.core.types import past_turns
-from gateway.core.types.bill import CallCost, UsageMetadata
-from gateway.core.types.chain import is_step
-from gateway.core.types.records import RequestSpending
-from gateway.core.types.turn import TurnStatus
-from gateway.inspection.as_json import WHY
-from gateway.inspection.rebuilt_turns import REASONS, in_turns, sent_messages, turns_of
+from gateway.core.types import bill, chain, past_turns, records, turn
+from gateway.inspection import as_json, rebuilt_turns
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import ReplayStore
 
@@ -44,7 +38,7 @@ class TurnObject(TypedDict):
     request_ids: list[str]
     models: list[str]
     agents: list[str]
-    usage: UsageMetadata
+    usage: bill.UsageMetadata
     cost: SpentCost
 
 
@@ -54,14 +48,14 @@ class TurnRequest(TypedDict):
     request_id: str
     sent: Annotated[list[Json] | None, Field(description="The forwarded messages, rebuilt; null: not stored.")]
     sent_is_exact: Annotated[bool, Field(description="It is what was forwarded, equal as JSON.")]
-    reason: Annotated[str | None, one_of((*REASONS, None)), Field(description="Why it is not.")]
+    reason: Annotated[str | None, one_of((*rebuilt_turns.REASONS, None)), Field(description="Why it is not.")]
     why: Annotated[Json | None, Field(description="Strategy, reasons, window, and what was decided for artifacts.")]
-    usage: UsageMetadata | None
+    usage: bill.UsageMetadata | None
     cost: SpentCost | None
     completion_id: NotRequired[str | None]
     model: NotRequired[str]
     agent: NotRequired[AgentName | None]
-    status: NotRequired[TurnStatus]
+    status: NotRequired[turn.TurnStatus]
     created_at: NotRequired[Unix]
     calls: NotRequired[list[Json]]
 
@@ -87,7 +81,7 @@ class TurnEndpoints:
         check_named(call.query, "after")
         limit, after = limit_of(call.query), call.query.get("after")
         path = await self._path(call)
-        turns = turns_of(path)
+        turns = rebuilt_turns.turns_of(path)
         if newest_first(call.query, "asc"):
             turns.reverse()
         if after is not None:
@@ -100,7 +94,7 @@ class TurnEndpoints:
 
     async def _find(self, call: ApiCall) -> TurnDetailsObject:
         path = await self._path(call)
-        turns = turns_of(path)
+        turns = rebuilt_turns.turns_of(path)
         turn = turns[_number(call.path["number"], len(turns)) - 1]
         details = await self._past.turn_details(call.tenant, path, turn)
         messages = [as_store_message(str(each.message.message_id), each.message.body) for each in turn.messages]
@@ -115,7 +109,7 @@ class TurnEndpoints:
         if name is not None:
             replay = await self._replays.find(call.tenant, call.conversation_id, name)
             last = replay.at_id or NOTHING
-        return in_turns(await self._past.path(call.tenant, call.conversation_id, last))
+        return rebuilt_turns.in_turns(await self._past.path(call.tenant, call.conversation_id, last))
 
 
 def _number(text: str, most: int) -> int:
@@ -136,7 +130,7 @@ def as_turn(turn: past_turns.PastTurn, bills: Mapping[str, past_turns.PastBill])
         turn,
         id=_id(turn),
         object="conversation.turn",
-        status=last.status if last.role == "assistant" and not is_step(last.body) else "unanswered",
+        status=last.status if last.role == "assistant" and not chain.is_step(last.body) else "unanswered",
         created_at=first.created_at,
         request_ids=[request.request_id for request in turn.answered],
         models=list(dict.fromkeys(bill.completion.ledger.model for bill in known)),
@@ -150,7 +144,9 @@ def as_request(
 ) -> TurnRequest:
     bill = details.bills.get(request.request_id)
     entry = bill.completion.ledger if bill is not None else None
-    sent = sent_messages(path, request, entry, details.frames.get(request.request_id), without_block_items)
+    sent = rebuilt_turns.sent_messages(
+        path, request, entry, details.frames.get(request.request_id), without_block_items
+    )
     found: TurnRequest = {
         "request_id": request.request_id,
         "sent": sent.messages,
@@ -162,7 +158,7 @@ def as_request(
     }
     if bill is None or entry is None:
         return found
-    metadata = with_plan(entry.metadata, bill.completion.plan)
+    shown = metadata.with_plan(entry.metadata, bill.completion.plan)
     return {
         **found,
         "completion_id": entry.completion_id,
@@ -170,9 +166,9 @@ def as_request(
         "agent": entry.metadata.get("agent"),
         "status": entry.status,
         "created_at": int(entry.created_at.timestamp()),
-        "why": _why(metadata.get("context_utilization") or {}),
+        "why": _why(shown.get("context_utilization") or {}),
         **as_spent(bill.spent),
-        "calls": [_call(repriced(call)) for call in entry.calls],
+        "calls": [_call(ledger_verification.repriced(call)) for call in entry.calls],
     }
 
 
@@ -183,7 +179,7 @@ def _why(used: Json) -> Json:
     artifacts = [
         _artifact(record, said.get(record.get("artifact_id"))) for record in used.get("artifacts_processed", ())
     ]
-    found: Json = {name: used[name] for name in WHY if used.get(name) is not None}
+    found: Json = {name: used[name] for name in as_json.WHY if used.get(name) is not None}
     found["window"] = {name: used.get(name) for name in EXCLUDED}
     found["artifacts"] = artifacts
     if plan:
@@ -197,7 +193,7 @@ def _artifact(record: Json, decision: Json | None) -> Json:
     return {**record, "planned": {name: decision.get(name) for name in DECIDED if decision.get(name) is not None}}
 
 
-def _call(call: CallCost) -> Json:
+def _call(call: bill.CallCost) -> Json:
     names = ("purpose", "model", "usage", "prompt_cost", "completion_cost", "estimated")
     return {name: getattr(call, name) for name in names}
 
@@ -207,8 +203,8 @@ def _id(turn: past_turns.PastTurn) -> str:
     return str(turn.messages[0].message.message_id)
 
 
-def sum_of(parts: Iterable[RequestSpending]) -> RequestSpending:
-    total = RequestSpending()
+def sum_of(parts: Iterable[records.RequestSpending]) -> records.RequestSpending:
+    total = records.RequestSpending()
     for each in parts:
         total = total.plus(each)
     return total

@@ -17,14 +17,14 @@ from gateway.api.shapes import ListObject
 from gateway.core import errors
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey
-from gateway.storage.stored_keys import KeyQuery, Record
+from gateway.storage import stored_keys
 
 PATH = "/v1/gateway/keys"
 MAX_BYTES = 2**16
 NO_STORE = {"cache-control": "no-store"}
 LISTED_BY = ("limit", "after", "tenant", "owner", "include_revoked")
 KEY_QUERY_FLAGS = {"true": True, "1": True, "false": False, "0": False}
-RecordOf = Callable[[RequestCaller, Scope], Record | None]
+RecordOf = Callable[[RequestCaller, Scope], stored_keys.Record | None]
 """Who is told of what this caller changes, in the transaction of the change."""
 
 
@@ -33,7 +33,7 @@ class KeyRequest:
     """An administrator's request, by the API or the page. `record`: who is told of a change, in its transaction."""
 
     caller: RequestCaller
-    record: Record | None
+    record: stored_keys.Record | None
     body: dict[str, Any] = field(default_factory=dict)
     query: Query = field(default_factory=dict)
     key_id: str = ""
@@ -176,7 +176,7 @@ def _revoked(key_id: str) -> errors.KeyNotChangeable:
     return errors.KeyNotChangeable(f"The key {key_id} was revoked, and stays so.", param="key_id")
 
 
-def _query(query: Query) -> KeyQuery:
+def _query(query: Query) -> stored_keys.KeyQuery:
     for name in query:
         if name not in LISTED_BY:
             raise errors.invalid(name, f"is not known; known are {', '.join(LISTED_BY)}")
@@ -184,7 +184,9 @@ def _query(query: Query) -> KeyQuery:
     flag = query.get("include_revoked", "false")
     if flag not in KEY_QUERY_FLAGS:
         raise errors.invalid("include_revoked", "must be true or false")
-    return KeyQuery(query.get("tenant"), query.get("owner"), KEY_QUERY_FLAGS[flag], query.get("after"), limit_of(query))
+    return stored_keys.KeyQuery(
+        query.get("tenant"), query.get("owner"), KEY_QUERY_FLAGS[flag], query.get("after"), limit_of(query)
+    )
 
 
 def key_routes(answers: KeyEndpoints, auth: KeyAuthenticator, record_of: RecordOf | None = None) -> list[Route]:

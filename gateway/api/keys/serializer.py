@@ -11,9 +11,10 @@ from gateway.api.fields import read
 from gateway.api.shapes import IsoTime, shape, shown
 from gateway.core import errors
 from gateway.core.config import setting_sections
-from gateway.core.types.keys import KeyPolicy, StoredKey, period_of
+from gateway.core.types import keys
+from gateway.core.types.keys import KeyPolicy, StoredKey
+from gateway.storage import stored_keys
 from gateway.storage.reports.key_use import KeyUse
-from gateway.storage.stored_keys import MAX_GRACE, KeyStore
 
 FIELDS = TypeAdapter(setting_sections.KeyFields)
 OBJECT = "gateway.key"
@@ -25,7 +26,7 @@ KnownKey = tuple[KeyPolicy, StoredKey | None]
 """A key, and what is stored of it; None for one of the configuration, and for a signed token."""
 
 
-GRACE = Annotated[float, Field(ge=0, le=MAX_GRACE.total_seconds(), json_schema_extra={"default": 0})]
+GRACE = Annotated[float, Field(ge=0, le=stored_keys.MAX_GRACE.total_seconds(), json_schema_extra={"default": 0})]
 Rotation = shape("Rotation", "For how long the key before counts.", {"grace_seconds?": GRACE})
 
 
@@ -74,20 +75,20 @@ class NewKeyObject(KeyObject):
 
 
 async def as_keys(
-    store: KeyStore, keys: Sequence[KnownKey], now: datetime, *, is_brief: bool = False
+    store: stored_keys.KeyStore, known: Sequence[KnownKey], now: datetime, *, is_brief: bool = False
 ) -> list[KeyObject]:
     """Keys without what their holders send, each with its state and its use.
     `is_brief`: what was spent in all, for which all of a key's days are read, is told where it has a budget for that.
     Raises StorageUnavailable: the storage cannot be reached."""
-    starts: dict[str, date] = {period: period_of(period, now)[0] for period in PERIODS if period != TOTAL}
+    starts: dict[str, date] = {period: keys.period_of(period, now)[0] for period in PERIODS if period != TOTAL}
     ids: dict[bool, list[str]] = {True: [], False: []}
-    for policy, _ in keys:
+    for policy, _ in known:
         if policy.key_id is not None:
             ids[is_brief and all(each.period != TOTAL for each in policy.budgets)].append(policy.key_id)
     uses: dict[str, KeyUse] = {}
     for is_bounded, some in ids.items():
         uses |= await store.use(some, starts, in_all=not is_bounded) if some else {}
-    return [_as_key(policy, stored, uses.get(policy.key_id or "", UNUSED_KEY), now) for policy, stored in keys]
+    return [_as_key(policy, stored, uses.get(policy.key_id or "", UNUSED_KEY), now) for policy, stored in known]
 
 
 def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datetime) -> KeyObject:
@@ -135,7 +136,7 @@ def grace_of(body: dict[str, Any]) -> timedelta:
     for name in body:
         if name != "grace_seconds":
             raise errors.invalid(name, "is not known; known are grace_seconds")
-    seconds, most = body.get("grace_seconds", 0), MAX_GRACE.total_seconds()
+    seconds, most = body.get("grace_seconds", 0), stored_keys.MAX_GRACE.total_seconds()
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= most:
         raise errors.invalid("grace_seconds", f"must be a number of seconds from 0 to {most:.0f}")
     return timedelta(seconds=seconds)

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from gateway.api.fields import RequestFields
 from gateway.api.request.remembered_entities import ThingField
-from gateway.core.types.memory import MAX_NAME_CHARS, MAX_NOTES
+from gateway.core.types import memory
 
 MAX_QUERY_CHARS = 1000
 MAX_USER_CHARS = 512
@@ -60,13 +60,13 @@ class RememberArguments(ToolArguments):
 
     text: Annotated[
         str | None,
-        Field(description=f"A note: one line of at most {MAX_NAME_CHARS} characters. Either this or things."),
+        Field(description=f"A note: one line of at most {memory.MAX_NAME_CHARS} characters. Either this or things."),
     ] = None
     things: Annotated[
         list[ThingField] | None,
         Field(
             min_length=1,
-            max_length=MAX_NOTES,
+            max_length=memory.MAX_NOTES,
             description="Files, orders, tickets …: each with type and id, and if there are, name, aliases and action.",
         ),
     ] = None

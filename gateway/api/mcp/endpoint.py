@@ -13,7 +13,7 @@ from gateway.api.middleware.origin_check import is_foreign, is_local
 from gateway.api.server.fast_router import Receive, Scope, Send
 from gateway.api.server.receiving import header
 from gateway.core import errors
-from gateway.core.config.exposure import is_loopback
+from gateway.core.config import exposure
 from gateway.core.config.settings import Settings
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.entities.entity_store import EntityStore
@@ -78,7 +78,7 @@ class McpEndpoint:
             await self._server.close()
 
     def _is_near(self, scope: Scope) -> bool:
-        return is_loopback(self._settings.server.host.strip("[]")) and is_local(scope)
+        return exposure.is_loopback(self._settings.server.host.strip("[]")) and is_local(scope)
 
     async def _made(self) -> "McpServer":
         async with self._making:
@@ -95,7 +95,7 @@ class McpEndpoint:
                 raise McpNotInstalled from None
             raise
         settings = self._settings
-        on_loopback = not settings.auth.wants_keys and is_loopback(settings.server.host.strip("[]"))
+        on_loopback = not settings.auth.wants_keys and exposure.is_loopback(settings.server.host.strip("[]"))
         server, tools = made
         own = tools(self._past, self._things, settings.memory.things_days)
         found: McpServer = server(own, on_loopback=on_loopback, max_bytes=MAX_BYTES)

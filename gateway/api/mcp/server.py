@@ -28,9 +28,9 @@ from gateway.api.mcp.asker import ASKER, McpCaller
 from gateway.api.mcp.tools import McpTools
 from gateway.api.server.fast_router import Receive, Scope, Send
 from gateway.core import errors
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 
-log = get_logger("gateway.mcp")
+log = logs.get_logger("gateway.mcp")
 NAMES = ("127.0.0.1", "localhost", "[::1]")
 """Hosts that a request to a server on loopback may name."""
 INSTRUCTIONS = (

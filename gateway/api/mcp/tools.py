@@ -17,13 +17,11 @@ from gateway.api.mcp.past.conversation_search import (
 )
 from gateway.api.request.remembered_entities import as_memory
 from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
-from gateway.context.assembly.block import BLOCK_TAG, ITEM_TAG, NO_MARKS, as_data, known_things, one_line
-from gateway.core import errors
+from gateway.context.assembly import block
+from gateway.core import errors, ids, names
 from gateway.core.fair_queue import SharedRoom
-from gateway.core.ids import content_digest
-from gateway.core.names import has_nul
-from gateway.core.types.memory import DISCUSSED, MAX_NAME_CHARS, MemoryEntity, ThingNote, is_line
-from gateway.pipeline.features.entity_memory import noted
+from gateway.core.types import memory
+from gateway.pipeline.features import entity_memory
 from gateway.storage.entities.entity_store import EntityStore
 
 # Results of tools: as text, delimited and marked as data, and as an object for programs.
@@ -35,7 +33,7 @@ NOTHING = "Nothing was found."
 def found_as_text(found: FoundPast) -> str:
     """Conversations with their excerpts, then things, then how much was looked through."""
     items = [_conversation(each) for each in found.conversations]
-    items += [known_things(found.things)] if found.things else []
+    items += [block.known_things(found.things)] if found.things else []
     shown = f"{_data(items)}\n" if items else f"{NOTHING}\n"
     return shown + _bound(found)
 
@@ -83,12 +81,12 @@ def extract_as_object(extract: ArtifactExtract) -> dict[str, Any]:
     }
 
 
-def remembered_as_text(things: Iterable[MemoryEntity]) -> str:
+def remembered_as_text(things: Iterable[memory.MemoryEntity]) -> str:
     """What is remembered now."""
-    return f"Remembered:\n{_data([known_things(tuple(things))])}"
+    return f"Remembered:\n{_data([block.known_things(tuple(things))])}"
 
 
-def things_as_object(things: Iterable[MemoryEntity]) -> dict[str, Any]:
+def things_as_object(things: Iterable[memory.MemoryEntity]) -> dict[str, Any]:
     """Things as the memory's API tells them."""
     return {"things": [as_memory(each) for each in things]}
 
@@ -111,7 +109,7 @@ def _conversation(found: FoundConversation) -> str:
 
 def _excerpt(excerpt: PastExcerpt) -> str:
     named = (excerpt.speaker, excerpt.title or "", excerpt.artifact_id or "")
-    label = " ".join(one_line(each).translate(NO_MARKS) for each in named if each)
+    label = " ".join(block.one_line(each).translate(block.NO_MARKS) for each in named if each)
     return f"[{label}] {excerpt.text}"
 
 
@@ -134,13 +132,13 @@ def _shown(extract: ArtifactExtract) -> str:
 
 def _data(items: Iterable[str]) -> str:
     inside = "\n".join(items)
-    return f'<{BLOCK_TAG} note="{NOTE}">\n{inside}\n</{BLOCK_TAG}>'
+    return f'<{block.BLOCK_TAG} note="{NOTE}">\n{inside}\n</{block.BLOCK_TAG}>'
 
 
 def _item(names: dict[str, str], body: str) -> str:
     """One item; delimiters inside it are escaped."""
-    attributes = " ".join(f'{name}="{escape(one_line(value))}"' for name, value in names.items() if value)
-    return f"<{ITEM_TAG} {attributes}>\n{as_data(body)}\n</{ITEM_TAG}>"
+    attributes = " ".join(f'{name}="{escape(block.one_line(value))}"' for name, value in names.items() if value)
+    return f"<{block.ITEM_TAG} {attributes}>\n{block.as_data(body)}\n</{block.ITEM_TAG}>"
 
 
 NOTED = "note"
@@ -197,7 +195,7 @@ class McpTools:
             raise errors.invalid("conversation_id", "is required without an API key")
         if given.question is not None and given.offset:
             raise errors.invalid("offset", "is for readings without a question")
-        if has_nul(name) or (place is not None and not CONVERSATION_ID.match(place)):
+        if names.has_nul(name) or (place is not None and not CONVERSATION_ID.match(place)):
             where = f" in {place}" if place is not None else ""  # in the words of one that is only unknown
             raise errors.NotFound(f"No artifact {name}{where}.", param="artifact_id")
         found = await self._past.artifact(asker.tenant, name, place, given.question, given.offset)
@@ -213,7 +211,7 @@ class McpTools:
         return McpResult(remembered_as_text(made), things_as_object(made))
 
 
-def _notes(given: RememberArguments) -> tuple[ThingNote, ...]:
+def _notes(given: RememberArguments) -> tuple[memory.ThingNote, ...]:
     """What is to be remembered.
     Raises InvalidRequest: neither a text nor things, or both, or a text that is no line."""
     if given.text is None:
@@ -222,8 +220,12 @@ def _notes(given: RememberArguments) -> tuple[ThingNote, ...]:
         return tuple(each.as_note() for each in given.things)
     if given.things is not None:
         raise errors.invalid("text", "must not be there beside things")
-    if not is_line(given.text, MAX_NAME_CHARS):
+    if not memory.is_line(given.text, memory.MAX_NAME_CHARS):
         raise errors.invalid(
-            "text", f"must be one line of 1 to {MAX_NAME_CHARS} characters, without control characters"
+            "text", f"must be one line of 1 to {memory.MAX_NAME_CHARS} characters, without control characters"
         )
-    return (noted(NOTED, f"{NOTED}_{content_digest(given.text)[:NOTE_ID_CHARS]}", given.text, DISCUSSED),)
+    return (
+        entity_memory.noted(
+            NOTED, f"{NOTED}_{ids.content_digest(given.text)[:NOTE_ID_CHARS]}", given.text, memory.DISCUSSED
+        ),
+    )

@@ -23,24 +23,12 @@ from gateway.api.server.fast_router import (
 )
 from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Json, said, shape
-from gateway.core import jsons
+from gateway.core import ids, jsons
 from gateway.core.config.settings import Settings
-from gateway.core.formats.anthropic.edits import (
-    as_block,
-    block_events,
-    block_of,
-    compacts,
-    edits_of,
-    expanded,
-    find_block,
-    limit_of,
-    pauses,
-)
-from gateway.core.formats.anthropic.message_events import MessageEvents, error_body
+from gateway.core.formats import compaction_items
+from gateway.core.formats.anthropic import edits, message_events, serializer
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
-from gateway.core.formats.anthropic.serializer import as_message
-from gateway.core.formats.compaction_items import CompactionSealer, opened
-from gateway.core.ids import new_id
+from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline.stages import PausedRequest
@@ -91,8 +79,8 @@ async def resolved(body: Json, tenant: str, store: ConversationStore) -> Resolve
     this gateway did not make for this tenant is left as it is; so is one of a conversation that was deleted.
     Raises StorageUnavailable: the storage cannot be reached."""
     secret = await store.secret()
-    found = find_block(body)
-    compacted = opened(found.sealed, tenant, secret) if found is not None else None
+    found = edits.find_block(body)
+    compacted = compaction_items.opened(found.sealed, tenant, secret) if found is not None else None
     if found is None or compacted is None:
         return ResolvedBlocks(body, secret)
     at = compacted.at
@@ -102,26 +90,26 @@ async def resolved(body: Json, tenant: str, store: ConversationStore) -> Resolve
         if compacted.extract is None and isinstance(content, str):
             compacted = replace(compacted, extract=content)
     ref = ConversationRef(at=at, before=compacted.before) if at is not None else ConversationRef()
-    return ResolvedBlocks(expanded(body, found, compacted), secret, ref)
+    return ResolvedBlocks(edits.expanded(body, found, compacted), secret, ref)
 
 
 async def send_paused(paused: PausedRequest, sealer: CompactionSealer, send: Send) -> None:
     """An answer that is a compaction block: no model was asked, nothing is billed or stored."""
     request = paused.request
     sealer = replace(sealer, messages=request.messages, at=paused.at)
-    block = as_block(sealer, sealer.made_for(""))
+    block = edits.as_block(sealer, sealer.made_for(""))
     usage = {**UNUSED, "iterations": [{"type": "compaction", **UNUSED}]}
-    message: Json = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": request.model}
+    message: Json = {"id": ids.new_id("msg_"), "type": "message", "role": "assistant", "model": request.model}
     ended = {"stop_reason": "compaction", "stop_sequence": None}
-    edits: Json = {"context_management": {"applied_edits": []}}
+    applied: Json = {"context_management": {"applied_edits": []}}
     if not request.stream:
-        await send_json(send, 200, {**message, "content": [block], **ended, "usage": usage, **edits})
+        await send_json(send, 200, {**message, "content": [block], **ended, "usage": usage, **applied})
         return
     begins = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "usage": UNUSED}
     events = [
         {"type": "message_start", "message": begins},
-        *block_events(block, 0),
-        {"type": "message_delta", "delta": ended, "usage": usage, **edits},
+        *edits.block_events(block, 0),
+        {"type": "message_delta", "delta": ended, "usage": usage, **applied},
         {"type": "message_stop"},
     ]
     await send_start(send, 200, EVENT_STREAM)
@@ -188,14 +176,16 @@ class MessagesDialect(ReadAsChat[MessagesReading]):
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         sealer = self.sealer(request)
-        block = block_of(sealer, body) if sealer is not None else None
-        return jsons.dumps(as_message(body, request.model, stops_of(request), edits_asked(request), block))
+        block = edits.block_of(sealer, body) if sealer is not None else None
+        return jsons.dumps(serializer.as_message(body, request.model, stops_of(request), edits_asked(request), block))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         sealer = self.sealer(request)
-        compaction = partial(block_of, sealer) if sealer is not None else None
-        events = MessageEvents(request.model, stops_of(request), edits_asked(request), compaction)
-        return NamedEventWriter(events, lambda error: [error_body(error, request.request_id)], lambda _: PING)
+        compaction = partial(edits.block_of, sealer) if sealer is not None else None
+        events = message_events.MessageEvents(request.model, stops_of(request), edits_asked(request), compaction)
+        return NamedEventWriter(
+            events, lambda error: [message_events.error_body(error, request.request_id)], lambda _: PING
+        )
 
 
 def chat_request(
@@ -216,10 +206,12 @@ def chat_request(
 def in_its_words(request: ChatRequest, reading: MessagesReading, ref: ConversationRef = NO_NAME) -> ChatRequest:
     """The request with what a chat has no words for. What its client calls the session by itself names the
     conversation, unless it names one in the gateway's words; such a client always sends the whole of it."""
-    limit = limit_of(reading.edits)
+    limit = edits.limit_of(reading.edits)
     if limit is not None:
-        edits = reading.edits
-        options = replace(request.options, clear_above=limit, compacts=compacts(edits), pauses=pauses(edits))
+        asked_edits = reading.edits
+        options = replace(
+            request.options, clear_above=limit, compacts=edits.compacts(asked_edits), pauses=edits.pauses(asked_edits)
+        )
         request = replace(request, options=options)
     session = reading.session
     is_name = session is not None and len(session) <= MAX_SESSION_CHARS and session.isprintable()
@@ -233,7 +225,7 @@ def in_its_words(request: ChatRequest, reading: MessagesReading, ref: Conversati
 
 def edits_asked(request: ChatRequest) -> list[dict[str, Any]]:
     """What the client wants to be cleared of its context."""
-    return edits_of(request.native.fields.get("context_management")) if request.native is not None else []
+    return edits.edits_of(request.native.fields.get("context_management")) if request.native is not None else []
 
 
 def stops_of(request: ChatRequest) -> tuple[str, ...]:

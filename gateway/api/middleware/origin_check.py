@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from gateway.api.server.fast_router import App, Receive, Scope, Send
 from gateway.core import errors
-from gateway.core.config.exposure import is_loopback
+from gateway.core.config import exposure
 from gateway.core.types.chat import Headers
 
 FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
@@ -59,7 +59,7 @@ def check_near(headers: Headers, origins: AbstractSet[str], method: str) -> None
     Raises Forbidden: another site's page is behind the request."""
     named = {name: value.decode("latin-1") for name, value in headers}
     origin, host = named.get(b"origin"), named.get(b"host", "")
-    if origin is not None and origin not in origins and not is_loopback(host_of(origin)):
+    if origin is not None and origin not in origins and not exposure.is_loopback(host_of(origin)):
         text = f"A page of {origin[:100]} may not ask: server.cors_origins does not name it."
         raise errors.Forbidden(text, param="origin")
     is_configured = any(each.partition("://")[2] == host for each in origins)
@@ -85,7 +85,7 @@ def is_local(scope: Scope) -> bool:
     names = [value for name, value in scope["headers"] if name == b"host"]
     if len(names) != 1 or any(name in FORWARDED for name, _ in scope["headers"]):
         return False
-    return is_loopback(host_of(f"//{names[0].decode('latin-1')}")) and _is_near(scope.get("client"))
+    return exposure.is_loopback(host_of(f"//{names[0].decode('latin-1')}")) and _is_near(scope.get("client"))
 
 
 def is_foreign(scope: Scope) -> bool:

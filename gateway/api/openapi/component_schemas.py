@@ -9,9 +9,9 @@ from pydantic_core import core_schema
 
 from gateway.api.request.chat_shapes import ADDED_TO_BILLS
 from gateway.api.shapes import Json, shape
-from gateway.billing.metadata import FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING
-from gateway.core.types.bill import NOT_ON_THE_BILL
-from gateway.inspection.settings_in_force import LINK
+from gateway.billing import metadata
+from gateway.core.types import bill
+from gateway.inspection import settings_in_force
 
 REF = "#/components/schemas/{model}"
 SUFFIX = re.compile(r"(?<=\w)(?:Object|Field)$")
@@ -97,11 +97,13 @@ def _name(name: str, schema: Json) -> str:
 
 def _amend(told: dict[str, Json]) -> None:
     """Says what types cannot: which fields of a bill are always there, and that a null says nothing of a key."""
-    for name in NOT_ON_THE_BILL:
+    for name in bill.NOT_ON_THE_BILL:
         del told["ArtifactUsage"]["properties"][name]
     for name in BILLS:
         fields, later = told[name]["properties"], KNOWN_LATER.get(name, ())
-        told[name]["required"] = [n for n in fields if n not in (*FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING, *later)]
+        told[name]["required"] = [
+            n for n in fields if n not in (*metadata.FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING, *later)
+        ]
         fields |= {each: fields[each]["anyOf"][0] for each in later if "anyOf" in fields[each]}
     told["ClassicMessage"]["additionalProperties"] = True
     said = told["KeyFields"]  # the tenant is that of the key that asks, where none is named
@@ -121,5 +123,5 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
     if "$ref" in found:
         found["$ref"] = REF.format(model=names[found["$ref"].rpartition("/")[2]])
     if isinstance(text := found.get("description"), str):
-        found["description"] = LINK.sub(r"\1", text)
+        found["description"] = settings_in_force.LINK.sub(r"\1", text)
     return found

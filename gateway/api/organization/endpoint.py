@@ -27,8 +27,7 @@ from gateway.api.organization.parameters import (
 from gateway.api.server.fast_router import Receive, Scope, Send, send_json
 from gateway.api.shapes import Unix, many, shape
 from gateway.core import ports
-from gateway.core.types import audit_log
-from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
+from gateway.core.types import audit_log, bill
 from gateway.storage import audit_events
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports.costs import CostReports
@@ -49,7 +48,7 @@ GROUPS = {
 PLANNING = "context planning"
 SIDES = ("input", "input_cached", "output")
 Named = Mapping[str, str | None]
-Results = Callable[[ReportRequest, CostRow, Named], Iterable[dict[str, Any]]]
+Results = Callable[[ReportRequest, bill.CostRow, Named], Iterable[dict[str, Any]]]
 
 
 GROUPED = " ".join(USAGE_GROUPS)
@@ -127,11 +126,11 @@ class OrganizationEndpoint:
     async def _page(self, request: ReportRequest, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
         buckets = request.buckets.on_page()
         groups = [name for name in request.group_by if name in GROUPS]
-        found = CostReport(())
+        found = bill.CostReport(())
         if buckets and not request.batch:  # no batch job goes by the gateway
             by = (request.buckets.width.unit, *(GROUPS[name] for name in groups))
             since, until = _time(buckets[0].start), _time(buckets[-1].end)
-            query = CostQuery(
+            query = bill.CostQuery(
                 by,
                 since,
                 until,
@@ -171,7 +170,7 @@ class ReportKind:
     results: Results
 
 
-def _completions(request: ReportRequest, row: CostRow, named: Named) -> Iterable[dict[str, Any]]:
+def _completions(request: ReportRequest, row: bill.CostRow, named: Named) -> Iterable[dict[str, Any]]:
     """What is not counted apart, text, audio and images, is null."""
     sums = row.sums
     yield {
@@ -189,7 +188,7 @@ def _completions(request: ReportRequest, row: CostRow, named: Named) -> Iterable
     }
 
 
-def _embeddings(_request: ReportRequest, row: CostRow, named: Named) -> Iterable[dict[str, Any]]:
+def _embeddings(_request: ReportRequest, row: bill.CostRow, named: Named) -> Iterable[dict[str, Any]]:
     yield {
         "object": "organization.usage.embeddings.result",
         "input_tokens": row.sums.prompt_tokens,
@@ -198,7 +197,7 @@ def _embeddings(_request: ReportRequest, row: CostRow, named: Named) -> Iterable
     }
 
 
-def _costs(request: ReportRequest, row: CostRow, named: Named) -> Iterable[dict[str, Any]]:
+def _costs(request: ReportRequest, row: bill.CostRow, named: Named) -> Iterable[dict[str, Any]]:
     """A model's line, and one for what planning its requests cost: together they are the whole."""
     lines: list[tuple[str | None, Decimal]] = [(None, row.sums.cost)]
     if "line_item" in request.group_by:
@@ -218,7 +217,7 @@ def _costs(request: ReportRequest, row: CostRow, named: Named) -> Iterable[dict[
         }
 
 
-def _savings(sums: CostSums) -> dict[str, Any]:
+def _savings(sums: bill.CostSums) -> dict[str, Any]:
     """What the requests of a result would have cost without a gateway, and what was saved net; in the first line of a
     model alone, so that all lines add up."""
     amounts = {"net_saving": sums.net_saving, "direct_cost": sums.direct}

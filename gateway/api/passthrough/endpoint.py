@@ -35,23 +35,18 @@ from gateway.api.server.fast_router import (
     nothing_at,
 )
 from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, check_encoding, header, until_disconnect
+from gateway.billing import relayed_usage
 from gateway.billing.quota.gate import AdmittedRequest
-from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
 from gateway.core import errors
 from gateway.core.config.settings import Settings
 from gateway.core.tasks import offload_if
+from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 from gateway.core.types.keys import HeldAdmission
-from gateway.core.types.upstreams import PROTOCOLS, CallScope, RelayedCall
 from gateway.pipeline.passthrough_bills import MeteredCall, RelayedBills
 from gateway.pipeline.pipeline import LimitedPipeline
-from gateway.upstream.openai.passthrough import (
-    READABLE_ENCODINGS,
-    BodySample,
-    PassthroughClient,
-    RawAnswer,
-    UnpackingSample,
-)
+from gateway.upstream.openai import passthrough
+from gateway.upstream.openai.passthrough import BodySample, PassthroughClient, RawAnswer, UnpackingSample
 from gateway.upstream.routing.router import ConfiguredRouter
 
 
@@ -278,7 +273,7 @@ class RelayDestinations:
         deployment = self._router.deployment(model, call.caller)
         call.caller.check_model(model)
         call.scope["gateway"]["model"] = model
-        if not PROTOCOLS[deployment.protocol].is_openais:
+        if not upstreams.PROTOCOLS[deployment.protocol].is_openais:
             raise errors.NotRelayed(
                 f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone."
             )
@@ -300,7 +295,7 @@ class RelayDestinations:
             found = self._router.deployment(name, call.caller)
             default = self.default(call.caller, named=call.named)
             there = (default.api_base, default.api_key, name)
-            if (found.api_base, found.api_key, found.provider_model) != there or not PROTOCOLS[
+            if (found.api_base, found.api_key, found.provider_model) != there or not upstreams.PROTOCOLS[
                 found.protocol
             ].is_openais:
                 raise errors.NotRelayed("This path is not relayed: its model is not served at the default upstream.")
@@ -344,7 +339,7 @@ class CallMetering:
         """The meter of a call, before its body is read; None for one that asks no model.
         Raises StorageReadOnly: no bill could be kept."""
         path = call.target.partition("?")[0].rstrip("/")
-        if call.scope["method"] != "POST" or path not in RELAYED_ENDPOINTS:
+        if call.scope["method"] != "POST" or path not in relayed_usage.RELAYED_ENDPOINTS:
             return None
         self._bills.check_writable()
         return CallMeter(self._bills, call, path, upload)
@@ -466,7 +461,11 @@ def readable_only(headers: Headers) -> Headers:
 
 def _readable(value: bytes) -> bytes:
     offered = [each.strip() for each in value.split(b",")]
-    kept = [each for each in offered if each.split(b";")[0].strip().lower().decode("latin-1") in READABLE_ENCODINGS]
+    kept = [
+        each
+        for each in offered
+        if each.split(b";")[0].strip().lower().decode("latin-1") in passthrough.READABLE_ENCODINGS
+    ]
     return value if len(kept) == len(offered) else b", ".join(kept) or b"identity"
 
 
@@ -534,8 +533,8 @@ class RelayEndpoint:
         try:
             if meter is not None and admitted is not None and isinstance(found.body, bytes):
                 await admitted.reserve(*await meter.most(found))
-            made_for = CallScope(call.caller, scope["gateway"]["request_id"], "relayed")
-            relayed = RelayedCall(scope["method"], call.target, headers, found.body, made_for)
+            made_for = upstreams.CallScope(call.caller, scope["gateway"]["request_id"], "relayed")
+            relayed = upstreams.RelayedCall(scope["method"], call.target, headers, found.body, made_for)
             sent = meter.sent(found.deployment, admitted) if meter is not None else nullcontext()
             async with sent, self._upstream.open(found.deployment, relayed) as answer:
                 place.release()

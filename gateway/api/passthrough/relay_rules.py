@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from gateway.billing.relayed_usage import RELAYED_ENDPOINTS
-from gateway.core.names import is_credential
+from gateway.billing import relayed_usage
+from gateway.core import names
+from gateway.core.types import keys
 from gateway.core.types.chat import Headers
-from gateway.core.types.keys import is_ours
 
 PREFIX = "/v1/"
 OWN = ("/v1/conversations/", "/v1/gateway/", "/v1/v1/")
@@ -78,7 +78,7 @@ class RelayPattern:
         )
 
 
-BY_A_MODEL = tuple(RelayPattern("POST", tuple(path.split("/"))) for path in RELAYED_ENDPOINTS)
+BY_A_MODEL = tuple(RelayPattern("POST", tuple(path.split("/"))) for path in relayed_usage.RELAYED_ENDPOINTS)
 """What an operator's key may be used for by default: exactly what is metered. It leaves nothing that others could
 read."""
 OF_FILES = (RelayPattern.of("POST files"), RelayPattern.of("POST uploads/*/parts"))
@@ -123,10 +123,10 @@ def headers_up(headers: Headers, *, operator: bool) -> Headers:
         for name, value in headers
         if (dashed := name.replace(b"_", b"-")) not in dropped  # some servers know no difference
         and not dashed.startswith(FORWARDED_PREFIX)
-        and not is_credential(name.decode("latin-1"))
+        and not names.is_credential(name.decode("latin-1"))
         and (not operator or name in UP or name.startswith(UP_BY_START))
     ]
-    kept = [(name, value) for name, value in kept if not is_ours(value.decode("latin-1"))]
+    kept = [(name, value) for name, value in kept if not keys.is_ours(value.decode("latin-1"))]
     tokens = [value.rpartition(b" ")[2] for name, value in headers if name == b"authorization"] if operator else []
     return [(name, value) for name, value in kept if not any(token and token in value for token in tokens)]
 
@@ -136,7 +136,7 @@ def query_up(query: str) -> str:
     kept = [
         pair
         for pair in query.split("&")
-        if unquote(pair.partition("=")[0]).lower() not in CREDENTIAL_PARAMETERS and not is_ours(unquote(pair))
+        if unquote(pair.partition("=")[0]).lower() not in CREDENTIAL_PARAMETERS and not keys.is_ours(unquote(pair))
     ]
     return "&".join(kept)
 

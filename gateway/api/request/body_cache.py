@@ -16,7 +16,8 @@ from gateway.api.request.validation import RequestArrival, chat_body, parse_chat
 from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import Settings
-from gateway.core.formats.responses.request_parser import ResponsesReading, read_as_chat
+from gateway.core.formats.responses import request_parser
+from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, RequestCaller
 from gateway.storage.lookup.path_cache import KEPT_SECONDS
@@ -218,7 +219,7 @@ def read_chat_request(
         return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)
     body, plain = chat_body(raw)
     if "messages" not in body and body.get("input") is not None:
-        reading = read_as_chat(body)
+        reading = request_parser.read_as_chat(body)
         read(reading)
         return replace(parse_chat_request(reading.chat, headers, caller, settings, arrival), native=reading.native)
     return parse_chat_request(body, headers, caller, settings, arrival, plain)

@@ -8,8 +8,8 @@ from gateway.api.request.gateway_fields import AgentField, ContextField
 from gateway.api.request.remembered_entities import MemoryField
 from gateway.api.request.validation import ChatFields
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, many, said, shape
+from gateway.core.types import bill
 from gateway.core.types.artifacts import ArtifactPlan, RequestAttachment
-from gateway.core.types.bill import PassKind, ResponseMetadata
 
 ATTACHED = {"attachments?": list[str | RequestAttachment] | None}
 CONVERSATION = "The conversation to continue."
@@ -59,7 +59,7 @@ Economy = shape(
         "direct_cost billed_cost": str,
         "net_saving": said(str, "Below 0 where it cost more."),
         "estimated_saving?": said(str, "With `observe`: what `auto` would have saved."),
-        "pass?": said(PassKind, "Old tool results left in this request."),
+        "pass?": said(bill.PassKind, "Old tool results left in this request."),
         "cleared_tokens?": int,
         "holdout?": said(bool, "With `context.economy_holdout`: whether the conversation goes direct."),
         "bounced?": Bounced,
@@ -109,7 +109,7 @@ ADDED_TO_BILLS = {
 
 # Answers.
 
-BILL = {"response_metadata": ResponseMetadata}
+BILL = {"response_metadata": bill.ResponseMetadata}
 ADDED = {
     "conversation?": said(NamedConversation, "The conversation that it belongs to."),
     "agent?": said(AgentName, "Who answered, where it was named."),
@@ -119,13 +119,13 @@ COMPLETION = {"id model": str, "choices": list[Json], **ADDED}
 ChatCompletion = shape(
     "ChatCompletion",
     "OpenAI's answer with its bill.",
-    {**COMPLETION, "response_metadata?": ResponseMetadata},
+    {**COMPLETION, "response_metadata?": bill.ResponseMetadata},
     is_open=True,
 )
 ChatCompletionChunk = shape(
     "ChatCompletionChunk",
     "OpenAI's chunk; the first and the finish chunk have the bill.",
-    {"id": str, "choices?": list[Json], "response_metadata?": ResponseMetadata, **ADDED},
+    {"id": str, "choices?": list[Json], "response_metadata?": bill.ResponseMetadata, **ADDED},
     is_open=True,
 )
 Estimate = shape("CostOfCall", "Of the primary call.", {"min max": Usd})

@@ -6,9 +6,8 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 
 from gateway.api.fields import RequestFields, SessionName, read
 from gateway.core import errors
-from gateway.core.types.agents import CHAT, RequestAgent
-from gateway.core.types.bill import EconomyMode
-from gateway.core.types.recall import AUTO, Recall
+from gateway.core.types import agents, bill, recall
+from gateway.core.types.recall import Recall
 
 MAX_TOOL_PATTERNS = 100
 Mode = Literal["auto", "simple", "off"]
@@ -24,7 +23,7 @@ MAX_WINDOW = 1000
 
 def _a_switch(value: Any) -> Any:
     """`Literal` would take 1 for true."""
-    if not isinstance(value, bool) and value != AUTO:
+    if not isinstance(value, bool) and value != recall.AUTO:
         raise ValueError("be 'auto', true or false")
     return value
 
@@ -55,7 +54,7 @@ class ContextField(RequestFields):
     dry_run: bool | None = None
     memory: MemoryMode | None = None
     recall: RecallField | None = None
-    economy: EconomyMode | None = None
+    economy: bill.EconomyMode | None = None
     untouched_tools: ToolPatterns | None = None
     cite: bool | None = None
     profile: Literal["general", "creation", "search", "modification", "analysis", "off"] | None = None
@@ -81,7 +80,7 @@ class AgentField(RequestFields):
     model_config = ConfigDict(extra="forbid")
 
     id: Name
-    type: Name = CHAT
+    type: Name = agents.CHAT
     instruction: str | None = None
     instruction_file_text: str | None = None
     window: Annotated[int, Field(ge=0, le=MAX_WINDOW)] | None = None
@@ -91,18 +90,18 @@ class AgentField(RequestFields):
 NAME, AGENT = TypeAdapter(Name), TypeAdapter(AgentField)
 
 
-def agent_of(value: Any) -> RequestAgent | None:
+def agent_of(value: Any) -> agents.RequestAgent | None:
     """Raises InvalidRequest: it breaks a rule; `param` names the field."""
     if value is None:
         return None
     if isinstance(value, str):
-        return RequestAgent(read(NAME, value, "agent"))
+        return agents.RequestAgent(read(NAME, value, "agent"))
     if not isinstance(value, dict):
         raise errors.invalid("agent", "must be a name or an object")
     fields = read(AGENT, value, "agent")
-    if fields.window is not None and fields.type == CHAT:
-        raise errors.invalid("agent.window", f"is for agents of another type than {CHAT}")
-    if fields.prefill is False and fields.type == CHAT:
-        raise errors.invalid("agent.prefill", f"can be false for agents of another type than {CHAT}")
+    if fields.window is not None and fields.type == agents.CHAT:
+        raise errors.invalid("agent.window", f"is for agents of another type than {agents.CHAT}")
+    if fields.prefill is False and fields.type == agents.CHAT:
+        raise errors.invalid("agent.prefill", f"can be false for agents of another type than {agents.CHAT}")
     texts = (fields.instruction, fields.instruction_file_text)
-    return RequestAgent(fields.id, fields.type, *texts, fields.window, bool(fields.prefill))
+    return agents.RequestAgent(fields.id, fields.type, *texts, fields.window, bool(fields.prefill))

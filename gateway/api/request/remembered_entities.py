@@ -9,37 +9,24 @@ from typing_extensions import TypedDict
 from gateway.api.fields import RequestFields, read
 from gateway.api.shapes import Unix, shown
 from gateway.core import errors
-from gateway.core.types.memory import (
-    DISCUSSED,
-    MAX_ACTION_CHARS,
-    MAX_ALIAS_CHARS,
-    MAX_GIVEN_ALIASES,
-    MAX_ID_CHARS,
-    MAX_NAME_CHARS,
-    MAX_NOTES,
-    MAX_TYPE_CHARS,
-    EntityMemoryOptions,
-    MemoryEntity,
-    ThingNote,
-    is_line,
-)
-from gateway.pipeline.features.entity_memory import noted
+from gateway.core.types import memory
+from gateway.pipeline.features import entity_memory
 
 
 def _line(most: int) -> AfterValidator:
     def check(text: str) -> str:
-        if not is_line(text, most):
+        if not memory.is_line(text, most):
             raise ValueError(f"be one line of 1 to {most} characters, without control characters")
         return text
 
     return AfterValidator(check)
 
 
-ThingType = Annotated[str, Field(pattern=rf"^[\w.:-]{{1,{MAX_TYPE_CHARS}}}$")]
-ThingId = Annotated[str, _line(MAX_ID_CHARS)]
-ThingName = Annotated[str, _line(MAX_NAME_CHARS)]
-ThingAction = Annotated[str, _line(MAX_ACTION_CHARS)]
-Alias = Annotated[str, _line(MAX_ALIAS_CHARS)]
+ThingType = Annotated[str, Field(pattern=rf"^[\w.:-]{{1,{memory.MAX_TYPE_CHARS}}}$")]
+ThingId = Annotated[str, _line(memory.MAX_ID_CHARS)]
+ThingName = Annotated[str, _line(memory.MAX_NAME_CHARS)]
+ThingAction = Annotated[str, _line(memory.MAX_ACTION_CHARS)]
+Alias = Annotated[str, _line(memory.MAX_ALIAS_CHARS)]
 
 
 class ThingField(RequestFields):
@@ -50,16 +37,16 @@ class ThingField(RequestFields):
     type: ThingType
     id: ThingId
     name: ThingName | None = None
-    aliases: Annotated[list[Alias], Field(max_length=MAX_GIVEN_ALIASES)] | None = None
+    aliases: Annotated[list[Alias], Field(max_length=memory.MAX_GIVEN_ALIASES)] | None = None
     action: ThingAction | None = None
 
-    def as_note(self) -> ThingNote:
+    def as_note(self) -> memory.ThingNote:
         """The thing with all of its aliases."""
-        return noted(self.type, self.id, self.name, self.action or DISCUSSED, self.aliases or ())
+        return entity_memory.noted(self.type, self.id, self.name, self.action or memory.DISCUSSED, self.aliases or ())
 
 
 Scope = Literal["conversation", "user"]
-Things = Annotated[list[ThingField], Field(max_length=MAX_NOTES)]
+Things = Annotated[list[ThingField], Field(max_length=memory.MAX_NOTES)]
 
 
 class MemoryField(RequestFields):
@@ -77,7 +64,7 @@ class RememberedEntities(RequestFields):
 
     model_config = ConfigDict(extra="forbid")
 
-    remember: Annotated[list[ThingField], Field(min_length=1, max_length=MAX_NOTES)]
+    remember: Annotated[list[ThingField], Field(min_length=1, max_length=memory.MAX_NOTES)]
     scope: Scope | None = None
     user: Annotated[str, Field(min_length=1)] | None = None
 
@@ -88,7 +75,7 @@ NO_FIELD = MemoryField()
 
 def memory_of(
     value: Any, user: str | None, *, keeps: bool, default: bool, days: float | None
-) -> EntityMemoryOptions | None:
+) -> memory.EntityMemoryOptions | None:
     """What a chat request says of its memory; None where it has none.
     `value`: its field `memory`; `user`: whom it names; `keeps`: whether what its user and its model write is stored;
     `default`: whether things are remembered for a request that does not say so; `days`: how long they are.
@@ -102,10 +89,10 @@ def memory_of(
     if notes and not is_on:
         raise errors.invalid("memory.things", "must not be false where something is to be remembered")
     _check_user(scope, user, "memory.scope")
-    return EntityMemoryOptions(notes, scope, days) if is_on else None
+    return memory.EntityMemoryOptions(notes, scope, days) if is_on else None
 
 
-def things_in(body: dict[str, Any]) -> tuple[tuple[ThingNote, ...], str | None]:
+def things_in(body: dict[str, Any]) -> tuple[tuple[memory.ThingNote, ...], str | None]:
     """The things of a body of the memory's API, one or several, and for which user they are noted, too.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if "remember" not in body:
@@ -133,7 +120,7 @@ class MemoryThingObject(TypedDict):
     expires_at: Unix | None
 
 
-def as_memory(thing: MemoryEntity) -> MemoryThingObject:
+def as_memory(thing: memory.MemoryEntity) -> MemoryThingObject:
     return shown(MemoryThingObject, thing, id=thing.memory_id, object="memory.thing")
 
 

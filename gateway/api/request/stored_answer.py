@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing.cost import primary_usage, total_cost
-from gateway.billing.ledger_verification import repriced
-from gateway.billing.metadata import begun, extended_usage, in_answer, with_citations, with_plan
-from gateway.billing.stream import CHUNK_FIELDS, ON_EVERY_CHUNK, ChunkRelay
-from gateway.core.types.turn import CITED_FIELDS, StoredCompletion
+from gateway.billing import cost, ledger_verification, metadata, stream
+from gateway.billing.stream import ChunkRelay
+from gateway.core.types import turn
 
 FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 """Of an answer's `usage`, those that its bill knows."""
@@ -16,7 +14,7 @@ GATEWAY_FIELDS = ("response_metadata", "conversation")
 """Fields that the gateway adds to an answer, and to the first and the last chunk of a stream."""
 
 
-def as_completion(stored: StoredCompletion) -> dict[str, Any]:
+def as_completion(stored: turn.StoredCompletion) -> dict[str, Any]:
     """The completion with its bill; without content where none was stored (`store: false`, failed turns)."""
     entry = stored.ledger
     bare: dict[str, Any] = {
@@ -27,23 +25,25 @@ def as_completion(stored: StoredCompletion) -> dict[str, Any]:
         "choices": [],
     }
     body = {**bare, **answered(stored), "status": entry.status}
-    body["response_metadata"] = with_citations(with_plan(entry.metadata, stored.plan), stored.cited)
+    body["response_metadata"] = metadata.with_citations(metadata.with_plan(entry.metadata, stored.plan), stored.cited)
     if stored.completion_metadata is not None:
         body["metadata"] = stored.completion_metadata
     return body
 
 
-def answered(stored: StoredCompletion) -> dict[str, Any]:
+def answered(stored: turn.StoredCompletion) -> dict[str, Any]:
     """The completion as its client got it."""
     entry = stored.ledger
-    told = with_citations(in_answer(entry.metadata), stored.cited)
+    told = metadata.with_citations(metadata.in_answer(entry.metadata), stored.cited)
     body = {**(stored.completion or {}), "response_metadata": told}
-    used = primary_usage(entry.calls)
+    used = cost.primary_usage(entry.calls)
     if used:
-        calls = tuple(repriced(call) for call in entry.calls)  # exact where a cost is more than its column holds
+        calls = tuple(
+            ledger_verification.repriced(call) for call in entry.calls
+        )  # exact where a cost is more than its column holds
         reported = body["usage"] if isinstance(body.get("usage"), dict) else {}
         billed = {name: used[name] for name in FIGURES if name in used}
-        body["usage"] = extended_usage({**reported, **billed}, calls)
+        body["usage"] = metadata.extended_usage({**reported, **billed}, calls)
     if entry.conversation_id:
         body["conversation"] = {"id": entry.conversation_id}
     if isinstance(named := entry.metadata.get("agent"), dict):
@@ -51,28 +51,28 @@ def answered(stored: StoredCompletion) -> dict[str, Any]:
     return body
 
 
-def stored_answer(stored: StoredCompletion) -> tuple[dict[str, Any], str | None, Decimal | None]:
+def stored_answer(stored: turn.StoredCompletion) -> tuple[dict[str, Any], str | None, Decimal | None]:
     """What is stored of the first answer: the completion, its conversation, and what it cost in USD."""
-    cost = total_cost(stored.ledger.calls)[0].total_cost
-    return answered(stored), stored.ledger.conversation_id, cost
+    usd = cost.total_cost(stored.ledger.calls)[0].total_cost
+    return answered(stored), stored.ledger.conversation_id, usd
 
 
 def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) -> list[dict[str, Any]]:
     """A whole answer in chunks, by the same rules as one that comes from upstream."""
     relay = ChunkRelay(body["id"], choices, include_usage)
     bill: dict[str, Any] = {name: body[name] for name in GATEWAY_FIELDS if name in body}
-    late = ("usage", "cost", *CITED_FIELDS)
+    late = ("usage", "cost", *turn.CITED_FIELDS)
     known = {name: value for name, value in body["response_metadata"].items() if name not in late}
-    sent = relay.push(list(_as_chunks(body)), lambda: {**bill, "response_metadata": begun(known)})
+    sent = relay.push(list(_as_chunks(body)), lambda: {**bill, "response_metadata": metadata.begun(known)})
     relay.conclude()
     return sent + relay.final(bill, body["usage"])
 
 
 def _as_chunks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The chunks of an upstream that sends each choice in one piece, and its own fields with the first chunk."""
-    envelope = {name: value for name, value in body.items() if name not in (*CHUNK_FIELDS, *GATEWAY_FIELDS)}
+    envelope = {name: value for name, value in body.items() if name not in (*stream.CHUNK_FIELDS, *GATEWAY_FIELDS)}
     shared: dict[str, Any] = {"object": "chat.completion.chunk"}
-    shared |= {name: body[name] for name in ON_EVERY_CHUNK if name in body}
+    shared |= {name: body[name] for name in stream.ON_EVERY_CHUNK if name in body}
     for choice in body["choices"]:
         begins = {"index": choice["index"], "delta": {"role": "assistant"}, "finish_reason": None}
         yield {**envelope, **shared, "choices": [begins]}

@@ -19,15 +19,14 @@ from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
 from gateway.core.frozen_records import record
+from gateway.core.types import chat, conversation, items, memory
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
-from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller, stays
-from gateway.core.types.conversation import UNNAMED, ConversationRef
-from gateway.core.types.items import ANTHROPIC_BLOCKS, SIGNED
-from gateway.core.types.memory import EntityMemoryOptions
+from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller
+from gateway.core.types.conversation import ConversationRef
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
-IN_BLOCKS = frozenset((SIGNED, "reasoning_items", "output_items", ANTHROPIC_BLOCKS))
+IN_BLOCKS = frozenset((items.SIGNED, "reasoning_items", "output_items", items.ANTHROPIC_BLOCKS))
 """Fields that hold what other APIs have beside a chat's words, as chats' clients send them again."""
 PINNED = "pinned"
 NO_PINS: frozenset[int] = frozenset()
@@ -260,7 +259,7 @@ class RequestArrival:
     started: float
     size: int
     log_facts: dict[str, Any] = field(default_factory=dict)
-    has_left: Callable[[], bool] = stays
+    has_left: Callable[[], bool] = chat.stays
 
 
 def parse_chat_request(
@@ -283,10 +282,10 @@ def parse_chat_request(
     context = fields.context or NO_CONTEXT
     metadata = body.get("metadata")
     kept = dict(metadata) if metadata is not None and keeps_metadata_rules(metadata) else None
-    conversation = _conversation(body.get("conversation"), context, kept, headers)
+    conversation_id = _conversation(body.get("conversation"), context, kept, headers)
     agent = agent_of(body.get("agent")) if "agent" in body else None
     is_delivery = agent is not None and not messages and isinstance(messages, list | None)
-    if plain is None and not (is_delivery and conversation != UNNAMED):
+    if plain is None and not (is_delivery and conversation_id != conversation.UNNAMED):
         check_messages(messages, known.count if known is not None else 0)
     _check_number(messages or (), settings.server.max_messages)
     pinned = NO_PINS
@@ -306,7 +305,7 @@ def parse_chat_request(
         model=fields.model,
         messages=tuple(messages or ()),
         forward=forward,
-        conversation=conversation,
+        conversation=conversation_id,
         attachments=_attachments(fields.attachments),
         options=_options(context, headers, settings, caller, has_tools=has_tools),
         store=settings.conversation.store if fields.store is None else fields.store,
@@ -331,7 +330,7 @@ def parse_chat_request(
     return replace(request, memory=_memory(body.get("memory"), request, settings))
 
 
-def _memory(value: Any, request: ChatRequest, settings: Settings) -> EntityMemoryOptions | None:
+def _memory(value: Any, request: ChatRequest, settings: Settings) -> memory.EntityMemoryOptions | None:
     of_things = settings.memory
     keeps = request.keeps_content
     return memory_of(value, request.end_user, keeps=keeps, default=of_things.things, days=of_things.things_days)

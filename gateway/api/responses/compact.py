@@ -12,24 +12,18 @@ from gateway.api.fields import renamed
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.api.server.fast_router import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
 from gateway.api.shapes import Json, said, shape
-from gateway.conversations.rebuild import has_evidence, recognition_keys, sent_chain
-from gateway.core import errors, ports
+from gateway.conversations import rebuild
+from gateway.core import errors, ids, ports
 from gateway.core.config.settings import Settings
-from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer, extract_of, opened
-from gateway.core.formats.responses.request_parser import (
-    COVERED,
-    STANDING,
-    CompactedExtract,
-    ResponsesReading,
-    read_request,
-)
-from gateway.core.formats.responses.response_completion import begun, echo, ended, referred, usage_of
+from gateway.core.formats import compaction_items
+from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer
+from gateway.core.formats.responses import request_parser, response_completion
+from gateway.core.formats.responses.request_parser import CompactedExtract, ResponsesReading
 from gateway.core.formats.responses.response_events import whole_events
-from gateway.core.ids import COMPLETION, RESPONSE, answer_id, new_id
+from gateway.core.types import items
 from gateway.core.types.chain import ChainKeys
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef, HistoryLookup, StoredConversation
-from gateway.core.types.items import message_id_of
 from gateway.storage.store import ConversationStore
 
 HISTORY = {
@@ -56,7 +50,9 @@ def refers(body: Json) -> bool:
     given = body.get("input")
     if not isinstance(given, list):
         return False
-    return any(isinstance(item, dict) and (item.get("type") in STANDING or is_reference(item)) for item in given)
+    return any(
+        isinstance(item, dict) and (item.get("type") in request_parser.STANDING or is_reference(item)) for item in given
+    )
 
 
 def is_reference(item: Any) -> bool:
@@ -76,12 +72,12 @@ async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Js
     named = {index: str(item["id"]) for index, item in enumerate(given) if is_reference(item)}
     if not named:
         return body
-    places = {index: message_id_of(item_id) for index, item_id in named.items()}
+    places = {index: items.message_id_of(item_id) for index, item_id in named.items()}
     stored = await store.said_anywhere(tenant, list({each for each in places.values() if each is not None}))
     found = list(given)
     for index, item_id in named.items():
         message = stored.get(places[index] or "")
-        item = referred(message, item_id) if message is not None else None
+        item = response_completion.referred(message, item_id) if message is not None else None
         if item is None:
             text = f"Item with id '{item_id}' not found. Items are not kept where `store` is false."
             raise errors.ItemNotFound(text, param=f"input[{index}].id")
@@ -130,20 +126,24 @@ class CompactionEndpoint:
         if isinstance(given, str):
             users = [{"role": "user", "content": given}]
         answer = {
-            "id": new_id(RESPONSE),
+            "id": ids.new_id(ids.RESPONSE),
             "object": "response.compaction",
             "created_at": int(self._clock.now().timestamp()),
             "output": [*map(_as_output, users), item],
-            "usage": usage_of({}),
+            "usage": response_completion.usage_of({}),
         }
         await send_json(send, 200, answer)
 
     async def answer(self, body: Json, caller: RequestCaller, scope: Scope, send: Send) -> None:
         """A response that is a compaction item alone, whole or streamed. `body` is the request without its trigger."""
         item = await self.item(body, caller, 0)
-        made = {"id": new_id(COMPLETION), "created": int(self._clock.now().timestamp()), "model": body.get("model")}
-        begins = begun(made, echo(body, store=False))
-        response = ended(begins, [item], None, {}, {})
+        made = {
+            "id": ids.new_id(ids.COMPLETION),
+            "created": int(self._clock.now().timestamp()),
+            "model": body.get("model"),
+        }
+        begins = response_completion.begun(made, response_completion.echo(body, store=False))
+        response = response_completion.ended(begins, [item], None, {}, {})
         scope["gateway"]["tenant"] = caller.tenant
         if not body.get("stream"):
             await send_json(send, 200, response)
@@ -162,7 +162,7 @@ class CompactionEndpoint:
         if names_history and not body.get("input"):
             compacted = CompactionMark(at)
         else:
-            reading = read_request(body)
+            reading = request_parser.read_request(body)
             request = self._request(reading, caller, size)
             compacted = await self._compacted(request, at, before=before, is_known=not names_history)
         return compacted.sealed_for(caller.tenant, await self._store.secret())
@@ -192,7 +192,7 @@ class CompactionEndpoint:
             return ResolvedItems(body)
         last = places[-1]
         where = f"input[{last}].encrypted_content"
-        compacted = opened(given[last].get("encrypted_content"), tenant, await self._store.secret())
+        compacted = compaction_items.opened(given[last].get("encrypted_content"), tenant, await self._store.secret())
         if compacted is None:
             raise errors.invalid(where, "must be what this gateway made for this key, unchanged")
         at = compacted.at
@@ -200,9 +200,9 @@ class CompactionEndpoint:
             at = None
             if compacted.extract is None and compacted.question is None:
                 raise errors.invalid(where, "stands for a conversation that was deleted")
-        before = [each if _is_systems(each) else COVERED for each in given[:last]]
+        before = [each if _is_systems(each) else request_parser.COVERED for each in given[:last]]
         here = (
-            COVERED
+            request_parser.COVERED
             if compacted.at is not None and compacted.before
             else CompactedExtract(compacted.extract, compacted.question)
         )
@@ -223,7 +223,7 @@ class CompactionEndpoint:
         raise errors.InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
 
     def _request(self, reading: ResponsesReading, caller: RequestCaller, size: int) -> ChatRequest:
-        arrival = RequestArrival(new_id("req_"), self._clock.now(), self._clock.monotonic(), size)
+        arrival = RequestArrival(ids.new_id("req_"), self._clock.now(), self._clock.monotonic(), size)
         try:
             return parse_chat_request(reading.chat, {}, caller, self._settings, arrival)
         except errors.InvalidRequest as error:
@@ -233,17 +233,17 @@ class CompactionEndpoint:
     async def _compacted(self, request: ChatRequest, at: str | None, *, before: bool, is_known: bool) -> CompactionMark:
         """What is stored of the messages by its place, the rest as an extract.
         `is_known`: some of them may be stored."""
-        sent = sent_chain(request)
+        sent = rebuild.sent_chain(request)
         kept = 0
         if is_known:
             found = await self._stored(request, ConversationRef(at=at, before=before))
             if found is not None and found.resume_point.message_id is not None:
                 at, kept, before = found.resume_point.message_id, found.resume_point.kept, False
-        return CompactionMark(at, extract_of(sent.bodies[kept:]), before)
+        return CompactionMark(at, compaction_items.extract_of(sent.bodies[kept:]), before)
 
     async def _stored(self, request: ChatRequest, ref: ConversationRef) -> StoredConversation | None:
         """The stored conversation that begins with these messages, as far as its sender shows that it is its own."""
-        sent, tenant = sent_chain(request), request.caller.tenant
+        sent, tenant = rebuild.sent_chain(request), request.caller.tenant
         match = self._settings.conversation.match
         answers = any(body["role"] == "assistant" for body in sent.bodies)
         if not answers or (ref.at is None and match == "off"):
@@ -254,12 +254,12 @@ class CompactionEndpoint:
         people = request.users
         if match == "user" and not people:
             return None
-        keys = recognition_keys(sent, ChainKeys(await self._store.secret(), tenant, people))
+        keys = rebuild.recognition_keys(sent, ChainKeys(await self._store.secret(), tenant, people))
         lookup = HistoryLookup(lookup.bodies, lookup.digests, keys=keys, instructed=True)
         found = await self._store.find_conversation(
             tenant, ConversationRef(), max_bytes=COMPACT_LOOKUP_BYTES, lookup=lookup
         )
-        if found is None or not has_evidence(lookup.bodies, found.resume_point.kept, found.path):
+        if found is None or not rebuild.has_evidence(lookup.bodies, found.resume_point.kept, found.path):
             return None
         return found
 
@@ -288,5 +288,5 @@ def _as_output(item: Json) -> Json:
     """A user's message as an item of an answer."""
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
-    item_id = item.get("id") or answer_id(new_id(COMPLETION))
+    item_id = item.get("id") or ids.answer_id(ids.new_id(ids.COMPLETION))
     return {"id": item_id, "type": "message", "status": "completed", "role": "user", "content": parts}

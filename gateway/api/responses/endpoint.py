@@ -29,24 +29,15 @@ from gateway.api.server.fast_router import (
 from gateway.api.server.keepalive import comment
 from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Deleted, Json, ListObject, shape
-from gateway.core import errors, jsons
+from gateway.core import errors, ids, jsons
 from gateway.core.config.settings import Settings
 from gateway.core.formats.compaction_items import CompactionSealer
-from gateway.core.formats.responses.request_parser import ResponsesReading, read_request
-from gateway.core.formats.responses.response_completion import (
-    as_incomplete,
-    asked_of,
-    echo,
-    echoed_of,
-    failed,
-    input_of,
-    response_of,
-)
+from gateway.core.formats.responses import request_parser, response_completion
+from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.formats.responses.response_events import ResponseEvents
-from gateway.core.ids import RESPONSE, answer_id, completion_of
+from gateway.core.types import turn
 from gateway.core.types.chat import ChatRequest, ContextOptions, RequestCaller
 from gateway.core.types.conversation import ConversationRef
-from gateway.core.types.turn import BROKE, OWN_INSTRUCTIONS, StoredCompletion
 from gateway.storage.store import ConversationStore
 
 # `/v1/responses/{response_id}…`: what is stored of responses, which are the stored completions of chats (ADR 27).
@@ -126,23 +117,23 @@ class StoredResponses:
         stored, echoed = await self._stored(call.tenant, call.path["response_id"])
         completion = _completion(stored)
         item = CompactionSealer(call.tenant, await self._store.secret()).item(completion)
-        found = response_of(completion, echoed, call.included, item)
+        found = response_completion.response_of(completion, echoed, call.included, item)
         return _broken_off(found, _error(stored)) if stored.ledger.status == "partial" else found
 
-    async def _stored(self, tenant: str, name: str) -> tuple[StoredCompletion, Json]:
+    async def _stored(self, tenant: str, name: str) -> tuple[turn.StoredCompletion, Json]:
         """The completion, and what its response repeats of its request."""
-        stored = await self._store.find_completion(tenant, completion_of(name))
+        stored = await self._store.find_completion(tenant, ids.completion_of(name))
         if stored is None or stored.completion is None:
             raise _unknown(name)
         instructions: list[Json] = []
-        if OWN_INSTRUCTIONS in (stored.asked or {}):
-            found = await self._store.completion_input(tenant, completion_of(name), said=False)
+        if turn.OWN_INSTRUCTIONS in (stored.asked or {}):
+            found = await self._store.completion_input(tenant, ids.completion_of(name), said=False)
             instructions = [body for _, body in found or ()]
-        return stored, echoed_of(stored.asked, stored.completion_metadata, instructions)
+        return stored, response_completion.echoed_of(stored.asked, stored.completion_metadata, instructions)
 
     async def _delete(self, call: ApiCall) -> Deleted[Literal["response"]]:
         name = call.path["response_id"]
-        if not await self._store.delete_completion(call.tenant, completion_of(name), call.actor):
+        if not await self._store.delete_completion(call.tenant, ids.completion_of(name), call.actor):
             raise _unknown(name)
         return {"id": name, "object": "response", "deleted": True}
 
@@ -153,20 +144,20 @@ class StoredResponses:
     async def _input_items(self, call: ApiCall) -> ListObject[Json]:
         name, paging = call.path["response_id"], paging_of(call.query, "desc")
         stored, _ = await self._stored(call.tenant, name)
-        found = await self._store.completion_input(call.tenant, completion_of(name))
-        items = input_of(stored.asked, found or (), call.included)
+        found = await self._store.completion_input(call.tenant, ids.completion_of(name))
+        items = response_completion.input_of(stored.asked, found or (), call.included)
         data = [each if each.get("id") else {**each, "id": f"item_{number}"} for number, each in enumerate(items)]
         return part_of(data, paging, "No such item.")
 
 
-def _completion(stored: StoredCompletion) -> Json:
+def _completion(stored: turn.StoredCompletion) -> Json:
     found = as_completion(stored)
     return {name: value for name, value in found.items() if name not in OF_A_STORED_CHAT}
 
 
-def _error(stored: StoredCompletion) -> errors.GatewayError | None:
+def _error(stored: turn.StoredCompletion) -> errors.GatewayError | None:
     """By which a response broke off, as its client was told; None where none did, or the client left."""
-    told = (stored.asked or {}).get(BROKE)
+    told = (stored.asked or {}).get(turn.BROKE)
     if not isinstance(told, dict):
         return None
     return errors.GatewayError(str(told.get("message") or ""), param=told.get("param"), code=told.get("code"))
@@ -174,13 +165,13 @@ def _error(stored: StoredCompletion) -> errors.GatewayError | None:
 
 def _broken_off(response: Json, error: errors.GatewayError | None) -> Json:
     """A response whose stream ended before its answer did."""
-    output = [*response["output"][:-1], *map(as_incomplete, response["output"][-1:])]
+    output = [*response["output"][:-1], *map(response_completion.as_incomplete, response["output"][-1:])]
     broken = {**response, "output": output, "completed_at": None}
-    return {**broken, "status": "incomplete"} if error is None else {**broken, **failed(error)}
+    return {**broken, "status": "incomplete"} if error is None else {**broken, **response_completion.failed(error)}
 
 
 def _unknown(name: str) -> errors.CompletionNotFound:
-    shown = name if name.startswith("resp_") else answer_id(name, RESPONSE)
+    shown = name if name.startswith("resp_") else ids.answer_id(name, ids.RESPONSE)
     return errors.CompletionNotFound(f"Response with id '{shown}' not found.", param="response_id")
 
 
@@ -235,10 +226,10 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
                 return None
         body, at, before, sealer = self._resolved or ResolvedItems(self._body)
         check_spelling(body, self._settings)
-        reading = read_request(body)
+        reading = request_parser.read_request(body)
         self._include = tuple(body.get("include") or ())
         request = self._request(reading, len(raw), headers, caller, arrival)
-        self._repeated = echo(body, store=request.store)
+        self._repeated = response_completion.echo(body, store=request.store)
         conversation = request.conversation
         if reading.previous is not None:
             conversation = ConversationRef(behind=reading.previous)
@@ -255,7 +246,7 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
             include_usage=request.stream,
             options=_options(request.options, reading),
             conversation=conversation,
-            asked=asked_of(body, request.messages),
+            asked=response_completion.asked_of(body, request.messages),
         )
 
     async def look_up(self, caller: RequestCaller) -> Instead | None:
@@ -267,7 +258,7 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         item = self._compaction_of.item(body) if self._compaction_of is not None else None
-        return jsons.dumps(response_of(body, self._repeated, self._include, item))
+        return jsons.dumps(response_completion.response_of(body, self._repeated, self._include, item))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         item = self._compaction_of.item if self._compaction_of is not None else None

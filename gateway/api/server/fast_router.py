@@ -10,13 +10,11 @@ from typing import Any, Protocol
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, ids, jsons, ports
 from gateway.core.clock import SystemClock
-from gateway.core.formats.anthropic.message_events import error_body
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.metrics import OTHER, PAGE_LABEL, GatewayMetrics, endpoint_of
-from gateway.core.instrumentation.refusals import NO_TENANT, RefusedRequest, RefusedRequests, field_of
+from gateway.core.formats.anthropic import message_events
+from gateway.core.instrumentation import logs, metrics, refusals
+from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.chat import RequestCaller
 
 Scope = MutableMapping[str, Any]
@@ -25,7 +23,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-log = get_logger("gateway.api")
+log = logs.get_logger("gateway.api")
 EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
@@ -121,13 +119,13 @@ class EdgeMiddleware:
         app: App,
         draining: ShutdownState,
         metrics: GatewayMetrics,
-        refused: RefusedRequests | None = None,
+        refused: refusals.RefusedRequests | None = None,
         clock: ports.Clock | None = None,
     ) -> None:
         """`refused`: where requests are noted that are refused before a model is asked."""
         self._app = app
         self._metrics = metrics
-        self._refused = RefusedRequests() if refused is None else refused
+        self._refused = refusals.RefusedRequests() if refused is None else refused
         self._clock = clock or SystemClock()
         self._draining = draining
 
@@ -139,7 +137,7 @@ class EdgeMiddleware:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        request_id = new_id("req_")
+        request_id = ids.new_id("req_")
         log_facts: dict[str, Any] = {"request_id": request_id}
         scope["gateway"] = log_facts
         scope["app"] = None  # makes Starlette's router raise instead of answering in plain text
@@ -185,13 +183,13 @@ class EdgeMiddleware:
         was_asked = fault.has_bill or isinstance(fault, errors.UpstreamError)
         if scope["method"] != "POST" or not 400 <= fault.status < 500 or was_asked:
             return
-        facts, endpoint = scope["gateway"], endpoint_of(scope["path"])
-        if endpoint in (OTHER, PAGE_LABEL):
+        facts, endpoint = scope["gateway"], metrics.endpoint_of(scope["path"])
+        if endpoint in (metrics.OTHER, metrics.PAGE_LABEL):
             return
-        told = {"field": field_of(fault.param), "key_id": facts.get("key_id")}
-        who = facts.get("tenant", NO_TENANT)
+        told = {"field": refusals.field_of(fault.param), "key_id": facts.get("key_id")}
+        who = facts.get("tenant", refusals.NO_TENANT)
         self._refused.note(
-            RefusedRequest(
+            refusals.RefusedRequest(
                 facts["request_id"], self._clock.now(), who, endpoint, fault.status, fault.code or fault.type, **told
             )
         )
@@ -207,7 +205,7 @@ def came_by_messages(scope: Scope) -> bool:
 
 def _worded(fault: errors.GatewayError, scope: Scope) -> dict[str, Any]:
     """An error in the words of the API that the request came by."""
-    return error_body(fault, scope["gateway"]["request_id"]) if came_by_messages(scope) else fault.body()
+    return message_events.error_body(fault, scope["gateway"]["request_id"]) if came_by_messages(scope) else fault.body()
 
 
 def note_caller(log_facts: dict[str, Any], caller: RequestCaller) -> None:

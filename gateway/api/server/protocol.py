@@ -12,10 +12,9 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.api.server.fast_router import CHAT_PATH, CLIENT
-from gateway.core import errors, jsons
+from gateway.core import errors, ids, jsons
 from gateway.core.config.settings import ServerSettings
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 
 MAX_HEAD_BYTES = 2**16
 MAX_HEADERS = 256
@@ -34,7 +33,7 @@ MAX_JOINED_BYTES = 2**16
 """A larger body is not copied to stand behind its head."""
 OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
 """Headers in which a client offers another protocol: Java's HTTP client offers HTTP/2 with each request."""
-log = get_logger("gateway.api")
+log = logs.get_logger("gateway.api")
 
 
 class _DroppedTrailers(list[tuple[bytes, bytes]]):
@@ -174,7 +173,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if cycle.response_started or self.pipeline:
                 self.transport.close()
                 return
-        request_id = new_id("req_")
+        request_id = ids.new_id("req_")
         content = jsons.dumps(error.body())
         fields = [
             *self.server_state.default_headers,

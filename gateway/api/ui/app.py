@@ -7,7 +7,7 @@ from gateway.api.middleware.origin_check import is_local
 from gateway.api.server.fast_router import App, Receive, Scope, Send
 from gateway.api.ui.dependencies import PageParts
 from gateway.core import errors
-from gateway.core.config.exposure import has_page
+from gateway.core.config import exposure
 
 
 class UiApp:
@@ -27,8 +27,8 @@ class UiApp:
 
     def _is_here(self, scope: Scope) -> bool:
         settings = self._parts.settings
-        if settings.auth.wants_keys or not has_page(settings):
-            return has_page(settings)
+        if settings.auth.wants_keys or not exposure.has_page(settings):
+            return exposure.has_page(settings)
         return is_local(scope)
 
 

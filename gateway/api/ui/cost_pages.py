@@ -10,10 +10,9 @@ from urllib.parse import quote, urlencode
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, csv_file
 from gateway.api.ui.rendering import money, usd
-from gateway.billing.cost import as_csv
+from gateway.billing import cost
 from gateway.core import errors
-from gateway.core.types import report_lists
-from gateway.core.types.bill import CostQuery, CostReport, CostRow, CostSums
+from gateway.core.types import bill, report_lists
 from gateway.storage.reports.costs import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
@@ -142,7 +141,7 @@ class CostLine:
     """A row of the table. `share` of the dearest row, 0 to 1; `link`: the conversations or requests behind it."""
 
     name: str | None
-    sums: CostSums
+    sums: bill.CostSums
     share: float
     link: str | None = None
 
@@ -176,7 +175,7 @@ class CostPages:
         names = await self._names(chosen.by, shown)
         if chosen.is_whole:
             shown = await self._reports.dearest_conversations(chosen.tenant, chosen.since, MAX_COST_ROWS)
-            others, left = CostSums(), 0
+            others, left = bill.CostSums(), 0
         if chosen.by == "day":
             shown = tuple(reversed(shown))
         dearest = max((row.sums.cost_picousd for row in shown), default=0)
@@ -202,7 +201,7 @@ class CostPages:
         """The same figures as a file, every row of them."""
         chosen = self._chosen(page)
         report = await self._report(chosen)
-        lines = await asyncio.to_thread("".join, as_csv({(chosen.by,): report.rows}))  # streams run meanwhile
+        lines = await asyncio.to_thread("".join, cost.as_csv({(chosen.by,): report.rows}))  # streams run meanwhile
         return csv_file(lines.encode("utf-8", "replace"), f"costs-by-{chosen.by}-{chosen.period}.csv")
 
     def _chosen(self, page: PageRequest) -> CostFilter:
@@ -215,17 +214,17 @@ class CostPages:
         days = PERIODS[period]
         return CostFilter(by, period, midnight - timedelta(days=days - 1) if days else None, page.tenant)
 
-    async def _report(self, chosen: CostFilter) -> CostReport:
-        return await self._reports.report(CostQuery((chosen.by,), chosen.since, None, chosen.tenant))
+    async def _report(self, chosen: CostFilter) -> bill.CostReport:
+        return await self._reports.report(bill.CostQuery((chosen.by,), chosen.since, None, chosen.tenant))
 
-    async def _names(self, by: str, rows: Sequence[CostRow]) -> Mapping[str, str]:
+    async def _names(self, by: str, rows: Sequence[bill.CostRow]) -> Mapping[str, str]:
         """What people call the keys of these rows, by their ids."""
         if by != "key":
             return {}
         return await self._parts.auth.names([name for row in rows if (name := row.names[0]) is not None])
 
 
-def filled(report: CostReport, since: date | None, today: date) -> tuple[tuple[str, CostSums], ...]:
+def filled(report: bill.CostReport, since: date | None, today: date) -> tuple[tuple[str, bill.CostSums], ...]:
     """Each day up to today, also those on which nobody asked; the latest `MAX_BARS`."""
     found = {str(row.names[0]): row.sums for row in report.rows}
     if not found:
@@ -234,23 +233,23 @@ def filled(report: CostReport, since: date | None, today: date) -> tuple[tuple[s
     last = max(today, date.fromisoformat(max(found)))
     first = max(first, last - timedelta(days=MAX_BARS - 1))
     days = (first + timedelta(days=number) for number in range((last - first).days + 1))
-    return tuple((day.isoformat(), found.get(day.isoformat(), CostSums())) for day in days)
+    return tuple((day.isoformat(), found.get(day.isoformat(), bill.CostSums())) for day in days)
 
 
-def _spent(day: str, sums: CostSums) -> ColumnValue:
+def _spent(day: str, sums: bill.CostSums) -> ColumnValue:
     """A day's cost: its answers, and upon them the internal models."""
     told = f"{day}: {usd(sums.known_cost, at_least=sums.unpriced > 0)}, internal models {usd(sums.known_planning)}"
     return ColumnValue(day[MONTH_ON:], told, (("answers", sums.cost - sums.planning), ("internal", sums.planning)))
 
 
-def _weighed(day: str, sums: CostSums) -> ColumnValue:
+def _weighed(day: str, sums: bill.CostSums) -> ColumnValue:
     """What was saved net on a day, or lost."""
     net = sums.net_saving or Decimal(0)
     word = "loss" if net < 0 else "saving"
     return ColumnValue(day[MONTH_ON:], f"{day}: net {word} {usd(abs(net))}", (("lost" if net < 0 else "saved", net),))
 
 
-def _line(row: CostRow, names: Mapping[str, str], by: str, dearest: int) -> CostLine:
+def _line(row: bill.CostRow, names: Mapping[str, str], by: str, dearest: int) -> CostLine:
     name = row.names[0]
     shown = names.get(name or "", name)
     if by == "endpoint" and name is None:

@@ -15,8 +15,9 @@ from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.core import errors
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts, UpstreamTrouble
-from gateway.storage.reports.storage_health import StorageHealth, read_health
-from gateway.upstream.routing.health import HealthWatch as DeploymentHealth
+from gateway.storage.reports import storage_health
+from gateway.storage.reports.storage_health import StorageHealth
+from gateway.upstream.routing import health
 
 PROBE = "ui:health"
 """A key that the cache does not have: asking for it shows whether it answers."""
@@ -77,7 +78,7 @@ class HealthPage:
         status, said = await parts.ready.state()
         await parts.cache.get(PROBE)
         try:
-            storage = await read_health(parts.transactions, parts.clock.now())
+            storage = await storage_health.read_health(parts.transactions, parts.clock.now())
         except errors.StorageUnavailable:
             storage = None
         counts = parts.observed.snapshot()
@@ -147,7 +148,7 @@ def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | N
     return found
 
 
-def _deployments(health: DeploymentHealth) -> list[DeploymentState]:
+def _deployments(health: health.HealthWatch) -> list[DeploymentState]:
     """By name. They tell an operator's hosts: only for who sees all tenants."""
     found = [
         DeploymentState(each.deployment.id, rests, each.resting_since, each.in_flight, each.failures.total(), each.last)

@@ -18,10 +18,9 @@ from gateway.api.ui.page import PageAnswer, PageRequest, csv_file, redirect
 from gateway.api.ui.rendering import money, number, usd
 from gateway.core import errors, printing
 from gateway.core.config import setting_sections
-from gateway.core.instrumentation.refusals import KEPT_EACH
-from gateway.core.types import report_lists
-from gateway.core.types.bill import CostQuery, CostRow, CostSums
-from gateway.core.types.keys import KeyPolicy, period_of
+from gateway.core.instrumentation import refusals
+from gateway.core.types import bill, keys, report_lists
+from gateway.core.types.keys import KeyPolicy
 from gateway.inspection import request_search
 from gateway.storage.reports.costs import CostReports
 
@@ -121,7 +120,7 @@ class RequestListPage:
             latest=latest,
             counts=refused.counts(page.tenant),
             names=await self._parts.auth.names(keys),
-            kept=KEPT_EACH,
+            kept=refusals.KEPT_EACH,
             started=self._parts.started,
         )
 
@@ -187,7 +186,7 @@ class TopLine:
     """A model or key, what it cost today, and the requests behind that; no filter finds those that came without one."""
 
     name: str | None
-    sums: CostSums
+    sums: bill.CostSums
     share: float
     link: str | None
 
@@ -217,9 +216,9 @@ class OverviewPage:
         speeds = await request_search.RequestSearch(self._parts.transactions).speeds(page.tenant, midnight)
         names = await self._parts.auth.names([row.names[0] for row in keys[:TOP] if row.names[0] is not None])
         since = midnight - timedelta(days=DAYS - 1)
-        report = await self._reports.report(CostQuery(("day",), since, None, page.tenant))
+        report = await self._reports.report(bill.CostQuery(("day",), since, None, page.tenant))
         days = filled(report, since.date(), midnight.date())
-        today = days[-1][1] if days else CostSums()
+        today = days[-1][1] if days else bill.CostSums()
         return await page.render(
             "overview.html",
             today=today,
@@ -238,7 +237,7 @@ class OverviewPage:
             refused=sum(count for _, count in self._parts.observed.refused.counts(page.tenant)),
         )
 
-    def _cache_saving(self, models: Sequence[CostRow]) -> Decimal | None:
+    def _cache_saving(self, models: Sequence[bill.CostRow]) -> Decimal | None:
         """How much less what prompt caches gave cost than at the full price of input, by today's prices; None: of no
         model both prices are known."""
         found = None
@@ -276,11 +275,11 @@ class OverviewPage:
 
     async def _spent(
         self, by: tuple[str, ...], period: setting_sections.Period, now: datetime, tenant: str | None
-    ) -> Sequence[CostRow]:
-        return await self._rows(by, datetime.combine(period_of(period, now)[0], time(), UTC), tenant)
+    ) -> Sequence[bill.CostRow]:
+        return await self._rows(by, datetime.combine(keys.period_of(period, now)[0], time(), UTC), tenant)
 
-    async def _rows(self, by: tuple[str, ...], since: datetime, tenant: str | None) -> Sequence[CostRow]:
-        return (await self._reports.report(CostQuery(by, since, None, tenant))).rows
+    async def _rows(self, by: tuple[str, ...], since: datetime, tenant: str | None) -> Sequence[bill.CostRow]:
+        return (await self._reports.report(bill.CostQuery(by, since, None, tenant))).rows
 
     def _budgets_of(
         self, by: tuple[str, ...], name: str | None, holders: Mapping[str, KeyPolicy]
@@ -297,7 +296,7 @@ class OverviewPage:
             return limits.users.get(name, limits.each_user).budgets
         return (limits.models if by == ("model",) else limits.projects).get(name, setting_sections.NO_ALLOWANCE).budgets
 
-    async def _alerts(self, page: PageRequest, today: CostSums) -> list[OverviewAlert]:
+    async def _alerts(self, page: PageRequest, today: bill.CostSums) -> list[OverviewAlert]:
         """What does not work, or soon will not."""
         found = []
         status, said = await self._parts.ready.state()
@@ -324,7 +323,7 @@ class OverviewPage:
         return found
 
 
-def _dearest(rows: Sequence[CostRow], by: str) -> list[TopLine]:
+def _dearest(rows: Sequence[bill.CostRow], by: str) -> list[TopLine]:
     dearest = max((row.sums.cost_picousd for row in rows), default=0)
     return [
         TopLine(
@@ -347,17 +346,17 @@ def _near(
     return OverviewAlert("bad" if paid >= budget.usd else "warn", what, text, link)
 
 
-def _chart(days: Sequence[tuple[str, CostSums]], value: Any, worded: Any) -> ColumnChart | None:
+def _chart(days: Sequence[tuple[str, bill.CostSums]], value: Any, worded: Any) -> ColumnChart | None:
     return column_chart([value(day, sums) for day, sums in days], worded)
 
 
-def _requests(day: str, sums: CostSums) -> ColumnValue:
+def _requests(day: str, sums: bill.CostSums) -> ColumnValue:
     bad = sums.failed + sums.partial
     told = f"{day}: {number(sums.requests)} requests, {number(sums.failed)} failed, {number(sums.partial)} partial"
     return ColumnValue(day[5:], told, (("answers", Decimal(sums.requests - bad)), ("lost", Decimal(bad))))
 
 
-def _costs(day: str, sums: CostSums) -> ColumnValue:
+def _costs(day: str, sums: bill.CostSums) -> ColumnValue:
     told = f"{day}: {usd(sums.known_cost, at_least=sums.unpriced > 0)}, net saving {usd(sums.net_saving)}"
     parts = (("answers", sums.cost - sums.planning), ("internal", sums.planning))
     return ColumnValue(day[5:], told, parts)

@@ -17,21 +17,17 @@ from gateway.api.server.fast_router import CLIENT
 from gateway.api.server.receiving import until_disconnect
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, redirect
-from gateway.core import errors
+from gateway.core import errors, ids
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
-from gateway.core.ids import completion_of
-from gateway.core.types import audit_log, past_turns
-from gateway.core.types.agents import CHAT
+from gateway.core.types import agents, audit_log, chat, past_turns, records, tool_steps
 from gateway.core.types.artifacts import ArtifactPlan
-from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf, stays
+from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf
 from gateway.core.types.conversation import BranchPoint
-from gateway.core.types.records import RequestSpending
-from gateway.core.types.tool_steps import asked, calls_of
-from gateway.inspection.document_parts import Span, document_part, found_again, whole_document
-from gateway.inspection.explained_artifacts import EXCLUDED, FULL, ExplainedArtifact
+from gateway.inspection import document_parts, explained_artifacts, message_changes
+from gateway.inspection.document_parts import Span
+from gateway.inspection.explained_artifacts import ExplainedArtifact
 from gateway.inspection.explained_request import ExplainedRequest, StoredRequest, explained_request
-from gateway.inspection.message_changes import DiffLine, MessageChange, compared, counted, text_of_message
 from gateway.inspection.reader import ExplanationReader
 from gateway.pipeline.replay import single_request
 from gateway.pipeline.stages import not_paused
@@ -95,10 +91,14 @@ def marked(artifact: ExplainedArtifact) -> list[OriginalPiece]:
 
 def marked_part(artifact: ExplainedArtifact, text: str) -> list[OriginalPiece]:
     """A part of a large document, all of it, with what was shown of the document marked."""
-    shown = artifact.shown.text if artifact.shown is not None and artifact.record.get("strategy") != EXCLUDED else ""
+    shown = (
+        artifact.shown.text
+        if artifact.shown is not None and artifact.record.get("strategy") != explained_artifacts.EXCLUDED
+        else ""
+    )
     found: list[OriginalPiece] = []
     at = 0
-    for start, end in found_again(text, shown).spans if shown else ():
+    for start, end in document_parts.found_again(text, shown).spans if shown else ():
         found += [OriginalPiece("left", text[at:start])] if start > at else []
         found.append(OriginalPiece("shown", text[start:end]))
         at = end
@@ -139,13 +139,13 @@ class ShownMessage:
     after_chars: int = 0
     said: PageText | None = None
     forwarded: PageText | None = None
-    lines: tuple[DiffLine, ...] = ()
+    lines: tuple[message_changes.DiffLine, ...] = ()
     lines_left: int = 0
     is_whole: bool = True
     count: int = 1
 
 
-def shown_messages(changes: Sequence[MessageChange]) -> list[ShownMessage]:
+def shown_messages(changes: Sequence[message_changes.MessageChange]) -> list[ShownMessage]:
     """The messages as a page tells them: long runs of the same kind in short, the latest in full."""
     found: list[ShownMessage] = []
     index = 0
@@ -168,13 +168,13 @@ def shown_messages(changes: Sequence[MessageChange]) -> list[ShownMessage]:
     return found
 
 
-def _alike(one: MessageChange, other: MessageChange) -> bool:
+def _alike(one: message_changes.MessageChange, other: message_changes.MessageChange) -> bool:
     return one.change == other.change and one.origin == other.origin
 
 
-def _shown(index: int, each: MessageChange) -> ShownMessage:
+def _shown(index: int, each: message_changes.MessageChange) -> ShownMessage:
     lines = each.lines.lines if each.lines is not None else ()
-    cut = tuple(DiffLine(line.kind, line.text[:LINE_CHARS], line.count) for line in lines[:MAX_LINES])
+    cut = tuple(message_changes.DiffLine(line.kind, line.text[:LINE_CHARS], line.count) for line in lines[:MAX_LINES])
     same = each.after is each.before or each.change == "unchanged"
     return ShownMessage(
         index,
@@ -184,8 +184,8 @@ def _shown(index: int, each: MessageChange) -> ShownMessage:
         each.agent,
         each.before_chars,
         each.after_chars,
-        PageText.of(text_of_message(each.before)) if each.before is not None else None,
-        PageText.of(text_of_message(each.after)) if each.after is not None and not same else None,
+        PageText.of(message_changes.text_of_message(each.before)) if each.before is not None else None,
+        PageText.of(message_changes.text_of_message(each.after)) if each.after is not None and not same else None,
         cut,
         max(0, len(lines) - MAX_LINES),
         each.lines.is_whole if each.lines is not None else True,
@@ -213,7 +213,7 @@ class WhatIfAnswer:
         cost_then: of the prompt, as billed. `least`, `most`: of the call that was not made, in USD; None: unknown.
     """
 
-    changes: list[MessageChange]
+    changes: list[message_changes.MessageChange]
     is_in_full: bool = False
     tokens_then: int | None = None
     tokens: int | None = None
@@ -242,7 +242,7 @@ class WhatIfs:
             told = not_paused(await self._parts.pipeline.dry_run(request))
         except errors.GatewayError as error:
             return WhatIfAnswer([], fault=error.message)
-        changes = await asyncio.to_thread(compared, found.sent.messages or [], told["messages"])
+        changes = await asyncio.to_thread(message_changes.compared, found.sent.messages or [], told["messages"])
         used = told["response_metadata"].get("context_utilization") or {}
         is_in_full = artifact is None or _is_in_full(artifact, used, told["messages"])
         primary = next((call for call in found.bill.calls if call.purpose == "primary"), None)
@@ -267,11 +267,11 @@ class WhatIfs:
         if model is None and isinstance(budget := found.used.get("budget_tokens"), int) and budget > 0:
             context |= {"max_input_tokens": budget}  # another model has its own
         change = past_turns.ReplayChanges(model, parameters=_tools(stored, found.used), context=context)
-        bills = {entry.request_id: past_turns.PastBill(stored.completion, RequestSpending())}
+        bills = {entry.request_id: past_turns.PastBill(stored.completion, records.RequestSpending())}
         ask, behind = single_request(path, past, bills, change)
         replay = past_turns.ReplayRun("replay_what_if", path.conversation_id, behind or "", 1, 1, change)
         caller = RequestCaller(entry.tenant, key_id=entry.key_id, project=entry.project)
-        make = RequestMaker(replay, caller, self._parts.settings, self._parts.clock, stays)
+        make = RequestMaker(replay, caller, self._parts.settings, self._parts.clock, chat.stays)
         branch = BranchPoint(replay.replay_id, behind, found.number or 1, until=ask.until)
         request = make(ask, ask.messages, branch, dry_run=True)
         names = (artifact.artifact_id.partition("-")[0],) if artifact is not None else ()
@@ -283,14 +283,16 @@ def can_ask(stored: StoredRequest) -> bool:
     """Whether the request can be made again: it is stored, its window was managed, and its words were its client's."""
     used = stored.entry.metadata.get("context_utilization") or {}
     agent = stored.entry.metadata.get("agent")
-    is_worded = isinstance(agent, dict) and agent.get("type") != CHAT
+    is_worded = isinstance(agent, dict) and agent.get("type") != agents.CHAT
     return stored.request is not None and stored.request.answer is not None and bool(used) and not is_worded
 
 
 def _is_in_full(artifact: ExplainedArtifact, used: Mapping[str, Any], messages: list[Json]) -> bool:
     name = artifact.artifact_id.partition("-")[0]
     records = [each for each in used.get("artifacts_processed", ()) if each["artifact_id"].startswith(name)]
-    return any(each["strategy"] == FULL for each in records) or _holds(messages, artifact.original or "")
+    return any(each["strategy"] == explained_artifacts.FULL for each in records) or _holds(
+        messages, artifact.original or ""
+    )
 
 
 def _plan(plan: Mapping[str, Any] | None) -> ArtifactPlan | None:
@@ -304,7 +306,9 @@ def _tools(stored: StoredRequest, used: Mapping[str, Any]) -> Json:
     """Tools by the names that were called, where the request had some: without any, results would go up as text."""
     if not (used.get("breakdown") or {}).get("tools") or stored.path is None:
         return {}
-    names = {asked(call)[0] for each in stored.path.messages for call in calls_of(each.message.body)}
+    names = {
+        tool_steps.asked(call)[0] for each in stored.path.messages for call in tool_steps.calls_of(each.message.body)
+    }
     tools = [{"type": "function", "function": {"name": name}} for name in sorted(names)]
     return {"tools": tools} if tools else {}
 
@@ -356,14 +360,14 @@ class OneRequest:
             "request.html",
             found=found,
             entry=found.entry,
-            counts=counted(found.changes or ()),
+            counts=message_changes.counted(found.changes or ()),
             messages=shown_messages(found.changes) if found.changes is not None else None,
             artifacts=artifacts,
             more_artifacts=max(0, len(found.artifacts) - MAX_ARTIFACTS),
             can_ask=can_ask(stored),
             models=served(self._parts.settings),
             question=PageText.of(found.question),
-            answer=PageText.of(text_of_message(found.answer)) if found.answer is not None else None,
+            answer=PageText.of(message_changes.text_of_message(found.answer)) if found.answer is not None else None,
             prompt=PageText.of(found.planner_prompt, 24_000) if found.planner_prompt else None,
             prefix_texts=_prefix_texts(found),
             conversations=f"{PATH}/conversations",
@@ -378,7 +382,7 @@ class OneRequest:
         _, found = await self._found(page)
         number, kind = _number(page, "number", 0), page.query.get("of", "")
         if kind == "artifact" and (artifact := _large_artifact(found, number)) is not None:
-            whole = whole_document(self._large, found.entry.tenant, artifact.excerpt_of)
+            whole = document_parts.whole_document(self._large, found.entry.tenant, artifact.excerpt_of)
             return PageAnswer(whole, 200, {**PLAIN, "content-disposition": SAVED})
         text = _text(found, kind, number)
         if text is None:
@@ -396,7 +400,7 @@ class OneRequest:
         if artifact is None:
             raise errors.NotFound("There is no such document of this request.", param="number")
         wanted = page.query.get("find", "").strip()[:MAX_WANTED_CHARS]
-        part = await document_part(
+        part = await document_parts.document_part(
             self._large, found.entry.tenant, artifact.excerpt_of, _number(page, "part", 1), wanted
         )
         if part is None:
@@ -463,7 +467,7 @@ class OneRequest:
         event = audit_log.NewEvent(viewer.actor, "request.replayed", entry.request_id, entry.tenant, details)
         await self._parts.trail.saw(event)
         client = page.scope.get(CLIENT)
-        has_left = stays if client is None else client.has_left
+        has_left = chat.stays if client is None else client.has_left
         conversation_id = str(entry.conversation_id)
         work = replays.run(viewer.caller(), conversation_id, offer.fields, attempt, has_left)
         made = await until_disconnect(page.receive, work)
@@ -499,12 +503,14 @@ class OneRequest:
         messages = None
         if sides and all(each.sent.messages is not None for each in sides):
             sent = [each.sent.messages or [] for each in sides]
-            messages = shown_messages(await asyncio.to_thread(compared, *sent))
+            messages = shown_messages(await asyncio.to_thread(message_changes.compared, *sent))
         return await page.render(
             "compare.html",
             wanted=names,
             sides=sides,
-            answers=[text_of_message(each.answer) if each.answer is not None else None for each in sides],
+            answers=[
+                message_changes.text_of_message(each.answer) if each.answer is not None else None for each in sides
+            ],
             messages=messages,
             requests=f"{PATH}/requests",
         )
@@ -534,7 +540,7 @@ class OneRequest:
         name = page.params["request_id"] if name is None else name
         if not REQUEST_ID.match(name):
             raise errors.NotFound("No such request.", param="request_id")
-        stored = await self._explained.request(page.tenant, completion_of(name))
+        stored = await self._explained.request(page.tenant, ids.completion_of(name))
         min_chars, router = self._parts.settings.context.document_min_chars, self._parts.router
         prices = lambda: router.facts(stored.entry.model).prices  # noqa: E731 - asked for where no bill tells them
         return stored, await asyncio.to_thread(explained_request, stored, min_chars, prices)
@@ -571,7 +577,9 @@ def _prefix_texts(found: ExplainedRequest) -> tuple[PageText | None, PageText | 
     if found.divergence is None:
         return None, None
     before, after = found.divergence.before, found.divergence.after
-    return tuple(PageText.of(text_of_message(each)) if each is not None else None for each in (before, after))  # type: ignore[return-value]
+    return tuple(
+        PageText.of(message_changes.text_of_message(each)) if each is not None else None for each in (before, after)
+    )  # type: ignore[return-value]
 
 
 def _text(found: ExplainedRequest, kind: str, number: int) -> str | None:
@@ -580,9 +588,9 @@ def _text(found: ExplainedRequest, kind: str, number: int) -> str | None:
         if not 0 <= number < len(changes):
             return None
         body = changes[number].before if kind == "said" else changes[number].after
-        return text_of_message(body) if body is not None else None
+        return message_changes.text_of_message(body) if body is not None else None
     if kind == "artifact":
         return found.artifacts[number].original if 0 <= number < len(found.artifacts) else None
     if kind == "answer":
-        return text_of_message(found.answer) if found.answer is not None else None
+        return message_changes.text_of_message(found.answer) if found.answer is not None else None
     return {"question": found.question, "prompt": found.planner_prompt}.get(kind)

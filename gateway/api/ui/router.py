@@ -33,7 +33,7 @@ from gateway.inspection.explained_conversation import FIRST_SAID
 from gateway.inspection.reader import ExplanationReader, TurnChoice
 from gateway.storage import audit_events
 from gateway.storage.large_documents import LargeDocuments
-from gateway.storage.reports.request_list import list_conversations
+from gateway.storage.reports import request_list
 
 ON_A_PAGE = 50
 LONGEST = 300
@@ -53,7 +53,7 @@ class ConversationPages:
     async def show(self, page: PageRequest) -> PageAnswer:
         """The page. Raises InvalidRequest: what is looked for is too long, or the place is none."""
         part = _part(page)
-        found = await self._parts.transactions.run(partial(list_conversations, part=part))
+        found = await self._parts.transactions.run(partial(request_list.list_conversations, part=part))
         return await page.render(
             "conversations.html",
             found=found.found,

@@ -30,10 +30,8 @@ from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.api.ui.rendering import number, said, usd
 from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
-from gateway.core.formats.anthropic.message_events import MessageChunks
-from gateway.core.formats.anthropic.serializer import completion_of as message_as_chat
-from gateway.core.formats.responses.response_completion import ResponseChunks
-from gateway.core.formats.responses.response_completion import completion_of as response_as_chat
+from gateway.core.formats.anthropic import message_events, serializer
+from gateway.core.formats.responses import response_completion
 from gateway.core.types.chat import RequestCaller
 
 Json = dict[str, Any]
@@ -266,18 +264,22 @@ class ReadAnswer:
     """An answer in the words of an API, as far as it has come. `failed`: an error came in its stream."""
 
     def __init__(self, api: str) -> None:
-        self._chunks: MessageChunks | ResponseChunks | None = None
+        self._chunks: message_events.MessageChunks | response_completion.ResponseChunks | None = None
         if api != "chat":
-            self._chunks = ResponseChunks(as_items=False) if api == "responses" else MessageChunks(created=0)
+            self._chunks = (
+                response_completion.ResponseChunks(as_items=False)
+                if api == "responses"
+                else message_events.MessageChunks(created=0)
+            )
         self.told = AnswerParts()
         self.failed = False
 
     def whole(self, body: Json) -> None:
         """Adds an answer that came whole. A dry run is the same object in every API, and in no API's words."""
         if "output" in body:
-            body = {**response_as_chat(body), **_given(body)}
+            body = {**response_completion.completion_of(body), **_given(body)}
         elif body.get("type") == "message":
-            body = message_as_chat(body, created=0)
+            body = serializer.completion_of(body, created=0)
         self.told.add(body)
 
     def add(self, piece: Json) -> str:

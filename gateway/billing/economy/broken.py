@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.core import jsons
-from gateway.core.types.bill import DIGEST_BYTES_EACH, SentPrompt
-from gateway.core.types.conversation import INSTRUCTION_ROLES
-from gateway.core.types.items import BREAKPOINT
+from gateway.core.types import bill, conversation, items
 
 MAX_MESSAGES = 256
 """Messages, the latest, that have a digest of their own."""
@@ -25,24 +23,24 @@ MIN_CACHED_TOKENS = 4096
 TOOLS, SYSTEM, MODEL, TTL, PROVIDER = "tools", "system", "model", "ttl", "provider"
 
 
-def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> SentPrompt:
+def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> bill.SentPrompt:
     """The digests of a prompt. Marks of prompt caches, which move on, are no part of it."""
     running = hashlib.blake2b(digest_size=BREAK_DIGEST_BYTES)
     system, digests = running.hexdigest(), []
     is_head = True
     for message in messages:
         running.update(jsons.canonical(unmarked(message)))
-        digests.append(running.digest()[:DIGEST_BYTES_EACH])
-        is_head = is_head and message["role"] in INSTRUCTION_ROLES
+        digests.append(running.digest()[: bill.DIGEST_BYTES_EACH])
+        is_head = is_head and message["role"] in conversation.INSTRUCTION_ROLES
         if is_head:
             system = running.hexdigest()
     latest = digests[-MAX_MESSAGES:]
     plain = jsons.canonical([_unmarked(tool) for tool in tools])
     told = hashlib.blake2b(plain, digest_size=BREAK_DIGEST_BYTES).hexdigest()
-    return SentPrompt(route, told, system, len(digests) - len(latest), b"".join(latest))
+    return bill.SentPrompt(route, told, system, len(digests) - len(latest), b"".join(latest))
 
 
-def broke_at(before: SentPrompt, now: SentPrompt, *, is_same_model: bool) -> str:
+def broke_at(before: bill.SentPrompt, now: bill.SentPrompt, *, is_same_model: bool) -> str:
     """What changed since a request whose prompt the provider did not read from its cache: `model` (or where it is
     asked), `ttl` (the cache had expired, whatever else changed), `tools`, `system`, `message N` (from 1, of those that
     were forwarded), or `provider` (nothing did)."""
@@ -68,9 +66,9 @@ def fell_short(promised: int, cached: int) -> bool:
 def unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """A message in one form, however its client marks it for prompt caches: one text is in parts for a mark alone."""
     content = message.get("content")
-    if not isinstance(content, list) and BREAKPOINT not in message:
+    if not isinstance(content, list) and items.BREAKPOINT not in message:
         return message
-    plain = {name: value for name, value in message.items() if name != BREAKPOINT}
+    plain = {name: value for name, value in message.items() if name != items.BREAKPOINT}
     if isinstance(content, list):
         parts = [_unmarked(part) for part in content]
         is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
@@ -79,6 +77,6 @@ def unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _unmarked(value: Any) -> Any:
-    if isinstance(value, dict) and BREAKPOINT in value:
-        return {name: each for name, each in value.items() if name != BREAKPOINT}
+    if isinstance(value, dict) and items.BREAKPOINT in value:
+        return {name: each for name, each in value.items() if name != items.BREAKPOINT}
     return value

@@ -8,8 +8,8 @@ from itertools import islice
 
 from gateway.billing.economy.bounces import KEPT_FOR, marks
 from gateway.core import jsons
+from gateway.core.types import bill
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.bill import BranchCosts, ResultMarks
 from gateway.core.types.window import WindowInputs
 
 EDITED_WITHIN = KEPT_FOR
@@ -94,16 +94,16 @@ def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> lis
     return [*sorted(kept, reverse=True), *sorted(recent - kept, reverse=True)]
 
 
-def kept_in_pass(material: WindowInputs, costs: BranchCosts | None) -> list[Artifact]:
+def kept_in_pass(material: WindowInputs, costs: bill.BranchCosts | None) -> list[Artifact]:
     """The results that a pass shows whole as far as they have room, the most needed first."""
     results = {each.place.message: each for each in material.placed if each.artifact_type is ArtifactType.TOOL_RESULT}
     return [results[index] for index in kept_results(tool_uses(material, costs), READ_WITHIN_PASS)]
 
 
-def tool_uses(material: WindowInputs, costs: BranchCosts | None) -> list[ToolUse]:
+def tool_uses(material: WindowInputs, costs: bill.BranchCosts | None) -> list[ToolUse]:
     """All results of the conversation, oldest first, with the answers since each; `costs` of its branch say what was
     read again."""
-    bounced = ResultMarks.together(costs.bounced) if costs is not None else frozenset()
+    bounced = bill.ResultMarks.together(costs.bounced) if costs is not None else frozenset()
     since, answers, left = [0] * len(material.messages), 0, material.left
     for index in range(len(material.messages) - 1, -1, -1):
         since[index] = answers

@@ -7,29 +7,19 @@ from typing import Any
 
 from gateway.billing.cost import EXACT_MONEY, TokenRates, rounded
 from gateway.billing.economy.rates import CacheRates, cache_rates
-from gateway.core.types.bill import (
-    CACHE_READ_NAMES,
-    CACHE_WRITE_NAMES,
-    OBSERVE,
-    BranchCosts,
-    EconomyNote,
-    LeftOutTokens,
-    figure,
-    told,
-    written_for_an_hour,
-)
+from gateway.core.types import bill
 
 MIN_CACHED_TOKENS = 4096
 """Providers cache no shorter prompt (OpenAI from 1,024, others up to this)."""
 MIN_HEAD_TOKENS = 1024
 """A head that stays is read at the least where it is longer and the cache is warm, as far as most providers go."""
 ZERO = Decimal(0)
-NOTHING_SPENT = BranchCosts("", 0, 0, ZERO, ZERO)
+NOTHING_SPENT = bill.BranchCosts("", 0, 0, ZERO, ZERO)
 
 
 def metered(
-    note: EconomyNote,
-    before: BranchCosts | None,
+    note: bill.EconomyNote,
+    before: bill.BranchCosts | None,
     *,
     model: str,
     usage: Mapping[str, Any],
@@ -37,12 +27,12 @@ def metered(
     primary: Decimal,
     billed: Decimal,
     counted: int,
-    left: LeftOutTokens | None,
+    left: bill.LeftOutTokens | None,
     rewritten: bool,
     idle: bool = False,
     is_told: bool = True,
     bounced: int = 0,
-) -> tuple[dict[str, Any], BranchCosts]:
+) -> tuple[dict[str, Any], bill.BranchCosts]:
     """The bill's `economics`, and the branch's sums with this request.
 
     The direct bill is the primary model's own with what was left out put back, by the rates of its prompt cache: where
@@ -61,11 +51,11 @@ def metered(
         is_told: `economics` is wanted beside the sums; else it is {}.
         bounced: tokens of results that were read again soon after they had been cut, by the gateway's count.
     """
-    prompt = figure(usage, "prompt_tokens")
+    prompt = bill.figure(usage, "prompt_tokens")
     scale = prompt / counted if counted else 1.0
     tokens = round(scale * left.tokens) if left is not None else 0
     known = before if before is not None and before.model == model else None
-    reads, writes = told(usage, CACHE_READ_NAMES), bool(told(usage, CACHE_WRITE_NAMES))
+    reads, writes = bill.told(usage, bill.CACHE_READ_NAMES), bool(bill.told(usage, bill.CACHE_WRITE_NAMES))
     changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
     charged = partial(_rates, usage, prices, reads=bool(reads), writes=writes)
     rates = charged(prompt + tokens) if changes or note.clearable else None
@@ -97,10 +87,10 @@ def metered(
             paid = charged(prompt)
             cost = None if paid is None else _usd(rounded(EXACT_MONEY.multiply(paid.write, again)))
             told_of["bounced"] = {"tokens": again, "cost": cost}
-        if note.mode == OBSERVE:
+        if note.mode == bill.OBSERVE:
             told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
     sums = before or NOTHING_SPENT
-    return told_of, BranchCosts(
+    return told_of, bill.BranchCosts(
         model,
         prompt + tokens,
         tokens,
@@ -122,13 +112,13 @@ def _rates(
     full = TokenRates(prices, prompt_tokens, tier).find("input_cost_per_token")
     if full is None:
         return None
-    found = cache_rates(prices, prompt_tokens, for_an_hour=bool(written_for_an_hour(usage)), service_tier=tier)
+    found = cache_rates(prices, prompt_tokens, for_an_hour=bool(bill.written_for_an_hour(usage)), service_tier=tier)
     if found is None or not reads:
         return CacheRates(full, full)
     return found if writes else CacheRates(found.read, full)
 
 
-def _estimated(note: EconomyNote, rates: CacheRates | None, *, is_cold: bool) -> Decimal:
+def _estimated(note: bill.EconomyNote, rates: CacheRates | None, *, is_cold: bool) -> Decimal:
     if rates is None:
         return ZERO
     return rounded(EXACT_MONEY.multiply(rates.write if is_cold else rates.read, note.clearable))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from gateway.billing.economy.rates import CacheRates
-from gateway.core.types.bill import BranchCosts
+from gateway.core.types import bill
 
 COLD_AGE, PAID_AGE, ROOM_AGE = 3, 4, 1
 """Answers since a result was first forwarded, from which on a pass may clear it: a free one, one that is bought, one
@@ -57,12 +57,12 @@ def cleared_when_cold(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
     return _enough([each for each in carried if each.age >= COLD_AGE and each.tokens >= MIN_RESULT_TOKENS])
 
 
-def credit(costs: BranchCosts) -> Decimal:
+def credit(costs: bill.BranchCosts) -> Decimal:
     """USD that a branch may spend on a pass."""
     return costs.direct * MAX_CREDIT - costs.billed
 
 
-def may_keep_more(costs: BranchCosts | None) -> bool:
+def may_keep_more(costs: bill.BranchCosts | None) -> bool:
     """Whether a pass for room may keep results whole beside what it fills: out of what was saved, like all that costs
     more. A session that ends soon after its first pass gets none of its price back."""
     return costs is not None and costs.billed <= costs.direct * (1 - MIN_SAVED)
@@ -74,7 +74,7 @@ def cleared_when_paid(
     known: int,
     rates: CacheRates,
     answers: int,
-    costs: BranchCosts,
+    costs: bill.BranchCosts,
 ) -> list[CarriedResult]:
     """What the pass clears that pays best; empty where none pays, or where the branch has not saved enough to buy it.
     `sizes`: tokens of each message of the prompt; `known`: how many of these an earlier request forwarded; `answers`:
@@ -97,7 +97,7 @@ def cleared_for_room(
     known: int,
     rates: CacheRates,
     budget: int,
-    costs: BranchCosts,
+    costs: bill.BranchCosts,
 ) -> list[CarriedResult]:
     """What leaves near the end of a window that has no room, where little is written anew, at the least price. Empty
     where the bill would exceed its bound, this request included; or where it would not with a pass that decides all

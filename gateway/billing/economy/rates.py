@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import EXACT_MONEY, TokenRates
+from gateway.core.types import items
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.content import parts_of
-from gateway.core.types.items import BREAKPOINT
 
 LIFETIME = timedelta(minutes=5)
 """How long a prompt cache lives that nobody uses, where its client asks for nothing else: Anthropic's, and those of
@@ -83,7 +83,7 @@ def _marked(request: ChatRequest) -> Iterable[Any]:
 
 
 def _has_hour(value: Any) -> bool:
-    return isinstance(value, dict) and BREAKPOINT in value and _is_for_an_hour(value[BREAKPOINT])
+    return isinstance(value, dict) and items.BREAKPOINT in value and _is_for_an_hour(value[items.BREAKPOINT])
 
 
 def _is_for_an_hour(value: Any) -> bool:

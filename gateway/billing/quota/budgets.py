@@ -9,10 +9,11 @@ from collections.abc import Coroutine, Iterable
 from datetime import date
 
 from gateway.core import errors, ports
-from gateway.core.instrumentation.logs import get_logger
-from gateway.core.types.keys import LEASE_SECONDS, SpendingAccount
+from gateway.core.instrumentation import logs
+from gateway.core.types import keys
+from gateway.core.types.keys import SpendingAccount
 
-log = get_logger("gateway.billing.quota")
+log = logs.get_logger("gateway.billing.quota")
 TRUSTED_SECONDS = 60.0
 """For how long a process spends out of a lease: clocks of replicas may differ by the rest."""
 RENEW_SECONDS = 30.0
@@ -173,7 +174,7 @@ class BudgetAccounts:
             elif not spending.reserved and now - spending.touched >= IDLE_SECONDS:
                 if spending.written:
                     await _tried(self._give_back(spending))
-                elif now - spending.touched >= LEASE_SECONDS and not spending.lock.locked():
+                elif now - spending.touched >= keys.LEASE_SECONDS and not spending.lock.locked():
                     del self._known[key]
 
     async def close(self) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 from gateway.billing.cost import estimated_cost
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.types.keys import HeldAdmission, picousd
-from gateway.core.types.turn import LedgerEntry
-from gateway.core.types.upstreams import OUTPUT_LIMITS
+from gateway.core.types import keys, turn, upstreams
+from gateway.core.types.keys import HeldAdmission
 
 Dearest = tuple[Decimal | int, Decimal | int]
 TIERS = "_above_"
@@ -31,7 +30,7 @@ def prompt_at_most(tokens: int, *, exact: bool) -> int:
 def most_output(forward: dict[str, Any], choices: int, longest: int | None, reserved: int) -> int:
     """The most tokens of an answer with all its choices: the request's own limit, else what the model can write, else
     what the context keeps free for it. Of two limits the larger counts: which one holds, its upstream decides."""
-    named = max((value for name in OUTPUT_LIMITS if isinstance(value := forward.get(name), int)), default=0)
+    named = max((value for name in upstreams.OUTPUT_LIMITS if isinstance(value := forward.get(name), int)), default=0)
     return (named or longest or reserved) * choices
 
 
@@ -44,7 +43,7 @@ def most_cost(prices: Mapping[str, Decimal], prompt: int, output: int, service_t
             return -int(-(prompt * dearest[0] + output * dearest[1]) // 1)
     tier = service_tier if isinstance(service_tier, str) else None
     most = estimated_cost(prices, prompt, output, tier)["max"]
-    return None if most is None else picousd(most)
+    return None if most is None else keys.picousd(most)
 
 
 def _remembered(prices: Mapping[str, Decimal]) -> Dearest | None:
@@ -64,22 +63,22 @@ def _each(many: Decimal) -> Decimal | int:
     return int(one) if one == one.to_integral_value() else one
 
 
-def billed(admission: HeldAdmission, entry: LedgerEntry) -> None:
+def billed(admission: HeldAdmission, entry: turn.LedgerEntry) -> None:
     admission.billed(_cost(entry), _tokens(entry))
 
 
-def owed(admission: HeldAdmission, entry: LedgerEntry) -> Callable[[], None]:
+def owed(admission: HeldAdmission, entry: turn.LedgerEntry) -> Callable[[], None]:
     """The bill waits in memory: what it cost is held until what this returns is called."""
     admission.owed(_cost(entry))
     return partial(billed, admission, entry)
 
 
-def _cost(entry: LedgerEntry) -> int:
+def _cost(entry: turn.LedgerEntry) -> int:
     known = entry.figures.known_cost if entry.figures is not None else None
-    return picousd(known) if known is not None else 0
+    return keys.picousd(known) if known is not None else 0
 
 
-def _tokens(entry: LedgerEntry) -> int | None:
+def _tokens(entry: turn.LedgerEntry) -> int | None:
     """Those of the primary model."""
     usage = entry.metadata.get("usage")
     total = usage.get("total_tokens") if isinstance(usage, dict) else None

@@ -13,12 +13,13 @@ from gateway.billing.quota.budgets import AccountSpending, BudgetAccounts, NotLe
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.scheduler import Scheduler
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.keys import KeyPolicy, LimitHolder, RateWindow, SpendingAccount, period_of, picousd
+from gateway.core.types import keys
+from gateway.core.types.keys import KeyPolicy, LimitHolder, RateWindow, SpendingAccount
 
 # What a request is told that may not go on, and what is left of its key's limits (guarantee §12.3, §12.4).
 
@@ -201,7 +202,7 @@ def _allowed(holder: LimitHolder, allowance: setting_sections.HolderAllowance) -
 
 def account_of(holder: LimitHolder, period: setting_sections.Period, at: datetime, *, hard: bool) -> SpendingAccount:
     """What the holder spends in the period that a moment lies in."""
-    start, resets_at = period_of(period, at)
+    start, resets_at = keys.period_of(period, at)
     return SpendingAccount(holder, period, start, resets_at, holder.digest(period, "hard" if hard else "soft"))
 
 
@@ -260,7 +261,7 @@ def _plan(allowed: list[HolderLimits], at: datetime, key: KeyPolicy | None) -> P
     soft: dict[bytes, tuple[SpendingAccount, int]] = {}
     for each in allowed:
         for budget in each.budgets:
-            account, sum_ = account_of(each.holder, budget.period, at, hard=budget.hard), picousd(budget.usd)
+            account, sum_ = account_of(each.holder, budget.period, at, hard=budget.hard), keys.picousd(budget.usd)
             found = hard if budget.hard else soft
             known = found.get(account.digest)
             if known is None or sum_ < known[1]:
@@ -283,7 +284,7 @@ def _counted(allowed: HolderLimits, what: str, limit: int) -> Counted:
     return Counted(allowed, allowed.holder.digest(what).hex(), limit)
 
 
-log = get_logger("gateway.billing.quota")
+log = logs.get_logger("gateway.billing.quota")
 T = TypeVar("T")
 EVERY_SECONDS = 5.0
 RENEW_EVERY = 4

@@ -16,31 +16,12 @@ from html import unescape
 from math import inf
 from typing import Any, NamedTuple
 
-from gateway.core import jsons
+from gateway.core import ids, jsons
 from gateway.core.frozen_records import record
-from gateway.core.ids import artifact_id
-from gateway.core.types.artifacts import (
-    NO_DOCUMENTS,
-    Artifact,
-    ArtifactPosition,
-    ArtifactType,
-    RequestAttachment,
-    ToolCall,
-)
+from gateway.core.types import artifacts, places, tool_steps, window
+from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, RequestAttachment, ToolCall
 from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults
-from gateway.core.types.places import marker, plain_lines
-from gateway.core.types.tool_steps import (
-    RESULT_ROLES,
-    asked,
-    calls_of,
-    result_of,
-    take_call,
-    text_of,
-    turn_starts,
-    without_calls,
-)
-from gateway.core.types.window import LAST_EARLIER
 from gateway.documents import file_reader
 
 DOCUMENT_CHARS = 1000
@@ -406,14 +387,14 @@ def _found_in(
     found, calls, step = list(before.artifacts), list(before.calls), before.step
     first = len(before.messages)
     for index, message in enumerate(messages[first:], first):
-        if message.role not in RESULT_ROLES:
-            if made := calls_of(message.body):
+        if message.role not in tool_steps.RESULT_ROLES:
+            if made := tool_steps.calls_of(message.body):
                 step = step + 1 if index >= current else 0
                 calls = made
             continue
-        call = take_call(calls, message.body)
+        call = tool_steps.take_call(calls, message.body)
         noted = known.get(id(message.body))
-        result = noted[1] if noted is not None else result_of(message.body, call)
+        result = noted[1] if noted is not None else tool_steps.result_of(message.body, call)
         if noted is None and message.is_stored_form:
             known[id(message.body)] = message.body, result
         name, text, tool, arguments = result
@@ -442,7 +423,7 @@ def with_documents(
     `files`: texts of `file` parts, for those that are not forwarded as they are."""
     inside: dict[int, dict[int, str]] = {}
     for (index, number), text in files.items():
-        if messages[index].role in RESULT_ROLES:
+        if messages[index].role in tool_steps.RESULT_ROLES:
             part = messages[index].body["content"][number]
             inside.setdefault(index, {})[number] = f"{_mark_of(part)}\n{text}"
     if not inside:
@@ -452,8 +433,8 @@ def with_documents(
         index = artifact.place.message if artifact.place.message is not None else -1
         documents = inside.get(index)
         if documents:
-            text = text_of(messages[index].content, documents)
-            name = artifact_id(text)
+            text = tool_steps.text_of(messages[index].content, documents)
+            name = ids.artifact_id(text)
             artifact = replace(artifact, artifact_id=name, content=text, size_chars=len(text), documents=documents)
         found.append(artifact)
     return found
@@ -462,8 +443,8 @@ def with_documents(
 def _mark_of(part: Mapping[str, Any]) -> str:
     """The mark of a document in a tool's result, with what its tool says of it."""
     file, context = part.get("file") or {}, part.get("context")
-    named = marker("file", str(file.get("filename") or file.get("file_id") or "document"))
-    return f"{named}\n{plain_lines(context)}" if isinstance(context, str) and context else named
+    named = places.marker("file", str(file.get("filename") or file.get("file_id") or "document"))
+    return f"{named}\n{places.plain_lines(context)}" if isinstance(context, str) and context else named
 
 
 def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: int = 0) -> list[Artifact]:
@@ -522,7 +503,7 @@ def documents_in_messages(
                     found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=here, **time))
             elif (index, number) in files:
                 text, file = files[index, number], part["file"]
-                label = f"file:{file.get('file_id') or artifact_id(text)}"
+                label = f"file:{file.get('file_id') or ids.artifact_id(text)}"
                 title, source = str(file.get("filename") or "file"), f"{prefix}{label}"
                 found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=place, label=label, **time))
     return found
@@ -541,7 +522,7 @@ def artifacts_of_earlier(
     found += documents_in_messages(messages, count, min_chars, files)
     names = {artifact.artifact_id for artifact in known}
     latest = {artifact.artifact_id: artifact for artifact in sorted(found, key=lambda a: a.place.message or 0)}
-    shift = LAST_EARLIER + 1 - count
+    shift = window.LAST_EARLIER + 1 - count
     return tuple(
         replace(each, place=replace(each.place, message=(each.place.message or 0) + shift))
         for name, each in latest.items()
@@ -585,7 +566,7 @@ def _appeared(artifact: Artifact, in_messages: Container[str]) -> tuple[float, i
 
 def current_turn(history: ConversationHistory) -> int:
     """Index of the message that begins the current turn (`turn_starts`); 0 where no user spoke."""
-    return max(turn_starts(message.role for message in history.messages), default=0)
+    return max(tool_steps.turn_starts(message.role for message in history.messages), default=0)
 
 
 def _is_text(part: object) -> bool:
@@ -593,7 +574,7 @@ def _is_text(part: object) -> bool:
 
 
 def _artifact(kind: ArtifactType, text: str, source: str, title: str, **more: Any) -> Artifact:
-    return Artifact(artifact_id(text), kind, text, len(text), source, title=title, **more)
+    return Artifact(ids.artifact_id(text), kind, text, len(text), source, title=title, **more)
 
 
 SPOKEN = ("content", "refusal", "audio")
@@ -619,13 +600,15 @@ class StepsAsText:
             return self
         each = [replace(artifact, place=ArtifactPosition(index)) for index, artifact in enumerate(self.artifacts)]
         found = with_documents(each, self.results, files)
-        artifacts = (
+        referred = (
             _as_text(
-                replace(artifact, place=ArtifactPosition(), documents=NO_DOCUMENTS), result.content, artifact.documents
+                replace(artifact, place=ArtifactPosition(), documents=artifacts.NO_DOCUMENTS),
+                result.content,
+                artifact.documents,
             )
             for artifact, result in zip(found, self.results, strict=True)
         )
-        return replace(self, artifacts=tuple(artifacts))
+        return replace(self, artifacts=tuple(referred))
 
 
 @dataclass(frozen=True, slots=True)
@@ -651,7 +634,7 @@ def steps_as_text(
     steps = _restored_steps(history)
     blocks = _BlockResults(history, origin)
     new = enumerate(history.messages)
-    sent = {m.message_id for i, m in new if m.role in RESULT_ROLES and not _is_restored(history, i)}
+    sent = {m.message_id for i, m in new if m.role in tool_steps.RESULT_ROLES and not _is_restored(history, i)}
     if not steps and sent.isdisjoint(blocks.own | blocks.of_others):
         return StepsAsText(history)
     can_write_block = _can_write_block(history)
@@ -714,8 +697,8 @@ def _restored_steps(history: ConversationHistory) -> list[_StepSpan]:
     at = 0
     while at < history.stored:
         end = at + 1
-        if calls_of(messages[at].body):
-            while end < len(messages) and messages[end].role in RESULT_ROLES:
+        if tool_steps.calls_of(messages[at].body):
+            while end < len(messages) and messages[end].role in tool_steps.RESULT_ROLES:
                 end += 1
             results = messages[at + 1 : end]
             if results and all(_is_restored(history, index) for index in range(at, end)):
@@ -735,7 +718,7 @@ def _can_write_block(history: ConversationHistory) -> bool:
     message = history.messages[current]
     if message.role != "user" or current >= history.stored:
         return message.role == "user"
-    return message.rendered is None and not any(m.role in RESULT_ROLES for m in history.new_messages)
+    return message.rendered is None and not any(m.role in tool_steps.RESULT_ROLES for m in history.new_messages)
 
 
 def _without(history: ConversationHistory, steps: Sequence[_StepSpan]) -> StepsAsText:
@@ -747,10 +730,13 @@ def _without(history: ConversationHistory, steps: Sequence[_StepSpan]) -> StepsA
         first, results = history.messages[step.start], history.messages[step.start + 1 : step.end]
         replaced |= dict.fromkeys(range(step.start, step.end))
         if any(first.body.get(name) for name in SPOKEN):
-            replaced[step.start] = replace(first, body=without_calls(first.body), rendered=None)
+            replaced[step.start] = replace(first, body=tool_steps.without_calls(first.body), rendered=None)
         leaving += [first, *results]
-        waiting = calls_of(first.body)
-        calls += [ToolCall(result.message_id or "", asked(take_call(waiting, result.body))[1]) for result in results]
+        waiting = tool_steps.calls_of(first.body)
+        calls += [
+            ToolCall(result.message_id or "", tool_steps.asked(tool_steps.take_call(waiting, result.body))[1])
+            for result in results
+        ]
     kept = [replaced.get(index, message) for index, message in enumerate(history.messages)]
     messages = tuple(message for message in kept if message is not None)
     removed = len(history.messages) - len(messages)
@@ -764,7 +750,7 @@ def _without(history: ConversationHistory, steps: Sequence[_StepSpan]) -> StepsA
     return StepsAsText(history, artifacts, removed, results)
 
 
-def _as_text(artifact: Artifact, content: Any, documents: Container[int] = NO_DOCUMENTS) -> Artifact:
+def _as_text(artifact: Artifact, content: Any, documents: Container[int] = artifacts.NO_DOCUMENTS) -> Artifact:
     """A text cannot show pictures; it says that there were some."""
     parts = enumerate(parts_of(content))
     kinds = [str(p.get("type")) for number, p in parts if isinstance(p, dict) and number not in documents]

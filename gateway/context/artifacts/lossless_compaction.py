@@ -6,7 +6,7 @@ import json
 import re
 
 from gateway.core.jsons import is_json
-from gateway.core.types.places import is_marked
+from gateway.core.types import places
 
 CSV_SEPARATORS = (",", "\t", ";", "|")
 MIN_ROWS = 3
@@ -29,7 +29,7 @@ def compact(text: str) -> str:
     of separated values. White space around it stays, since a fence closes on a line of its own. Where places are marked
     nothing changes, since lines are counted there (guarantee §14.2)."""
     core = text.strip(" \t\r\n") if len(text) <= MAX_COMPACTED_CHARS else ""
-    if not core or is_marked(core):
+    if not core or places.is_marked(core):
         return text
     shorter = _compact_json(core) if core[0] in "{[" else _compact_csv(core)
     if shorter is None or len(shorter) >= len(core):

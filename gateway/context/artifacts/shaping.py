@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from gateway.core import jsons
-from gateway.core.types.artifacts import UNCHANGED
+from gateway.core.types import artifacts
 
 MIN_CHARS = 400
 """A shorter result is forwarded as it came."""
@@ -184,7 +184,7 @@ class _Referring:
             if end <= start or sum(map(len, self._lines[start:end])) <= MIN_SPARED:
                 continue
             here = self._standing[block.number]
-            label = self._whole.label(f"[{UNCHANGED}: lines {start + 1}-{end} are as in {here.name}.]")
+            label = self._whole.label(f"[{artifacts.UNCHANGED}: lines {start + 1}-{end} are as in {here.name}.]")
             if sum(map(len, self._lines[start:end])) + end - start <= len(label) + MIN_SPARED:
                 continue
             said += [*self._without_runs(at, start), label]
@@ -198,7 +198,7 @@ class _Referring:
         lines, said = self._lines[at:end], list[str]()
         starts = [n for n, line in enumerate(lines) if not n or line != lines[n - 1]]
         for start, behind in pairwise([*starts, len(lines)]):
-            label = self._whole.label(f"[{UNCHANGED}: the line above, {behind - start - 1:,} more times.]")
+            label = self._whole.label(f"[{artifacts.UNCHANGED}: the line above, {behind - start - 1:,} more times.]")
             is_run = (behind - start - 1) * (len(lines[start]) + 1) > len(label) + MIN_SPARED
             said += [lines[start], label] if is_run else lines[start:behind]
         return said

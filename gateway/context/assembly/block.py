@@ -7,18 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, assert_never
 
-from gateway.core.types.artifacts import UNCHANGED, Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.memory import MemoryEntity
-from gateway.core.types.places import (
-    NOTE_END,
-    PLACE_MARKER,
-    TextPlaces,
-    after_markers,
-    is_marked,
-    named_pages,
-    notes_of,
-)
-from gateway.core.types.tool_steps import text_of
+from gateway.core.types import artifacts, memory, places, tool_steps, window
+from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
+from gateway.core.types.places import TextPlaces
 from gateway.core.types.window import (
     ArtifactRendering,
     OldExcerpt,
@@ -26,7 +17,6 @@ from gateway.core.types.window import (
     ShownPages,
     WindowInputs,
     WindowSelection,
-    head_of,
 )
 
 # Keeps content from passing for the gateway's own words: delimiters, instructions, labels (guarantee §4 I6).
@@ -87,7 +77,7 @@ def delimiters(tags: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"[{ANGLES}](?={space}[{SLASHES}]?{space}(?:{'|'.join(map(like, tags))})\b)", re.IGNORECASE)
 
 
-LABELS = ("left out", "summary of", "extract of", "extracts", UNCHANGED.lower())
+LABELS = ("left out", "summary of", "extract of", "extracts", artifacts.UNCHANGED.lower())
 FORGED_LABEL = re.compile(
     rf"(?:^|(?<=[\n\r\v\f\x85\u2028\u2029]))(?P<space>(?:[^\S\n\r\v\f\x85\u2028\u2029]|[{INVISIBLE}])*+)[{BRACKETS}]"
     rf"(?=[\s{INVISIBLE}]*+(?:{'|'.join(map(like, LABELS))})\b)",
@@ -158,7 +148,7 @@ def as_data(text: str) -> str:
 def extract_text(rendering: ArtifactRendering) -> str:
     """The passages in document order, with a mark wherever something was left out between them."""
     content = rendering.artifact.content
-    if rendering.artifact.is_excerpt or is_marked(content):
+    if rendering.artifact.is_excerpt or places.is_marked(content):
         return "\n".join(placed_pieces(rendering, ELISION))
     pieces: list[str] = []
     at = 0
@@ -190,7 +180,7 @@ def excerpts_text(turns: RecalledExcerpts) -> str:
     for excerpt in turns.excerpts:
         if not excerpt.follows:
             lines.append(ELISION)
-        head = head_of(excerpt.text) if heads else ""
+        head = window.head_of(excerpt.text) if heads else ""
         again = "" if head == last else head
         speaker = excerpt.speaker.translate(NO_MARKS)
         lines.append(f"[{excerpt.turn} {speaker}] {again}{_quoted(excerpt, len(head))}")
@@ -200,7 +190,7 @@ def excerpts_text(turns: RecalledExcerpts) -> str:
 
 def heads_once(turns: RecalledExcerpts) -> bool:
     """Whether each message has a head, so that a line without one has that of the line before."""
-    return all(head_of(excerpt.text) for excerpt in turns.excerpts)
+    return all(window.head_of(excerpt.text) for excerpt in turns.excerpts)
 
 
 def _quoted(excerpt: OldExcerpt, start: int) -> str:
@@ -268,7 +258,7 @@ def says_same(part: Any) -> bool:
 def block(
     renderings: Sequence[ArtifactRendering],
     turns: RecalledExcerpts | None = None,
-    things: Sequence[MemoryEntity] = (),
+    things: Sequence[memory.MemoryEntity] = (),
     note: str = BLOCK_NOTE,
     citing: str = "",
     pages: Sequence[ShownPages] = (),
@@ -320,8 +310,8 @@ def _item(rendering: ArtifactRendering) -> str:
             names["shown"], body = f"extract, {_of_all(rendering)}", as_data(extract_text(rendering))
         case unknown:
             assert_never(unknown)
-    is_noted = artifact.content.endswith(NOTE_END) and rendering.strategy is not ProcessingStrategy.INCLUDE_FULL
-    if is_noted and not rendering.same_as and (notes := notes_of(artifact.content)):
+    is_noted = artifact.content.endswith(places.NOTE_END) and rendering.strategy is not ProcessingStrategy.INCLUDE_FULL
+    if is_noted and not rendering.same_as and (notes := places.notes_of(artifact.content)):
         names["note"] = notes
     attributes = _attributes(names)
     arguments = artifact.call.arguments if artifact.call else artifact.arguments
@@ -343,7 +333,7 @@ def _turns(turns: RecalledExcerpts) -> str:
 
 def _pages(pages: ShownPages) -> str:
     """Says of what the pages are that follow."""
-    shown = f"{named_pages(pages.numbers)} as it looks, in a file of that name below"
+    shown = f"{places.named_pages(pages.numbers)} as it looks, in a file of that name below"
     return f"<{ITEM_TAG} {_attributes({**_named(pages.artifact), 'shown': shown})}/>"
 
 
@@ -357,13 +347,13 @@ def _attributes(names: Mapping[str, str]) -> str:
     return " ".join([f'{name}="{escape(one_line(value))}"' for name, value in names.items()])
 
 
-def known_things(things: Sequence[MemoryEntity]) -> str:
+def known_things(things: Sequence[memory.MemoryEntity]) -> str:
     """A line for each thing. What a client or a tool called it stands in quotation marks, and cannot end them."""
     text = as_data("\n".join(map(_thing, things)))
     return f'<{ITEM_TAG} type="known_things" source="memory">\n{text}\n</{ITEM_TAG}>'
 
 
-def _thing(thing: MemoryEntity) -> str:
+def _thing(thing: memory.MemoryEntity) -> str:
     kind, name, own, action = (
         text.replace('"', "'") for text in (thing.type, thing.name, thing.thing_id, thing.action)
     )
@@ -393,22 +383,22 @@ def placed_pieces(rendering: ArtifactRendering, elision: str) -> Iterator[str]:
     """The passages in document order. A line says the place of what follows, wherever that changes: `[page 12]`,
     `[Sales!A5:F19]`, `[file a.py, lines 3-9]`. It stands where the markers stood, which are not repeated."""
     content = rendering.artifact.content
-    places = TextPlaces(content, excerpt=rendering.artifact.is_excerpt)
+    text_places = TextPlaces(content, excerpt=rendering.artifact.is_excerpt)
     at, last, above = 0, "", ""
     tops: list[int] = []  # where stretches without a heading begin, since the last marker: they may begin with others'
     for number, (start, end) in enumerate(rendering.spans):
-        if PLACE_MARKER.search(content, at, start):
+        if places.PLACE_MARKER.search(content, at, start):
             tops, above = [], ""
         heading = rendering.headings[number] if number < len(rendering.headings) else ""
-        heading = heading[after_markers(heading, 0, len(heading)) :]
-        for begin, until in _pieces(content, places, start, end):
+        heading = heading[places.after_markers(heading, 0, len(heading)) :]
+        for begin, until in _pieces(content, text_places, start, end):
             if _has_words(content, at, begin):
                 yield elision
             at = until
-            body = after_markers(content, begin, until)
+            body = places.after_markers(content, begin, until)
             if body > begin:
                 tops, above = [], ""
-            place = places.of(begin, until)
+            place = text_places.of(begin, until)
             if place and place != last:
                 yield f"[{place}]"
             last = place
@@ -427,7 +417,7 @@ def placed_pieces(rendering: ArtifactRendering, elision: str) -> Iterator[str]:
 def _has_words(content: str, start: int, end: int) -> bool:
     """Whether more stands there than markers and white space."""
     at = start
-    for found in PLACE_MARKER.finditer(content, start, end):
+    for found in places.PLACE_MARKER.finditer(content, start, end):
         if content[at : found.start()].strip():
             return True
         at = found.end()
@@ -443,8 +433,8 @@ def _pieces(content: str, places: TextPlaces, start: int, end: int) -> Iterator[
 def _between_markers(content: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """A stretch cut before each marker, but for one that follows a file's at once."""
     at = start
-    for found in PLACE_MARKER.finditer(content, start, end):
-        if found.start() > after_markers(content, at, end):
+    for found in places.PLACE_MARKER.finditer(content, start, end):
+        if found.start() > places.after_markers(content, at, end):
             yield at, found.start()
             at = found.start()
     yield at, end
@@ -460,7 +450,7 @@ def citing(
     `messages`: what is forwarded up to the current user message, with their `indexes` in the material."""
     forms = {index: body for index, body in zip(indexes, messages, strict=True) if index >= 0}
     changed = (body for index, body in forms.items() if body is not material.messages[index].body)
-    labelled = {name for body in changed for name in ARTIFACT_ID.findall(text_of(body.get("content")))}
+    labelled = {name for body in changed for name in ARTIFACT_ID.findall(tool_steps.text_of(body.get("content")))}
     lines: list[str] = []
     for artifact in reversed(material.placed):
         if len(lines) == MAX_UNLABELLED:

@@ -28,42 +28,14 @@ from gateway.context.assembly.block import (
     one_line,
     says_same,
 )
-from gateway.core.formats.anthropic.edits import EDITS, edited, edits_of
-from gateway.core.formats.anthropic.plain_blocks import plain_messages, with_shown_apart, without_blocks
-from gateway.core.formats.tool_calls import is_silent, told_items, with_told
+from gateway.core.formats import tool_calls
+from gateway.core.formats.anthropic import edits, plain_blocks
+from gateway.core.types import conversation, items, memory, tool_steps, upstreams, window
 from gateway.core.types.artifacts import ProcessingStrategy
 from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest
 from gateway.core.types.content import as_parts, dicts_of, map_parts, parts_of, texts_of
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.core.types.items import (
-    ANTHROPIC_BLOCK,
-    ANTHROPIC_BLOCKS,
-    BREAKPOINT,
-    RESPONSES_ALONE,
-    named_file,
-    named_picture,
-)
-from gateway.core.types.memory import MemoryMessage, PinnedMessage, SummarySegment
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, text_of
-from gateway.core.types.upstreams import (
-    ANSWER_LIMITS,
-    EFFORT_LEVELS,
-    EFFORT_MODELS,
-    EFFORT_PROVIDERS,
-    EFFORTS,
-    LIMITED_ROUTES,
-    PROTOCOLS,
-    family_in,
-    is_routed,
-)
-from gateway.core.types.window import (
-    MEMORY_INDEX,
-    SYSTEM_INDEX,
-    ArtifactRendering,
-    ForwardedMessages,
-    WindowInputs,
-    WindowSelection,
-)
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.window import ArtifactRendering, ForwardedMessages, WindowInputs, WindowSelection
 
 # The memory message: what is pinned and has left the window, and summaries of turns that did (guarantee §4 I2,
 # §11.12, §11.13).
@@ -75,7 +47,7 @@ KEPT_NOTE = "Kept by the gateway of the earlier conversation, which is not shown
 Piece = str | dict[str, Any]
 
 
-def window_memory(material: WindowInputs, selection: WindowSelection) -> MemoryMessage | None:
+def window_memory(material: WindowInputs, selection: WindowSelection) -> memory.MemoryMessage | None:
     """The memory message of a window; None where it needs none. A window that stays as it was keeps its message.
 
     It holds the pinned messages that the window does not, and the latest `selection.segments` summaries of those of
@@ -88,7 +60,9 @@ def window_memory(material: WindowInputs, selection: WindowSelection) -> MemoryM
     return memory_message(pinned, told[max(0, len(told) - selection.segments) :])
 
 
-def memory_message(pinned: Sequence[PinnedMessage], segments: Sequence[SummarySegment]) -> MemoryMessage | None:
+def memory_message(
+    pinned: Sequence[memory.PinnedMessage], segments: Sequence[memory.SummarySegment]
+) -> memory.MemoryMessage | None:
     """The message that holds these, in their order; None if there is nothing. Its content is a text, or parts where
     something pinned is no text."""
     if not (pinned or segments):
@@ -100,10 +74,10 @@ def memory_message(pinned: Sequence[PinnedMessage], segments: Sequence[SummarySe
     pieces.append(f"</{MEMORY_TAG}>")
     named = [each.message_id or each.index for each in pinned]
     body = {"role": "user", "content": _content(pieces)}
-    return MemoryMessage(body, tuple(n for n in named if n is not None), tuple(s.segment_id for s in segments))
+    return memory.MemoryMessage(body, tuple(n for n in named if n is not None), tuple(s.segment_id for s in segments))
 
 
-def _pinned(each: PinnedMessage) -> Iterator[Piece]:
+def _pinned(each: memory.PinnedMessage) -> Iterator[Piece]:
     names = f' speaker="{escape(one_line(each.speaker))}"'
     if each.tool:
         names += f' tool="{escape(one_line(each.tool))}"'
@@ -114,7 +88,7 @@ def _pinned(each: PinnedMessage) -> Iterator[Piece]:
     yield f"</{PINNED_TAG}>\n"
 
 
-def _said(each: PinnedMessage) -> Iterator[Piece]:
+def _said(each: memory.PinnedMessage) -> Iterator[Piece]:
     """What the message says, word for word, a line end behind each text."""
     texts: list[str] = []
     for number, part in enumerate(as_parts(each.body.get("content"))):
@@ -128,8 +102,8 @@ def _said(each: PinnedMessage) -> Iterator[Piece]:
     refusal = each.body.get("refusal")
     if isinstance(refusal, str):
         texts.append(refusal)
-    for call in calls_of(each.body):
-        tool, arguments = asked(call)
+    for call in tool_steps.calls_of(each.body):
+        tool, arguments = tool_steps.asked(call)
         texts.append(f"called {tool}({arguments})")
     yield _lines(texts)
 
@@ -139,7 +113,7 @@ def _lines(texts: Sequence[str]) -> str:
     return as_data("".join(f"{each}\n" for each in texts))
 
 
-def _summary(segment: SummarySegment) -> str:
+def _summary(segment: memory.SummarySegment) -> str:
     turns = f' turns="{segment.first_turn}-{segment.last_turn}"' if segment.last_turn else ""
     size = f"{len(segment.text):,} characters"
     of_all = f" for {segment.size_chars:,}" if segment.size_chars else ""
@@ -182,17 +156,17 @@ def assemble(material: WindowInputs, selection: WindowSelection) -> ForwardedMes
         elif index is None or name in selection.recalled:
             in_block.append(rendering)
     messages: list[dict[str, Any]] = list(material.instructions)
-    indexes = [SYSTEM_INDEX] * len(messages)
+    indexes = [window.SYSTEM_INDEX] * len(messages)
     pages = tuple(each.part for each in material.pages)
     text = block(in_block, selection.turns, material.things, pages=material.pages)
     rendered: dict[str, Any] | None = None
     memory = waiting = window_memory(material, selection) if material.may_have_memory else None
     for index, message in enumerate(material.messages):
-        if index < selection.first and message.role not in INSTRUCTION_ROLES:
+        if index < selection.first and message.role not in conversation.INSTRUCTION_ROLES:
             continue
         if waiting is not None and index >= selection.first:
             messages.append(waiting.body)
-            indexes.append(MEMORY_INDEX)
+            indexes.append(window.MEMORY_INDEX)
             waiting = None
         if index in selection.left_out:
             continue
@@ -226,9 +200,9 @@ def without_block_items(rendered: dict[str, Any], numbers: frozenset[int]) -> di
 
 def _reduced(body: dict[str, Any], renderings: list[ArtifactRendering]) -> dict[str, Any]:
     """The message with its artifacts as they are rendered; spans from last to first, so that the others stay valid."""
-    if body["role"] in RESULT_ROLES:
+    if body["role"] in tool_steps.RESULT_ROLES:
         text, old, documents = in_place(renderings[0]), body.get("content"), renderings[0].artifact.documents
-        if isinstance(old, (str, list)) and text == text_of(old, documents):
+        if isinstance(old, (str, list)) and text == tool_steps.text_of(old, documents):
             return _with_texts(body, documents)  # nothing was reduced: a list of parts stays one
         return {**body, "content": _result(old, text, documents)}
     content = body["content"]
@@ -248,8 +222,8 @@ def _reduced(body: dict[str, Any], renderings: list[ArtifactRendering]) -> dict[
 def _file_part(rendering: ArtifactRendering, part: dict[str, Any]) -> dict[str, Any]:
     """A file as text. One that is shown whole keeps what it was, for an upstream that takes it as such."""
     shown = file_part(rendering)
-    is_kept = ANTHROPIC_BLOCK in part and rendering.strategy is ProcessingStrategy.INCLUDE_FULL
-    return {**shown, ANTHROPIC_BLOCK: part} if is_kept else {**shown}
+    is_kept = items.ANTHROPIC_BLOCK in part and rendering.strategy is ProcessingStrategy.INCLUDE_FULL
+    return {**shown, items.ANTHROPIC_BLOCK: part} if is_kept else {**shown}
 
 
 def _with_texts(body: dict[str, Any], documents: Mapping[int, str]) -> dict[str, Any]:
@@ -258,7 +232,7 @@ def _with_texts(body: dict[str, Any], documents: Mapping[int, str]) -> dict[str,
         return body
     content = list(body["content"])
     for number, text in documents.items():
-        new = {"type": "text", "text": text, ANTHROPIC_BLOCK: content[number]}
+        new = {"type": "text", "text": text, items.ANTHROPIC_BLOCK: content[number]}
         content[number] = _with_breakpoint_of([content[number]], new)
     return {**body, "content": content}
 
@@ -276,13 +250,13 @@ def _result(content: Any, text: str, documents: Container[int]) -> Any:
     said = [part for number, part in enumerate(parts) if _is_text(part) or number in documents]
     others = [part for number, part in enumerate(parts) if not (_is_text(part) or number in documents)]
     new = _with_breakpoint_of(said, {"type": "text", "text": text})
-    return [new, *others] if others or BREAKPOINT in new else text
+    return [new, *others] if others or items.BREAKPOINT in new else text
 
 
 def _with_breakpoint_of(old: list[dict[str, Any]], new: dict[str, Any]) -> dict[str, Any]:
     """A part that replaces others, with the last prompt-cache breakpoint that the client set on these (§4 I7)."""
-    breakpoints = [part[BREAKPOINT] for part in old if part.get(BREAKPOINT) is not None]
-    return {**new, BREAKPOINT: breakpoints[-1]} if breakpoints else new
+    breakpoints = [part[items.BREAKPOINT] for part in old if part.get(items.BREAKPOINT) is not None]
+    return {**new, items.BREAKPOINT: breakpoints[-1]} if breakpoints else new
 
 
 def _is_text(part: Any) -> bool:
@@ -343,9 +317,11 @@ def with_output_limit(
     `prompt`: tokens of the prompt as counted; `reserved`: tokens reserved for the answer; `refitted`: the provider has
     refused the prompt once as too long; then no more than `reserved` is asked for."""
     named = {**deployment.parameters, **deployment.options, **forward}
-    if not PROTOCOLS[deployment.protocol].as_anthropics or not deployment.route.startswith(LIMITED_ROUTES):
+    if not upstreams.PROTOCOLS[deployment.protocol].as_anthropics or not deployment.route.startswith(
+        upstreams.LIMITED_ROUTES
+    ):
         return forward
-    if any(named.get(name) is not None for name in ANSWER_LIMITS):
+    if any(named.get(name) is not None for name in upstreams.ANSWER_LIMITS):
         return forward
     if window is None or facts.max_output_tokens is None or reserved <= 0:
         return forward
@@ -357,25 +333,27 @@ def without_items(messages: list[dict[str, Any]], request: ChatRequest) -> list[
     """The messages without what only Responses take back, for an upstream that is called by another API: hosted calls
     are told in words (guarantee §1.14), and what then says nothing is left out. What a chat's own client says stays as
     it is."""
-    found = [message for message in messages if not RESPONSES_ALONE.isdisjoint(message)]
+    found = [message for message in messages if not items.RESPONSES_ALONE.isdisjoint(message)]
     if not found:
         return messages
     own = frozenset(map(id, request.messages)) if request.api is None else frozenset()
     taken = frozenset(id(message) for message in found) - own
     told = ((_without_items(message), True) if id(message) in taken else (message, False) for message in messages)
-    return [message for message, changed in told if not (changed and is_silent(message))]
+    return [message for message, changed in told if not (changed and tool_calls.is_silent(message))]
 
 
 def _without_items(message: dict[str, Any]) -> dict[str, Any]:
-    dropped = RESPONSES_ALONE if _are_readable(message) else RESPONSES_ALONE | TOLD_THOUGHTS
-    return with_told({name: value for name, value in message.items() if name not in dropped}, told_items(message))
+    dropped = items.RESPONSES_ALONE if _are_readable(message) else items.RESPONSES_ALONE | TOLD_THOUGHTS
+    return tool_calls.with_told(
+        {name: value for name, value in message.items() if name not in dropped}, tool_calls.told_items(message)
+    )
 
 
 def has_blocks(messages: list[dict[str, Any]], fields: Set[str]) -> bool:
     """Whether a message holds what only Anthropic's API can be sent as it is. `fields` are those of all messages."""
     contents = (message.get("content") for message in messages)
     parts = (part for content in contents if type(content) is list for part in content)
-    return ANTHROPIC_BLOCKS in fields or any(ANTHROPIC_BLOCK in part for part in parts)
+    return items.ANTHROPIC_BLOCKS in fields or any(items.ANTHROPIC_BLOCK in part for part in parts)
 
 
 def _are_readable(message: dict[str, Any]) -> bool:
@@ -428,7 +406,7 @@ def with_own_files(messages: Sequence[dict[str, Any]], own: OwnFiles) -> list[di
 
 
 def _part(part: dict[str, Any], own: OwnFiles) -> dict[str, Any]:
-    name, picture = named_file(part), named_picture(part)
+    name, picture = items.named_file(part), items.named_picture(part)
     if name is not None and name in own.files:
         return {**part, "file": own.files[name]}
     return _picture(part, own.pictures[picture]) if picture is not None and picture in own.pictures else part
@@ -451,19 +429,19 @@ MIN_CACHED_CHARS = 4 * 1024
 
 def wants_breakpoints(deployment: ModelDeployment, facts: ModelFacts) -> bool:
     """Whether the model's prompts are cached only up to breakpoints."""
-    if not family_in(f"{deployment.route} {deployment.provider_model}").wants_breakpoints:
+    if not upstreams.family_in(f"{deployment.route} {deployment.provider_model}").wants_breakpoints:
         return False
     if INJECTION_POINTS in deployment.options or INJECTION_POINTS in deployment.parameters:
         return False
-    if PROTOCOLS[deployment.protocol].as_anthropics:
+    if upstreams.PROTOCOLS[deployment.protocol].as_anthropics:
         known = facts.supports_prompt_caching
         return deployment.route.startswith("anthropic/") if known is None else known
-    return is_routed(deployment)
+    return upstreams.is_routed(deployment)
 
 
 def takes_breakpoints(deployment: ModelDeployment) -> bool:
     """Whether a deployment is told by `cache_control` where to cache: others may refuse the field."""
-    return deployment.protocol == "litellm" or is_routed(deployment)
+    return deployment.protocol == "litellm" or upstreams.is_routed(deployment)
 
 
 def with_breakpoints(
@@ -474,7 +452,7 @@ def with_breakpoints(
     If not, its end is not cached: writing costs more. `translated`: the body becomes one of Anthropic's, for which a
     tool result's breakpoint is expected on the message; routers expect it on a part."""
     tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
-    if BREAKPOINT in forward or any(map(_has_breakpoint, (*messages, *tools))):
+    if items.BREAKPOINT in forward or any(map(_has_breakpoint, (*messages, *tools))):
         return messages
     sizes = list(accumulate(map(_size, messages), initial=sum(len(str(tool)) for tool in tools)))[1:]
     marked = list(messages)
@@ -487,7 +465,7 @@ def with_breakpoints(
 def _positions(messages: Sequence[dict[str, Any]], *, goes_on: bool) -> set[int]:
     """Indexes of the messages after which a breakpoint is due."""
     roles = [message["role"] for message in messages]
-    system = next((i for i, role in enumerate(roles) if role not in INSTRUCTION_ROLES), len(roles)) - 1
+    system = next((i for i, role in enumerate(roles) if role not in conversation.INSTRUCTION_ROLES), len(roles)) - 1
     answers = [i for i, role in enumerate(roles[:-1]) if role == "assistant"]
     ends = [system, answers[-1] - 1 if answers else -1, len(messages) - 1 if goes_on else -1]
     return {at for end in ends if (at := _last_possible(messages, end)) is not None}
@@ -505,16 +483,19 @@ def _marked(message: dict[str, Any], *, whole: bool = False) -> dict[str, Any] |
     for at in range(len(parts) - 1, -1, -1):
         if isinstance(parts[at], dict) and str(parts[at].get("text") or "").strip():
             if whole:
-                return {**message, BREAKPOINT: dict(EPHEMERAL)}
-            return {**message, "content": [*parts[:at], {**parts[at], BREAKPOINT: dict(EPHEMERAL)}, *parts[at + 1 :]]}
+                return {**message, items.BREAKPOINT: dict(EPHEMERAL)}
+            return {
+                **message,
+                "content": [*parts[:at], {**parts[at], items.BREAKPOINT: dict(EPHEMERAL)}, *parts[at + 1 :]],
+            }
     return None
 
 
 def _has_breakpoint(value: dict[str, Any]) -> bool:
     """Whether a message or a tool has a breakpoint, itself or in one of its parts, calls or its function."""
-    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(ANTHROPIC_BLOCKS))
+    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(items.ANTHROPIC_BLOCKS))
     parts = [part for each in inner if isinstance(each, list) for part in each]
-    return BREAKPOINT in value or any(isinstance(part, dict) and BREAKPOINT in part for part in parts)
+    return items.BREAKPOINT in value or any(isinstance(part, dict) and items.BREAKPOINT in part for part in parts)
 
 
 def _size(message: dict[str, Any]) -> int:
@@ -545,27 +526,27 @@ def as_upstream_takes(
     """A request as its deployment takes it. Of a request of another API only what was stored by this one changes.
     `tokens`: what the prompt takes, by which edits go."""
     cleared: list[dict[str, Any]] = []
-    native, protocol = request.native, PROTOCOLS[deployment.protocol]
+    native, protocol = request.native, upstreams.PROTOCOLS[deployment.protocol]
     speaks = native is not None and native.protocol == deployment.protocol
     fields = dict(native.fields) if native is not None and speaks else None
     if native is None or request.api != "messages":
         if not protocol.takes_blocks:
-            plain = ((without_blocks(message), message) for message in messages)
-            messages = [each for each, message in plain if each is message or not is_silent(each)]
+            plain = ((plain_blocks.without_blocks(message), message) for message in messages)
+            messages = [each for each, message in plain if each is message or not tool_calls.is_silent(each)]
         if request.api == "responses" and not protocol.takes_items:
-            messages = [message for message in messages if not is_silent(message)]
+            messages = [message for message in messages if not tool_calls.is_silent(message)]
         if protocol.text_results and request.api == "responses":
-            messages = list(with_shown_apart(messages))
+            messages = list(plain_blocks.with_shown_apart(messages))
         return TranslatedPrompt(messages, forward, fields)
-    if EDITS in native.fields:
+    if edits.EDITS in native.fields:
         relayed = fields is not None and messages == list(request.messages)
         if fields is not None and not relayed:  # the window has made room already
-            del fields[EDITS]
+            del fields[edits.EDITS]
         if not relayed:
-            messages, cleared = edited(messages, edits_of(native.fields[EDITS]), tokens)
+            messages, cleared = edits.edited(messages, edits.edits_of(native.fields[edits.EDITS]), tokens)
     takes = speaks or takes_breakpoints(deployment)
     if not speaks:
-        messages = plain_messages(messages, thoughts=takes)
+        messages = plain_blocks.plain_messages(messages, thoughts=takes)
         forward = _plain_fields(forward, native, deployment, marked=takes)
     if takes and native.marks:
         messages = with_marks(messages, request.messages, native.marks)
@@ -577,7 +558,7 @@ def with_marks(messages: Sequence[Message], sent: Sequence[Message], marks: Sequ
     marked = list(messages)
     for mark in marks:
         role = sent[mark.message].get("role")
-        leads = all(each.get("role") in INSTRUCTION_ROLES for each in sent[: mark.message + 1])
+        leads = all(each.get("role") in conversation.INSTRUCTION_ROLES for each in sent[: mark.message + 1])
         at = mark.message if leads else mark.message + len(messages) - len(sent)
         if 0 <= at < len(marked) and marked[at].get("role") == role:
             marked[at] = _with_mark(marked[at], mark)
@@ -587,12 +568,12 @@ def with_marks(messages: Sequence[Message], sent: Sequence[Message], marks: Sequ
 def _with_mark(message: Message, mark: CacheMark) -> Message:
     content = message.get("content")
     if mark.part is None:
-        return {**message, BREAKPOINT: mark.value}
+        return {**message, items.BREAKPOINT: mark.value}
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
     at = min(mark.part, len(parts) - 1)
     if at < 0 or not isinstance(parts[at], dict):
         return message
-    parts[at] = {**parts[at], BREAKPOINT: mark.value}
+    parts[at] = {**parts[at], items.BREAKPOINT: mark.value}
     return {**message, "content": parts}
 
 
@@ -601,12 +582,14 @@ def _plain_fields(
 ) -> dict[str, Any]:
     found = dict(forward)
     if not marked and found.get("tools"):
-        found["tools"] = [{k: v for k, v in tool.items() if k != BREAKPOINT} for tool in found["tools"]]
+        found["tools"] = [{k: v for k, v in tool.items() if k != items.BREAKPOINT} for tool in found["tools"]]
     thinking = native.fields.get("thinking")
-    if deployment.protocol == "litellm" and family_in(deployment.route).signs_thoughts:
+    if deployment.protocol == "litellm" and upstreams.family_in(deployment.route).signs_thoughts:
         if thinking is not None:
             found["thinking"] = thinking
-    elif deployment.provider in EFFORT_PROVIDERS and EFFORT_MODELS.search(deployment.provider_model):
+    elif deployment.provider in upstreams.EFFORT_PROVIDERS and upstreams.EFFORT_MODELS.search(
+        deployment.provider_model
+    ):
         if "max_tokens" in found:
             found["max_completion_tokens"] = found.pop("max_tokens")
         effort = _effort(thinking, native.fields.get("output_config"))
@@ -618,9 +601,9 @@ def _plain_fields(
 def _effort(thinking: Any, config: Any) -> str | None:
     """How much is to be thought, as OpenAI's models are told it; None where nothing is said."""
     said = config.get("effort") if isinstance(config, dict) else None
-    if isinstance(said, str) and said in EFFORT_LEVELS:
-        return EFFORT_LEVELS[said]
+    if isinstance(said, str) and said in upstreams.EFFORT_LEVELS:
+        return upstreams.EFFORT_LEVELS[said]
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     if not isinstance(budget, int):
         return None
-    return next((name for most, name in EFFORTS if budget <= most), "high")
+    return next((name for most, name in upstreams.EFFORTS if budget <= most), "high")

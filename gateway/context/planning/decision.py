@@ -14,15 +14,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, Self
 
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.ids import content_digest
 from gateway.core.tasks import Cooldown
+from gateway.core.types import bill, tool_steps
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.bill import ArtifactUsageRecord, nameless
 from gateway.core.types.chat import ChatRequest, ContextOptions
 from gateway.core.types.conversation import ConversationHistory, FormNotes, FrozenDecision
-from gateway.core.types.tool_steps import calls_of, turn_starts
 from gateway.core.types.window import ArtifactRendering, FullPrompt, PackedWindow, WindowInputs
 
 RECALLED = "recalled"
@@ -181,17 +179,17 @@ def records_of(
     named: bool = True,
     earlier_window: EarlierWindow | None = None,
     notes: FormNotes | None = None,
-) -> list[ArtifactUsageRecord]:
+) -> list[bill.ArtifactUsageRecord]:
     """One record per artifact that the window holds or that was decided on: references and sizes, never content
     (guarantee §6). What is shown as an earlier request decided is reported as decided then.
     `named`: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2);
     `earlier_window`: what stands as it was there; without it nothing does; `notes`: what is known of records that
     stand, and is to be known of them later."""
-    records: list[ArtifactUsageRecord] = []
+    records: list[bill.ArtifactUsageRecord] = []
     window = WindowContents.of(material, fitted)
     stands = _standing_messages(window, fitted, earlier_window) if notes is not None and named else frozenset()
     known = notes.standing if notes is not None else {}
-    standing: dict[int, tuple[Artifact, ArtifactUsageRecord]] = {}
+    standing: dict[int, tuple[Artifact, bill.ArtifactUsageRecord]] = {}
     recalled = (a for a in material.recallable if a.artifact_id in fitted.selection.renderings)
     for artifact in (*material.artifacts, *recalled):
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
@@ -248,10 +246,10 @@ def records_of(
 
 def _record(
     artifact: Artifact, strategy: ProcessingStrategy, shown: int, *, named: bool = True, **more: Any
-) -> ArtifactUsageRecord:
-    return ArtifactUsageRecord(
+) -> bill.ArtifactUsageRecord:
+    return bill.ArtifactUsageRecord(
         artifact_id=artifact.artifact_id,
-        source=artifact.source if named else nameless(artifact.source),
+        source=artifact.source if named else bill.nameless(artifact.source),
         artifact_type=artifact.artifact_type.value,
         strategy=strategy.value,
         original_size_chars=artifact.size_chars,
@@ -260,12 +258,12 @@ def _record(
     )
 
 
-def _of_segments(material: WindowInputs, fitted: PackedWindow) -> Iterator[ArtifactUsageRecord]:
+def _of_segments(material: WindowInputs, fitted: PackedWindow) -> Iterator[bill.ArtifactUsageRecord]:
     """A record for each summary in the memory message."""
     shown = fitted.forwarded.memory.segments if fitted.forwarded.memory is not None else ()
     for segment in material.segments:
         if segment.segment_id in shown:
-            yield ArtifactUsageRecord(
+            yield bill.ArtifactUsageRecord(
                 artifact_id=segment.segment_id,
                 source=f"turns:{segment.first_turn}-{segment.last_turn}",
                 artifact_type=ArtifactType.CONVERSATION.value,
@@ -592,7 +590,7 @@ class _HistoricalTurns:
     """The turns before the current one in which an artifact counts as historical."""
 
     def __init__(self, material: WindowInputs, count: int) -> None:
-        begins = turn_starts(message.role for message in material.messages[: material.current])
+        begins = tool_steps.turn_starts(message.role for message in material.messages[: material.current])
         self._none = not count
         self._first = begins[-count] if 0 < count <= len(begins) else 0
         self._since: datetime | None = material.messages[self._first].created_at if self._first else None
@@ -667,7 +665,7 @@ class PlannerCooldown:
 
 
 def _key(tenant: str, planner: str) -> str:
-    return "planner_rest:" + content_digest(f"{tenant}\0{planner}")
+    return "planner_rest:" + ids.content_digest(f"{tenant}\0{planner}")
 
 
 LOOP_SECONDS = 3600.0
@@ -700,7 +698,7 @@ class ToolLoops:
         """Notes the loop of a turn when it begins, and when its planner was asked.
         `messages`: those of the request, the current turn at their end; `answers`: what they were answered; `asked`: a
         planner was asked for this request."""
-        called = next((calls[0] for answer in answers if (calls := calls_of(answer))), None)
+        called = next((calls[0] for answer in answers if (calls := tool_steps.calls_of(answer))), None)
         if called is None and not asked:
             return
         call, index, current = _latest_loop(messages, 0)
@@ -729,12 +727,12 @@ class ToolLoops:
 def _latest_loop(bodies: Sequence[Body], since: int) -> tuple[Body | None, int, int]:
     """The first call of the latest turn that has any, the index of its message, and that at which the current turn
     begins. None if that message is before `since`."""
-    starts = [0, *turn_starts(body["role"] for body in bodies)]
+    starts = [0, *tool_steps.turn_starts(body["role"] for body in bodies)]
     end = len(bodies)
     for start in reversed(starts):
         if end <= since:
             break
-        called = ((index, calls[0]) for index in range(start, end) if (calls := calls_of(bodies[index])))
+        called = ((index, calls[0]) for index in range(start, end) if (calls := tool_steps.calls_of(bodies[index])))
         if (found := next(called, None)) is not None:
             return found[1] if found[0] >= since else None, found[0], starts[-1]
         end = start

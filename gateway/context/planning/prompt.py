@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.core import jsons, printing
-from gateway.core.types.artifacts import PLANNED_STRATEGIES, Artifact, ContextGoal
+from gateway.core.types import artifacts
+from gateway.core.types.artifacts import Artifact, ContextGoal
 
 SCHEMA_NAME = "artifact_plan"
 PLANNER_PROMPT_VERSION = 1
@@ -101,7 +102,7 @@ def plan_schema(ids: Sequence[str]) -> dict[str, Any]:
     text, maybe = {"type": "string"}, {"type": ["string", "null"]}
     decision = {
         "artifact_id": {"type": "string", "enum": list(ids)},
-        "strategy": {"type": "string", "enum": [each.value for each in PLANNED_STRATEGIES]},
+        "strategy": {"type": "string", "enum": [each.value for each in artifacts.PLANNED_STRATEGIES]},
         "priority": {"type": "integer"},
         "relevance_rationale": text,
         "summarization_focus": maybe,

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
 
-from gateway.core import ports
-from gateway.core.ids import content_digest, new_id
+from gateway.core import ids, ports
 from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.agents import InternalAnswer, InternalModelFailed, InternalRequest, OverBudget
-from gateway.core.types.artifacts import Artifact, cache_group
+from gateway.core.types import agents, artifacts
+from gateway.core.types.artifacts import Artifact
 
 MAC_BYTES = 16
 """Of the signature before each value: 128 bits, as usual."""
@@ -42,16 +41,16 @@ class InternalModel(Protocol):
     @property
     def max_output_tokens(self) -> int | None: ...
 
-    def price(self, ask: InternalRequest) -> Decimal | None:
+    def price(self, ask: agents.InternalRequest) -> Decimal | None:
         """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
         ...
 
-    async def ask(self, ask: InternalRequest) -> InternalAnswer:
+    async def ask(self, ask: agents.InternalRequest) -> agents.InternalAnswer:
         """The text of its answer, and whether that is all of it.
         Raises InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`."""
         ...
 
-    async def allow(self, asks: Sequence[InternalRequest]) -> None:
+    async def allow(self, asks: Sequence[agents.InternalRequest]) -> None:
         """Before the first of several questions that are of use only together.
         Raises OverBudget: this request may not use what their prompts alone take; nobody is asked in vain."""
         ...
@@ -72,7 +71,7 @@ class SummaryKey:
     @property
     def group(self) -> str | None:
         """The group by which the cache forgets it with its content."""
-        return cache_group(self.tenant, self.content_digest) if self.content_digest else None
+        return artifacts.cache_group(self.tenant, self.content_digest) if self.content_digest else None
 
     def name(self, secret: bytes) -> str:
         """The key in the cache, hashed with the secret, so that readers of keys cannot test contents against them."""
@@ -133,7 +132,7 @@ class SummaryCache:
                 found = CachedSummary(text if text is not None else await make(), hit=text is not None)
         except BaseException as error:
             if not future.done():
-                failed = isinstance(error, Exception) and not isinstance(error, OverBudget)
+                failed = isinstance(error, Exception) and not isinstance(error, agents.OverBudget)
                 future.set_exception(error if failed else PayerLeft())
                 future.exception()  # nobody may be waiting
             raise
@@ -145,7 +144,7 @@ class SummaryCache:
     async def evict(self, tenant: str, digests: Sequence[str]) -> None:
         """Deletes what is kept of these contents, of no conversation that could be deleted later."""
         await self.close()
-        await self._cache.evict(*(cache_group(tenant, digest) for digest in digests))
+        await self._cache.evict(*(artifacts.cache_group(tenant, digest) for digest in digests))
 
     async def close(self) -> None:
         """Waits for writes and releases under way."""
@@ -154,7 +153,7 @@ class SummaryCache:
     async def _kept_or_made(
         self, key: SummaryKey, name: str, make: Make, secret: bytes, *, read: bool
     ) -> CachedSummary:
-        owner, claim = new_id(""), f"{name}:claim"
+        owner, claim = ids.new_id(""), f"{name}:claim"
         text = made = None
         try:
             if read or not await self._cache.claim(claim, owner, CLAIM_SECONDS):
@@ -266,10 +265,12 @@ class ArtifactSummarizer:
         async def make() -> str:
             text = await self._made(artifact, focus)
             if len(text) >= len(artifact.content):  # no use to anybody: it is not kept either
-                raise InternalModelFailed("summary_not_shorter")
+                raise agents.InternalModelFailed("summary_not_shorter")
             return text
 
-        key = SummaryKey(self.tenant, content_digest(artifact.content), focus, self.model.name, SUMMARY_PROMPT_VERSION)
+        key = SummaryKey(
+            self.tenant, ids.content_digest(artifact.content), focus, self.model.name, SUMMARY_PROMPT_VERSION
+        )
         return await self.cache.get_or_make(key, make, self.secret, read=self.reads, keep=self.keeps)
 
     async def _made(self, artifact: Artifact, focus: str) -> str:
@@ -284,12 +285,12 @@ class ArtifactSummarizer:
             return await self._ask(self._question(text, name, focus))
         parts = pieces(text, piece_chars, MAX_SUMMARY_PIECES)
         if not parts:
-            raise InternalModelFailed("summarizer_artifact_too_large")
+            raise agents.InternalModelFailed("summarizer_artifact_too_large")
         at_once = asyncio.Semaphore(PIECES_AT_ONCE)
         asks = [self._question(part, name, focus, (number, len(parts))) for number, part in enumerate(parts, 1)]
         await self.model.allow(asks)
 
-        async def one(ask: InternalRequest) -> str:
+        async def one(ask: agents.InternalRequest) -> str:
             async with at_once:
                 return await self._ask(ask)
 
@@ -297,30 +298,32 @@ class ArtifactSummarizer:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(ask)) for ask in asks]
-        except* InternalModelFailed as failed:
+        except* agents.InternalModelFailed as failed:
             failures = failed.exceptions
         if failures:  # of a failure of the model the requests that wait for this summary have to know, too
-            raise next((one for one in failures if not isinstance(one, OverBudget)), failures[0])
+            raise next((one for one in failures if not isinstance(one, agents.OverBudget)), failures[0])
         joined = "\n\n".join(task.result() for task in tasks)
         if len(joined) >= len(text):
-            raise InternalModelFailed("summary_not_shorter")
+            raise agents.InternalModelFailed("summary_not_shorter")
         return await self._reduced(joined, name, focus, piece_chars)
 
-    def _question(self, text: str, name: str, focus: str, part: tuple[int, int] | None = None) -> InternalRequest:
+    def _question(
+        self, text: str, name: str, focus: str, part: tuple[int, int] | None = None
+    ) -> agents.InternalRequest:
         most = min(self.tokens, self.model.max_output_tokens or self.tokens)
         user = summary_question(text, name, focus, part, self.tokens)
         messages = [{"role": "system", "content": self.system}, {"role": "user", "content": user}]
-        return InternalRequest("summarizer", messages, most, self.timeout_seconds)
+        return agents.InternalRequest("summarizer", messages, most, self.timeout_seconds)
 
-    async def _ask(self, ask: InternalRequest) -> str:
+    async def _ask(self, ask: agents.InternalRequest) -> str:
         answer = await self.model.ask(ask)
         if not answer.text.strip():
-            raise InternalModelFailed("summarizer_empty")
+            raise agents.InternalModelFailed("summarizer_empty")
         if not answer.is_cut:
             return answer.text.strip()
         text = whole_part(answer.text)  # half a sentence, or half a figure, says something else than a whole one
         if not text:
-            raise InternalModelFailed("summarizer_cut")
+            raise agents.InternalModelFailed("summarizer_cut")
         return text
 
 

@@ -35,23 +35,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import imagesize
 
 from gateway.context.tokens.model_margins import ModelMargins, PromptReport
-from gateway.core import jsons
+from gateway.core import ids, jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
-from gateway.core.formats.tool_calls import told_blocks
-from gateway.core.ids import artifact_id
+from gateway.core.formats import tool_calls
+from gateway.core.types import items, upstreams
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.content import parts_of
 from gateway.core.types.conversation import MessageParts
-from gateway.core.types.items import ANTHROPIC_BLOCKS, named_file, named_picture, pdf_data
-from gateway.core.types.upstreams import (
-    CALL_TOKENS,
-    MESSAGE_TOKENS,
-    ModelCalibration,
-    PatchedPictures,
-    ScaledPictures,
-    family_of,
-)
 from gateway.documents.document import PageFacts, Reading
 
 if TYPE_CHECKING:
@@ -82,13 +73,13 @@ def image_tokens(image: Any, model: str) -> int:
 
 def picture_tokens(size: Size | None, model: str, detail: Any = None) -> int:
     """Tokens of a picture of this size, `None` where nobody knows it."""
-    costs = family_of(model).pictures
-    if isinstance(costs, ScaledPictures):
+    costs = upstreams.family_of(model).pictures
+    if isinstance(costs, upstreams.ScaledPictures):
         if size is None:
             return costs.most
         width, height = _within(size, costs.long_side)
         return min(costs.most, ceil(width * height / costs.pixels_per_token))
-    if isinstance(costs, PatchedPictures):
+    if isinstance(costs, upstreams.PatchedPictures):
         patches = ceil(size[0] / PATCH) * ceil(size[1] / PATCH) if size is not None else MAX_PATCHES
         return ceil(min(MAX_PATCHES, patches) * costs.factor)
     return costs.base if detail == LOW_DETAIL else costs.base + costs.tile * _tiles(size)
@@ -147,7 +138,7 @@ def pdf_tokens(pages: Sequence[PageFacts], text: str, model: str, count: Callabl
     """What a PDF of these pages costs.
     `text`: of all pages, with their marks; `model`: its name, with or without its provider; `count`: tokens of a
     text."""
-    page_tokens = family_of(model).page
+    page_tokens = upstreams.family_of(model).page
     if page_tokens is not None:
         return PdfTokens(0, page_tokens * len(pages))
     pictures = sum(picture_tokens(_pixels(page), model) for page in pages)
@@ -322,7 +313,7 @@ class CounterRegistry:
         it; long ones take some tenths of a second."""
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
         for name in (data, file_id) if file_id is not None else (data,):
-            self.pdfs.put(name, facts.name, encoding_name(facts)[0], tokens, artifact_id(reading.told))
+            self.pdfs.put(name, facts.name, encoding_name(facts)[0], tokens, ids.artifact_id(reading.told))
 
     def of_pdf(self, facts: ModelFacts, reading: Reading) -> int:
         """What the model is charged for a PDF."""
@@ -363,7 +354,7 @@ class TiktokenCounter:
     def __init__(
         self,
         facts: ModelFacts,
-        known: ModelCalibration | None = None,
+        known: upstreams.ModelCalibration | None = None,
         pdfs: KnownPdfs | None = None,
         pictures: BoundedCache[str, Size] | None = None,
     ) -> None:
@@ -433,7 +424,9 @@ class TiktokenCounter:
         if not texts:
             return 0, True
         tokens, counted = estimated_tokens(texts, self.plain_text, self._piece, lengths)
-        return self.with_margin(MESSAGE_TOKENS * len(texts) + tokens) + self.added_per_message * len(texts), counted
+        return self.with_margin(upstreams.MESSAGE_TOKENS * len(texts) + tokens) + self.added_per_message * len(
+            texts
+        ), counted
 
     @property
     def is_own(self) -> bool:
@@ -448,10 +441,10 @@ class TiktokenCounter:
     def _by_file(self, part: dict[str, Any]) -> int | None:
         """Tokens of a picture by its file's id, or of a PDF that the model reads itself; None: it is neither, or the
         PDF was not read."""
-        if (name := named_picture(part)) is not None:
+        if (name := items.named_picture(part)) is not None:
             size = self._pictures.peek(name) if self._pictures is not None else None
             return picture_tokens(size, self._facts.name, part.get("detail"))
-        data = pdf_data(part) or named_file(part) or ""
+        data = items.pdf_data(part) or items.named_file(part) or ""
         known = self._pdfs.get(data, self._facts.name, self._name) if self._pdfs else None
         return self.with_margin(known.texts) + known.pictures if known is not None else None
 
@@ -523,7 +516,7 @@ def _parts_of(
     message: dict[str, Any], model: str, by_file: Callable[[dict[str, Any]], int | None]
 ) -> tuple[int, list[str], list[int]]:
     """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
-    frame, texts, media = MESSAGE_TOKENS, [], []
+    frame, texts, media = upstreams.MESSAGE_TOKENS, [], []
     content = message.get("content")
     if isinstance(content, str):
         texts.append(content)
@@ -538,10 +531,10 @@ def _parts_of(
     for call in message.get("tool_calls") or ():
         name, arguments = _call(call)
         if name and len(arguments) <= MAX_QUOTED:
-            frame += MESSAGE_TOKENS
+            frame += upstreams.MESSAGE_TOKENS
             texts.append(f'[{{"name": {encode_basestring(name)}, "arguments": {encode_basestring(arguments)}}}]')
         else:
-            frame += CALL_TOKENS
+            frame += upstreams.CALL_TOKENS
             texts += [name, arguments]
     for key in ("name", "refusal", "reasoning_content", "function_call"):
         value = message.get(key)
@@ -554,7 +547,7 @@ def _parts_of(
                 frame += len(sealed) // SEALED_CHARS if isinstance(sealed, str) else 0
                 if item.get("type") != "reasoning" or not message.get("reasoning_content"):  # which is its text
                     texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in UNCOUNTED_FIELDS}))
-    if ANTHROPIC_BLOCKS in message and (told := told_blocks(message[ANTHROPIC_BLOCKS])):
+    if items.ANTHROPIC_BLOCKS in message and (told := tool_calls.told_blocks(message[items.ANTHROPIC_BLOCKS])):
         texts.append(told)
     return frame, texts, media
 
@@ -626,7 +619,7 @@ def _part(part: Any, model: str, by_file: Callable[[dict[str, Any]], int | None]
         data = audio.get("data", "") if isinstance(audio, dict) else ""
         return "", len(str(data)) // AUDIO_BYTES_PER_TOKEN + AUDIO_TOKENS
     if kind in ("file", "input_image"):
-        data, tokens = pdf_data(part), by_file(part)
+        data, tokens = items.pdf_data(part), by_file(part)
         if data is not None and tokens is None:
             tokens = guessed_tokens(data, model)
         if tokens is not None:

@@ -14,10 +14,10 @@ from typing import Any
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.frozen_records import record
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.content import as_parts
-from gateway.core.types.upstreams import CALL_TOKENS, MAX_MARGIN, MESSAGE_TOKENS, MIN_MARGIN, ModelCalibration
 
 KEEP_SECONDS = 20.0
 """Between writes of what was learned."""
@@ -49,7 +49,7 @@ MAX_SMALL = 8
 """Small prompts of a model that a process counts for nothing but what they teach."""
 CONSISTENT = 8
 """Reports in a row that have to show that calls take fewer tokens than is known."""
-log = get_logger("gateway.context.tokens.model_margins")
+log = logs.get_logger("gateway.context.tokens.model_margins")
 
 
 @record
@@ -80,7 +80,9 @@ class PromptReport:
     @property
     def is_of_its_texts(self) -> bool:
         """Whether upstream reports at least the tokens of its texts: no frame takes fewer than none."""
-        return self.reported >= self.counted - CALL_TOKENS * self.calls - MESSAGE_TOKENS * (self.messages + 1)
+        return self.reported >= self.counted - upstreams.CALL_TOKENS * self.calls - upstreams.MESSAGE_TOKENS * (
+            self.messages + 1
+        )
 
     @property
     def is_large(self) -> bool:
@@ -93,10 +95,10 @@ class ModelMargins:
 
     def __init__(self, clock: ports.Clock) -> None:
         self._clock = clock
-        self._known: BoundedCache[str, ModelCalibration] = BoundedCache(
+        self._known: BoundedCache[str, upstreams.ModelCalibration] = BoundedCache(
             MAX_REMEMBERED_MODELS, on_evict=lambda key, _: self._changed.discard(key)
         )
-        self._stored: dict[str, ModelCalibration] = {}
+        self._stored: dict[str, upstreams.ModelCalibration] = {}
         self._changed: set[str] = set()
         self._small: BoundedCache[str, int] = BoundedCache(MAX_REMEMBERED_MODELS)
         self._looked_up = asyncio.Event()
@@ -112,7 +114,7 @@ class ModelMargins:
         known = self.known(facts, counted_by)
         return known.margin if known is not None else facts.token_margin
 
-    def known(self, facts: ModelFacts, counted_by: str) -> ModelCalibration | None:
+    def known(self, facts: ModelFacts, counted_by: str) -> upstreams.ModelCalibration | None:
         """All that was learned of the model."""
         return self._known.peek(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
 
@@ -130,7 +132,7 @@ class ModelMargins:
         """One more report. `exact`: whether the model's own tokenizer counted (see `calibrated`)."""
         key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
         now = self._clock.now()
-        known = self._known.peek(key) or ModelCalibration(facts.token_margin, 0, now)
+        known = self._known.peek(key) or upstreams.ModelCalibration(facts.token_margin, 0, now)
         learned = calibrated(known, report, now, exact=exact and facts.token_margin == 1.0)
         if learned is known:
             return
@@ -143,7 +145,7 @@ class ModelMargins:
 
     def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
         """See `WindowKeeper.keep_window`."""
-        told = ModelCalibration(1.0, 0, self._clock.now(), told_window=window, told_until=until)
+        told = upstreams.ModelCalibration(1.0, 0, self._clock.now(), told_window=window, told_until=until)
         self._put(key_of(model, served_at, None, WINDOW), told)
         self._told.set()
 
@@ -153,7 +155,7 @@ class ModelMargins:
             await asyncio.wait_for(self._told.wait(), seconds)
         self._told.clear()
 
-    def _put(self, key: str, learned: ModelCalibration) -> None:
+    def _put(self, key: str, learned: upstreams.ModelCalibration) -> None:
         self._known.put(key, learned)
         self._changed.add(key)
 
@@ -200,7 +202,7 @@ class ModelMargins:
         return _figures(known) != _figures(stored) or abs(known.margin - stored.margin) >= WORTH_WRITING
 
 
-def _figures(known: ModelCalibration) -> tuple[object, ...]:
+def _figures(known: upstreams.ModelCalibration) -> tuple[object, ...]:
     return known.saved_per_call, known.calls_seen, known.added_per_message, known.told_window, known.told_until
 
 
@@ -237,8 +239,8 @@ def is_small(messages: Sequence[dict[str, Any]]) -> bool:
 
 
 def calibrated(
-    known: ModelCalibration, report: PromptReport, now: datetime, *, exact: bool = False
-) -> ModelCalibration:
+    known: upstreams.ModelCalibration, report: PromptReport, now: datetime, *, exact: bool = False
+) -> upstreams.ModelCalibration:
     """What is known after one more report.
     `known`: what was known until now. `exact`: the model's own tokenizer counted: only an overflow shows that it is
     another, and its texts take what was counted. What frames tool calls is learned instead."""
@@ -246,19 +248,19 @@ def calibrated(
         return known
     added = _added(known, report, exact=exact)
     margin = _margin(known.margin, report, report.reported - added * report.messages, exact=exact)
-    margin = min(MAX_MARGIN, max(1.0 if exact else MIN_MARGIN, margin))
+    margin = min(upstreams.MAX_MARGIN, max(1.0 if exact else upstreams.MIN_MARGIN, margin))
     learned = replace(known, margin=margin, added_per_message=added)
     if exact and report.calls:
         learned = _of_calls(learned, report)
     return known if learned == known else replace(learned, samples=known.samples + 1, updated_at=now)
 
 
-def _of_calls(known: ModelCalibration, report: PromptReport) -> ModelCalibration:
+def _of_calls(known: upstreams.ModelCalibration, report: PromptReport) -> upstreams.ModelCalibration:
     """What is known of the frame of tool calls. One report takes back what it does not bear out; only several in a row
     make the count smaller, by the least that any of them shows."""
     if report.is_over:
         return replace(known, saved_per_call=0, calls_seen=0, streak=(0, 0, 0))
-    shown = min(CALL_TOKENS, (report.counted - report.reported) // report.calls) - SPARE
+    shown = min(upstreams.CALL_TOKENS, (report.counted - report.reported) // report.calls) - SPARE
     if shown < known.saved_per_call:
         return replace(known, saved_per_call=max(0, shown), streak=(0, 0, 0))
     if report.cached or not report.is_of_its_texts:
@@ -273,7 +275,7 @@ def _of_calls(known: ModelCalibration, report: PromptReport) -> ModelCalibration
     return replace(known, saved_per_call=streak[1], calls_seen=streak[2], streak=(0, 0, 0))
 
 
-def _added(known: ModelCalibration, report: PromptReport, *, exact: bool) -> int:
+def _added(known: upstreams.ModelCalibration, report: PromptReport, *, exact: bool) -> int:
     """Tokens of a message's frame beyond those that are counted. Of short texts, and of those that the model's own
     tokenizer has counted, they are what is left: up at once, since an overflow costs a call, and slowly down."""
     before, number = known.added_per_message, report.messages
@@ -303,7 +305,9 @@ def _margin(margin: float, report: PromptReport, of_texts: int, *, exact: bool) 
     return margin if report.cached else margin - LOWERED * (margin - ratio)
 
 
-def merged(mine: ModelCalibration, base: ModelCalibration | None, stored: ModelCalibration | None) -> ModelCalibration:
+def merged(
+    mine: upstreams.ModelCalibration, base: upstreams.ModelCalibration | None, stored: upstreams.ModelCalibration | None
+) -> upstreams.ModelCalibration:
     """What this process learned since it last looked, and what another did in the meantime: the larger margin and the
     smaller saving, so that nobody forgets an overflow.
     `base`: what was stored when this process last looked."""

@@ -16,14 +16,14 @@ from typing import Any
 
 from gateway.context.window import tuning
 from gateway.context.window.counting import PromptCounter, TurnBound
+from gateway.core import ids
 from gateway.core.frozen_records import record
-from gateway.core.ids import artifact_id
+from gateway.core.types import conversation, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, NotedForms
+from gateway.core.types.conversation import ConversationMessage, NotedForms
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
-from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, turn_starts
-from gateway.core.types.window import WindowInputs, head_of
+from gateway.core.types.window import WindowInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def run_of_turns(material: WindowInputs) -> list[TurnSpan]:
     """The turns before the current one that can be in an unbroken run with it, oldest first. A turn that has lost tool
     steps ends the run: none before it is in the list, but for messages that nothing answered before it, which belong to
     it. Beside a block that is fixed no turn comes back: the block may quote it."""
-    starts = turn_starts(message.role for message in material.messages[: material.current])
+    starts = tool_steps.turn_starts(message.role for message in material.messages[: material.current])
     if material.current and (not starts or starts[0] > 0):
         starts.insert(0, 0)
     starts = [start for start in starts if start >= material.earliest]
@@ -67,18 +67,18 @@ def _unanswered(material: WindowInputs, turns: list[TurnSpan]) -> list[TurnSpan]
 
 def _is_unanswered(material: WindowInputs, turn: TurnSpan) -> bool:
     roles = {message.role for message in material.messages[turn.start : turn.end]}
-    return "user" in roles and roles.issubset(("user", *INSTRUCTION_ROLES))
+    return "user" in roles and roles.issubset(("user", *conversation.INSTRUCTION_ROLES))
 
 
-def tool_steps(material: WindowInputs) -> list[TurnSpan]:
+def current_steps(material: WindowInputs) -> list[TurnSpan]:
     """The tool steps of the current turn, oldest first: a call with all of its results (guarantee §4 I3). Those that
     have left stay out."""
     steps: list[TurnSpan] = []
     messages, left = material.messages, material.left
     for index in range(material.current, len(messages)):
-        if index not in left and calls_of(messages[index].body):
+        if index not in left and tool_steps.calls_of(messages[index].body):
             end = index + 1
-            while end < len(messages) and messages[end].role in RESULT_ROLES:
+            while end < len(messages) and messages[end].role in tool_steps.RESULT_ROLES:
                 end += 1
             steps.append(TurnSpan(index, end))
     return steps
@@ -94,7 +94,7 @@ def bounded(material: WindowInputs, turns: TurnBound | None, shown: int | None =
     `shown`: how many of the latest summaries have room; None: all."""
     if not material.messages:
         return material
-    starts, before = turn_starts(message.role for message in material.messages), material.frozen_first
+    starts, before = tool_steps.turn_starts(message.role for message in material.messages), material.frozen_first
     told = _told(material, starts)
     waiting = len(material.segments_before(told)) - len(material.segments_before(before))
     is_begun = material.messages[material.current].message_id is not None
@@ -242,7 +242,7 @@ def transcript(material: WindowInputs, left_out: frozenset[int]) -> list[Transcr
         if artifact.place.span is not None:
             documents.setdefault(artifact.place.message or 0, []).append(artifact)
     found: list[TranscriptMessage] = []
-    starts = set(turn_starts(message.role for _, message in material.indexed))
+    starts = set(tool_steps.turn_starts(message.role for _, message in material.indexed))
     turn, noted = material.turns_before, material.recalled.words
     for number, (index, message) in enumerate(material.indexed):
         turn += number in starts
@@ -278,7 +278,7 @@ def as_artifact(quotable: Sequence[TranscriptMessage]) -> Artifact:
     """Old turns as one artifact with the source `turns:N-M`; its id is the same for the same words."""
     content = "\n".join(f"{each.turn} {each.speaker}: {each.text}" for each in quotable)
     return Artifact(
-        artifact_id=artifact_id(content),
+        artifact_id=ids.artifact_id(content),
         artifact_type=ArtifactType.CONVERSATION,
         content=content,
         size_chars=sum(len(each.text) for each in quotable),
@@ -293,7 +293,7 @@ def words_of(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str
     parts = [(None, content)] if isinstance(content, str) else _text_parts(content)
     texts = [_without(text, [a for a in documents if a.place.part == part]) for part, text in parts]
     texts += [refusal] if isinstance(refusal, str) else []
-    for call in calls_of(body):
+    for call in tool_steps.calls_of(body):
         function = call.get("function")
         if isinstance(function, dict):
             texts.append(f"called {function.get('name', 'tool')}({function.get('arguments') or ''})")
@@ -504,7 +504,7 @@ class GreedyFit:
         if not isinstance(of, Artifact):
             self._quoted[of.index] = self._quoted.get(of.index, 0.0) + tokens
             if candidate.passage.start == 0:
-                self._heads[head_of(of.text)] += by
+                self._heads[window.head_of(of.text)] += by
         elif not self._in_window(candidate):
             self._has_items = True
 
@@ -516,7 +516,7 @@ class GreedyFit:
             return tuning.ELISION_TOKENS + more
         block = 0 if self._quoted or self._has_items else tuning.BLOCK_TAG_TOKENS
         if not isinstance(of, Artifact):
-            head = head_of(of.text) if candidate.passage.start == 0 else ""
+            head = window.head_of(of.text) if candidate.passage.start == 0 else ""
             written_already = self.counting.text(head) if head and self._heads[head] else 0
             return tuning.LINE_TOKENS + (0 if self._quoted else tuning.ITEM_LABEL_TOKENS + block) - written_already
         heading = len(candidate.passage.heading) / tuning.TOKEN_CHARS + more

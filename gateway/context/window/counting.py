@@ -10,13 +10,11 @@ from typing import Any
 from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import ContextSettings
 from gateway.core.frozen_records import record
+from gateway.core.types import conversation, items, tool_steps, upstreams, window
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import INSTRUCTION_ROLES, FormNotes, MessageParts
-from gateway.core.types.items import named_file, named_picture, pdf_data
-from gateway.core.types.tool_steps import RESULT_ROLES
-from gateway.core.types.upstreams import OUTPUT_LIMITS
-from gateway.core.types.window import MEMORY_INDEX, ForwardedMessages, WindowInputs
+from gateway.core.types.conversation import FormNotes, MessageParts
+from gateway.core.types.window import ForwardedMessages, WindowInputs
 
 WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
 """Who limits a prompt beside the window."""
@@ -150,7 +148,7 @@ def budget_for(
 
 def output_limit(forward: dict[str, Any]) -> tuple[str | None, int]:
     """The field with which the request limits the answer, and its tokens; `(None, 0)` if there is none."""
-    for name in OUTPUT_LIMITS:
+    for name in upstreams.OUTPUT_LIMITS:
         value = forward.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             return name, value
@@ -477,12 +475,12 @@ class PromptCounter:
         return self._counter.message({"content": list(forwarded.pages)}) if forwarded.pages else 0
 
     def _part_of(self, index: int) -> str:
-        if index == MEMORY_INDEX:
+        if index == window.MEMORY_INDEX:
             return "history"
         role = self._material.messages[index].role if index >= 0 else "system"
-        if role in INSTRUCTION_ROLES:
+        if role in conversation.INSTRUCTION_ROLES:
             return "system"
-        if role in RESULT_ROLES:
+        if role in tool_steps.RESULT_ROLES:
             return "artifacts"
         return "history" if index < self._material.current else "current"
 
@@ -538,9 +536,9 @@ def _calls(message: dict[str, Any]) -> int:
 def _is_media(part: Any) -> bool:
     if not isinstance(part, dict):
         return False
-    if part.get("type") in MEDIA or pdf_data(part) is not None:
+    if part.get("type") in MEDIA or items.pdf_data(part) is not None:
         return True
-    return named_file(part) is not None or named_picture(part) is not None
+    return items.named_file(part) is not None or items.named_picture(part) is not None
 
 
 def _has_guess(message: dict[str, Any]) -> bool:

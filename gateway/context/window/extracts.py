@@ -27,19 +27,17 @@ from gateway.context.window.candidates import (
 )
 from gateway.context.window.counting import MIN_CACHED_TOKENS
 from gateway.context.window.fitting import WindowFitter, in_full
+from gateway.core.types import places, window
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
 from gateway.core.types.content import as_parts
-from gateway.core.types.places import after_markers
 from gateway.core.types.relevance import RankedPassage
 from gateway.core.types.window import (
-    WHOLE_STRATEGIES,
     ArtifactRendering,
     OldExcerpt,
     PackedWindow,
     RecalledExcerpts,
     WindowInputs,
     WindowSelection,
-    head_of,
 )
 
 ESCAPES = (("&lt;", "<"), ("\\[", "["))
@@ -148,12 +146,12 @@ def _is_in_full(artifact: Artifact, material: WindowInputs, selection: WindowSel
         return False
     rendering = selection.renderings.get(artifact.artifact_id)
     if rendering is not None and artifact.artifact_id not in selection.quoted:  # that one is beside its message
-        return rendering.strategy in WHOLE_STRATEGIES
+        return rendering.strategy in window.WHOLE_STRATEGIES
     if material.frame is None:
         return True
     decided = material.frame.decisions.get(material.messages[index].message_id or "", ())
     here = [each.strategy for each in decided if each.artifact_id == artifact.content_id]
-    return all(strategy in WHOLE_STRATEGIES for strategy in here)  # compacted at most
+    return all(strategy in window.WHOLE_STRATEGIES for strategy in here)  # compacted at most
 
 
 def _unseen(material: WindowInputs, frozen: PackedWindow, found: Iterable[PassageCandidate]) -> list[PassageCandidate]:
@@ -238,8 +236,8 @@ def _as_shown(candidate: PassageCandidate) -> str:
     """A passage as a block would show it: without its message's head, and with a place's marker in other words."""
     text = candidate.text
     if isinstance(candidate.of, Artifact):
-        return text[after_markers(text, 0, len(text)) :].strip()
-    return text.removeprefix(head_of(text)).strip()
+        return text[places.after_markers(text, 0, len(text)) :].strip()
+    return text.removeprefix(window.head_of(text)).strip()
 
 
 def _selection(

@@ -21,11 +21,11 @@ from gateway.context.window.candidates import (
     TranscriptMessage,
     best_first,
     candidates,
+    current_steps,
     kept_words,
     latest_first,
     of_each_content,
     run_of_turns,
-    tool_steps,
     transcript,
 )
 from gateway.context.window.counting import PromptCounter, SelectionLimits
@@ -48,10 +48,9 @@ from gateway.context.window.fitting import (
     once,
     without_hopeless,
 )
+from gateway.core.types import tool_steps, window
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
-from gateway.core.types.tool_steps import text_of
 from gateway.core.types.window import (
-    SYSTEM_INDEX,
     ArtifactRendering,
     FullPrompt,
     PackedWindow,
@@ -296,7 +295,7 @@ class WindowPacker:
     def take_latest(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
         """Takes passages of the latest results, if the model is to go on from them: a client may put instructions, and
         what a user says, behind."""
-        steps = tool_steps(self._material)
+        steps = current_steps(self._material)
         if not steps or any(m.role == "assistant" for m in self._material.messages[steps[-1].end :]):
             return left
         here = range(steps[-1].start, steps[-1].end)
@@ -377,8 +376,12 @@ class WindowPacker:
             return selection
         forwarded, current = self._fitting.assemble(selection), self._material.current
         pairs = zip(forwarded.indexes, forwarded.messages, strict=True)
-        window = [text_of(message.get("content")) for index, message in pairs if index not in (current, SYSTEM_INDEX)]
-        kept = {name: without_repeated(each, window) for name, each in in_block.items()}
+        shown = [
+            tool_steps.text_of(message.get("content"))
+            for index, message in pairs
+            if index not in (current, window.SYSTEM_INDEX)
+        ]
+        kept = {name: without_repeated(each, shown) for name, each in in_block.items()}
         gone = {name for name, each in kept.items() if each is None}
         renderings = selection.renderings | {name: each for name, each in kept.items() if each is not None}
         renderings = {name: each for name, each in renderings.items() if name not in gone}

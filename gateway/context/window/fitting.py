@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gateway.context.window import tuning
-from gateway.context.window.candidates import TurnSpan, of_each_content, run_of_turns, said_before, tool_steps
+from gateway.context.window.candidates import TurnSpan, current_steps, of_each_content, run_of_turns, said_before
 from gateway.context.window.counting import PromptBudget, PromptCounter, SelectionLimits
 from gateway.core import errors
-from gateway.core.types.artifacts import MAX_QUERIES, Artifact, ArtifactPlan, ProcessingStrategy
-from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types import artifacts, conversation
+from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import (
     ArtifactRendering,
@@ -118,7 +118,7 @@ class WindowFitter:
         """The plan's search queries, then its queries for single artifacts."""
         plan = self.planned.plan
         queries = (*plan.search_queries, *(decision.extraction_query or "" for decision in plan.artifacts))
-        return tuple(dict.fromkeys(query for query in queries if query.strip()))[:MAX_QUERIES]
+        return tuple(dict.fromkeys(query for query in queries if query.strip()))[: artifacts.MAX_QUERIES]
 
     def compacted(self, *fields: str) -> "WindowFitter":
         """The same with the artifacts in these fields of the material compacted, which loses nothing (guarantee §4 I5).
@@ -213,7 +213,7 @@ class ForwardedMinimum:
     def goal(self, tokens: int) -> int:
         """Tokens to which a window is filled whose minimum takes `tokens`. If a turn's first step has fixed its block,
         the results of the latest step may take room that is otherwise left free for later turns."""
-        steps = tool_steps(self._material)
+        steps = current_steps(self._material)
         latest = int(self._tokens_for_latest(steps[-1])) if self.keeps_block and steps else 0
         return max(self._most, tokens, min(self._fitting.limits.usable or 0, tokens + latest))
 
@@ -227,7 +227,11 @@ class ForwardedMinimum:
         system messages, which are in any window."""
         messages = self._material.messages
         inside = (index for index in range(turn.start, turn.end) if index not in self.left_out)
-        return sum(self._cost_of_message(index) for index in inside if messages[index].role not in INSTRUCTION_ROLES)
+        return sum(
+            self._cost_of_message(index)
+            for index in inside
+            if messages[index].role not in conversation.INSTRUCTION_ROLES
+        )
 
     def _cost_of_message(self, index: int) -> int:
         message, counting = self._material.messages[index], self._fitting.counting
@@ -328,7 +332,7 @@ class ForwardedMinimum:
 
     def _take_before(self) -> None:
         """Takes what was said directly before the current message, the latest first, as far as it has room."""
-        room = self._budget if tool_steps(self._material) else tuning.BEFORE_SHARE * self._goal
+        room = self._budget if current_steps(self._material) else tuning.BEFORE_SHARE * self._goal
         number = len(self._before)
         while number and (room := room - self.cost(self._before[number - 1])) >= 0:
             number -= 1
@@ -345,14 +349,14 @@ class ForwardedMinimum:
     def _steps(self) -> list[TurnSpan]:
         """The tool steps of the current turn that may leave, and the latest, which stays; those with something pinned
         or kept stay, too."""
-        steps, messages = tool_steps(self._material), self._material.messages
+        steps, messages = current_steps(self._material), self._material.messages
         fixed = [any(messages[i].pinned or i in self._kept_at for i in range(step.start, step.end)) for step in steps]
         return [step for step, stays in zip(steps[:-1], fixed, strict=False) if not stays] + steps[-1:]
 
     def _task_in_full(self) -> dict[str, ArtifactRendering]:
         """The documents in the message that began the tool loop under way, in what was said last in it, and directly
         before it, as far as they have room."""
-        if not tool_steps(self._material):
+        if not current_steps(self._material):
             return {}
         messages, current = self._material.messages, self._material.current
         said = [index for index in range(current, len(messages)) if messages[index].role == "user"]
@@ -378,8 +382,8 @@ class ForwardedMinimum:
         forwarded, count = self._fitting.assemble(selection), self._fitting.counting.message
         memory = forwarded.memory.body if forwarded.memory is not None else None
         others = [message for message in forwarded.messages if message is not memory]
-        system = sum(count(message) for message in others if message["role"] in INSTRUCTION_ROLES)
-        current = sum(count(message) for message in others if message["role"] not in INSTRUCTION_ROLES)
+        system = sum(count(message) for message in others if message["role"] in conversation.INSTRUCTION_ROLES)
+        current = sum(count(message) for message in others if message["role"] not in conversation.INSTRUCTION_ROLES)
         pinned = count(memory) if memory is not None else 0
         rest = self._fitting.counting.total(forwarded) - system - current - pinned
         return (

@@ -12,16 +12,16 @@ from functools import partial
 
 from gateway.core import errors
 from gateway.core.fair_queue import ByTurns
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.artifacts import cache_group
+from gateway.core.types import artifacts
 from gateway.core.types.files import FAILED, PROCESSED, UPLOADED, FileRecord, document_digest
 from gateway.documents import file_reader
 from gateway.documents.document import DocumentFile, UnreadableDocument
 from gateway.documents.files.file_service import FileService
-from gateway.storage.stored_files import FileRows
+from gateway.storage import stored_files
 
-log = get_logger("gateway.documents.files.background_reading")
+log = logs.get_logger("gateway.documents.files.background_reading")
 WAITING = 1000
 """Files that wait here at most; others are found once these were read."""
 NOTED_SECONDS = 1.0
@@ -35,7 +35,7 @@ Read = Callable[[str, str], Awaitable[None]]
 class ReadingFiles:
     """`add` tells of a file that is to be read."""
 
-    def __init__(self, rows: FileRows, noted_seconds: float = NOTED_SECONDS) -> None:
+    def __init__(self, rows: stored_files.FileRows, noted_seconds: float = NOTED_SECONDS) -> None:
         self._rows = rows
         self._noted_seconds = noted_seconds
         self._waiting = ByTurns[str]()
@@ -105,12 +105,12 @@ class ReadingFiles:
         self, reader: file_reader.FileReader, tenant: str, record: FileRecord, content: bytes
     ) -> tuple[str, str | None, tuple[str, ...]]:
         """Status, its details, and the groups of what the cache keeps now."""
-        own = cache_group(tenant, record.id)
+        own = artifacts.cache_group(tenant, record.id)
         try:
             document = await asyncio.to_thread(file_reader.stored_document, record.name, record.media_type, content)
         except UnreadableDocument:  # it is none
             return PROCESSED, None, (own,)
-        groups = (own, cache_group(tenant, document_digest(document.kind, record.digest.hex())))
+        groups = (own, artifacts.cache_group(tenant, document_digest(document.kind, record.digest.hex())))
         try:
             await self._noted(reader, tenant, record.id, document)
         except UnreadableDocument as error:

@@ -10,9 +10,10 @@ from typing import Any
 from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
 from gateway.documents.files.file_service import Added, FileService, added_unread
-from gateway.storage.database.sqlite import DatabaseTransactions, sqlite_file
+from gateway.storage import stored_files
+from gateway.storage.database import sqlite
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import open_vault
-from gateway.storage.stored_files import DatabaseContents, FileRows
 from gateway.upstream.s3 import S3Contents
 
 # Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.
@@ -103,7 +104,7 @@ FOLDER = "files"
 def open_stores(settings: Settings, transactions: DatabaseTransactions, client: Any) -> dict[str, ports.ContentStore]:
     """All stores that contents of files can be in, as far as the settings name them."""
     folder = folder_of(settings)
-    stores: dict[str, ports.ContentStore] = {"database": DatabaseContents(transactions)}
+    stores: dict[str, ports.ContentStore] = {"database": stored_files.DatabaseContents(transactions)}
     if folder is not None:
         stores["disk"] = DiskContents(folder)
     if settings.files.s3.bucket:
@@ -114,7 +115,7 @@ def open_stores(settings: Settings, transactions: DatabaseTransactions, client: 
 def open_files(
     settings: Settings,
     transactions: DatabaseTransactions,
-    rows: FileRows,
+    rows: stored_files.FileRows,
     client: Any,
     added: Added = added_unread,
 ) -> FileService:
@@ -135,6 +136,6 @@ def folder_of(settings: Settings) -> Path | None:
     """The folder of `disk`; None: nobody named one, and there is no file that it could be beside."""
     if settings.files.path:
         return Path(settings.files.path)
-    if (database := sqlite_file(settings.storage.url)) is not None:
+    if (database := sqlite.sqlite_file(settings.storage.url)) is not None:
         return database.parent / FOLDER
     return Path(FOLDER).absolute() if settings.files.store == "disk" else None

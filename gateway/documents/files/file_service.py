@@ -7,13 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gateway.core import errors, ports
+from gateway.core import errors, ids, names, ports
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
 from gateway.core.fair_queue import SharedRoom
-from gateway.core.ids import FILE, new_id
-from gateway.core.instrumentation.logs import get_logger
-from gateway.core.names import has_nul
+from gateway.core.instrumentation import logs
 from gateway.core.types import audit_log, report_lists
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.core.types.files import (
@@ -29,9 +27,9 @@ from gateway.core.types.files import (
 from gateway.documents import file_reader
 from gateway.documents.files.sealed import SEALED_PIECE, object_name, opened, sealed, start_of
 from gateway.documents.process import BytesAtOnce
+from gateway.storage import stored_files
 from gateway.storage.database.transactions import CommitUnknown
 from gateway.storage.encryption.columns import KeyVault
-from gateway.storage.stored_files import FileRows
 from gateway.upstream.routing.router import ConfiguredRouter
 
 ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
@@ -48,7 +46,7 @@ FETCHED_BYTES = 2**30
 """Of files that are fetched whole at once. One that is larger is fetched alone."""
 
 
-log = get_logger("gateway.documents.files")
+log = logs.get_logger("gateway.documents.files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class FileService:
 
     def __init__(
         self,
-        rows: FileRows,
+        rows: stored_files.FileRows,
         stores: Mapping[str, ports.ContentStore],
         current: str,
         settings: setting_sections.FileSettings,
@@ -234,7 +232,7 @@ class FileService:
         is_read = said.purpose in READ_PURPOSES and file_reader.may_be_document(said.name, said.media_type, passed.head)
         return FileRecord(
             status=UPLOADED if is_read else PROCESSED,
-            id=new_id(FILE),
+            id=ids.new_id(ids.FILE),
             name=said.name,
             purpose=said.purpose,
             media_type=said.media_type,
@@ -359,7 +357,7 @@ def _check(room: int | None, size: int) -> None:
 
 
 def _checked(file_id: str) -> str:
-    if has_nul(file_id):
+    if names.has_nul(file_id):
         raise errors.FileNotFound("No such File object.", param="file_id")
     return file_id
 

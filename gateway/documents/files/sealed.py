@@ -3,8 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator
 
-from gateway.core import errors
-from gateway.core.ids import new_id
+from gateway.core import errors, ids
 from gateway.core.types.files import SEALED_ENDING
 from gateway.storage.encryption.columns import SEALED_MORE, KeyVault
 
@@ -17,7 +16,7 @@ def object_name(tenant: str, vault: KeyVault | None) -> str:
     """A new name for a content of this tenant's, which says under which key it is (`ContentPlace.sealed_under`)."""
     folder = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     key = vault.current if vault is not None else None
-    return f"{folder}/{new_id('obj_')}{f'.{key}{SEALED_ENDING}' if key is not None else ''}"
+    return f"{folder}/{ids.new_id('obj_')}{f'.{key}{SEALED_ENDING}' if key is not None else ''}"
 
 
 async def sealed(pieces: AsyncIterator[bytes], name: str, vault: KeyVault) -> AsyncIterator[bytes]:

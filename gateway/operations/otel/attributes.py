@@ -13,10 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.core import errors, jsons
-from gateway.core.types.bill import CACHE_READ_NAMES, CACHE_WRITE_NAMES, CallCost, told
+from gateway.core.types import bill, turn
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.content import dicts_of
-from gateway.core.types.turn import LedgerEntry
 
 Attributes = dict[str, Any]
 PROVIDERS = {
@@ -106,19 +105,19 @@ def of_usage(usage: object) -> Attributes:
     figures = {
         "input_tokens": usage.get("prompt_tokens"),
         "output_tokens": usage.get("completion_tokens"),
-        "cache_read.input_tokens": max(told(usage, CACHE_READ_NAMES), default=None),
-        "cache_creation.input_tokens": max(told(usage, CACHE_WRITE_NAMES), default=None),
+        "cache_read.input_tokens": max(bill.told(usage, bill.CACHE_READ_NAMES), default=None),
+        "cache_creation.input_tokens": max(bill.told(usage, bill.CACHE_WRITE_NAMES), default=None),
         "reasoning.output_tokens": completion.get("reasoning_tokens"),
     }
     return {f"gen_ai.usage.{name}": figure for name, figure in figures.items() if _is_number(figure)}
 
 
-def of_cost(call: CallCost) -> Attributes:
+def of_cost(call: bill.CallCost) -> Attributes:
     """What a call cost, for who shows it beside the call; nothing where its price is unknown."""
     return {} if call.total is None else {"gen_ai.usage.cost": float(call.total)}
 
 
-def of_bill(entry: LedgerEntry) -> Attributes:
+def of_bill(entry: turn.LedgerEntry) -> Attributes:
     """What a bill tells of its request: the decisions about its context, and its sums. Costs are USD; of an unknown
     price there is none."""
     bill = entry.metadata
@@ -150,7 +149,7 @@ def of_bill(entry: LedgerEntry) -> Attributes:
     return found | of_session(entry) | {name: value for name, value in told.items() if value is not None}
 
 
-def of_session(entry: LedgerEntry) -> Attributes:
+def of_session(entry: turn.LedgerEntry) -> Attributes:
     """Conversation and user, by the conventions' names and by those that Langfuse groups by."""
     found: Attributes = {}
     if entry.conversation_id:

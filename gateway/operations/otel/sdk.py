@@ -21,11 +21,11 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import NoOpTracerProvider, Tracer
 
 from gateway import __version__
+from gateway.core import ids
 from gateway.core.config import setting_sections
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger, masked
+from gateway.core.instrumentation import logs
 
-log = get_logger("gateway.operations.otel")
+log = logs.get_logger("gateway.operations.otel")
 SCOPE_NAME = "gateway"
 """Of the instrumentation scope."""
 QUIET_SECONDS = 60.0
@@ -50,7 +50,7 @@ class OtelProviders:
             {
                 "service.name": settings.service_name,
                 "service.version": __version__,
-                "service.instance.id": new_id("gw_"),
+                "service.instance.id": ids.new_id("gw_"),
             }
         )
         self._shutdowns: list[Callable[[], object]] = []
@@ -94,7 +94,7 @@ def reach(settings: setting_sections.TelemetrySettings) -> str | None:
     else:
         figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=headers, timeout=REACH_SECONDS)
         done = figures.export(MetricsData([])) is MetricExportResult.SUCCESS
-    return None if done else masked(told.last)[:MAX_REASON]
+    return None if done else logs.masked(told.last)[:MAX_REASON]
 
 
 class _LoggedOnce(logging.Handler):
@@ -126,7 +126,7 @@ class QuietLog(logging.Handler):
             return
         self._next = now + QUIET_SECONDS
         untold, self._untold = self._untold, 0
-        log.warning("telemetry_not_exported", reason=masked(record.getMessage())[:MAX_REASON], untold=untold)
+        log.warning("telemetry_not_exported", reason=logs.masked(record.getMessage())[:MAX_REASON], untold=untold)
 
 
 def quieten() -> None:

@@ -16,10 +16,9 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway.core.formats.stream_record import StreamRecord
-from gateway.core.instrumentation.logs import get_logger
-from gateway.core.instrumentation.metrics import COUNTED_ENDPOINTS, OTHER, endpoint_of
+from gateway.core.instrumentation import logs, metrics
+from gateway.core.types import turn
 from gateway.core.types.chat import JsonAnswer
-from gateway.core.types.turn import LedgerEntry
 from gateway.operations.otel.attributes import (
     Attributes,
     error_type,
@@ -31,7 +30,7 @@ from gateway.operations.otel.attributes import (
     of_usage,
 )
 
-log = get_logger("gateway.operations.otel")
+log = logs.get_logger("gateway.operations.otel")
 Chunks = list[dict[str, Any]]
 Json = dict[str, Any]
 SECOND = 1_000_000_000
@@ -172,7 +171,7 @@ class RequestSpans:
             self._unbilled = call.waits = True
             self._calls.append(call)
 
-    def billed(self, entry: LedgerEntry) -> None:
+    def billed(self, entry: turn.LedgerEntry) -> None:
         self._unbilled = False
         try:
             if self.span.is_recording():
@@ -181,7 +180,7 @@ class RequestSpans:
             if self._over is not None:
                 self.finish()
 
-    def _tell(self, entry: LedgerEntry) -> None:
+    def _tell(self, entry: turn.LedgerEntry) -> None:
         self.span.set_attributes(of_bill(entry))
         for call in self._calls:
             call.span.set_attributes(of_session(entry))
@@ -277,14 +276,14 @@ class RequestTracing:
             return None
 
     def _begin(self, scope: Scope) -> RequestSpans:
-        endpoint, method = endpoint_of(scope["path"]), scope["method"]
+        endpoint, method = metrics.endpoint_of(scope["path"]), scope["method"]
         carrier = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k in PARENTS}
         attributes: Attributes = {"http.request.method": method, "url.scheme": scope.get("scheme", "http")}
-        if endpoint != OTHER:
+        if endpoint != metrics.OTHER:
             attributes["http.route"] = endpoint
-        if scope["path"] in COUNTED_ENDPOINTS:  # other paths hold ids and names, which clients may have given
+        if scope["path"] in metrics.COUNTED_ENDPOINTS:  # other paths hold ids and names, which clients may have given
             attributes["url.path"] = scope["path"]
-        name = method if endpoint == OTHER else f"{method} {endpoint}"
+        name = method if endpoint == metrics.OTHER else f"{method} {endpoint}"
         parent = CONTEXT.extract(carrier, Context())
         span = self.tracer.start_span(name, parent, SpanKind.SERVER, attributes)
         spans = RequestSpans(span, lambda: scope.get("gateway") or {}, self._open.discard)

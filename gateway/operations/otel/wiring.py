@@ -17,20 +17,10 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 
 from gateway.core import ports
 from gateway.core.config import setting_sections
-from gateway.core.instrumentation.logs import get_logger, tell_also
-from gateway.core.instrumentation.metrics import (
-    COUNTED_METHODS,
-    SECONDS_BUCKETS,
-    SHARE_BUCKETS,
-    GatewayMetrics,
-    MetricCounts,
-    endpoint_of,
-    families,
-    share_of_window,
-)
+from gateway.core.instrumentation import logs, metrics
+from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
+from gateway.core.types import turn, upstreams
 from gateway.core.types.chat import ChunkStream, ModelDeployment, StreamAround
-from gateway.core.types.turn import LedgerEntry
-from gateway.core.types.upstreams import RelayedCall, UpstreamRequest
 from gateway.operations.otel.attributes import (
     RELAYED_OPERATIONS,
     Attributes,
@@ -58,7 +48,7 @@ from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
 from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
 
-log = get_logger("gateway.operations.otel")
+log = logs.get_logger("gateway.operations.otel")
 Chunks = list[dict[str, Any]]
 Json = dict[str, Any]
 FLUSH_SECONDS = 3.0
@@ -94,13 +84,13 @@ class OtelInstruments:
             "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=TOKENS
         )
         self.requests = meter.create_histogram(
-            "http.server.request.duration", "s", explicit_bucket_boundaries_advisory=SECONDS_BUCKETS
+            "http.server.request.duration", "s", explicit_bucket_boundaries_advisory=metrics.SECONDS_BUCKETS
         )
         self.first_chunks = meter.create_histogram(
-            "gateway_time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=SECONDS_BUCKETS
+            "gateway_time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=metrics.SECONDS_BUCKETS
         )
         self.windows = meter.create_histogram(
-            "gateway_context_window", "1", explicit_bucket_boundaries_advisory=SHARE_BUCKETS
+            "gateway_context_window", "1", explicit_bucket_boundaries_advisory=metrics.SHARE_BUCKETS
         )
 
     def called(self, call: ModelCall, deployment: ModelDeployment) -> None:
@@ -131,9 +121,9 @@ class ToldMetrics(GatewayMetrics):
         with harmless():
             answered(status, facts)
             known: Attributes = {
-                "http.request.method": method if method in COUNTED_METHODS else "_OTHER",
+                "http.request.method": method if method in metrics.COUNTED_METHODS else "_OTHER",
                 "http.response.status_code": status,
-                "http.route": endpoint_of(path),
+                "http.route": metrics.endpoint_of(path),
                 "url.scheme": "http",
             }
             self._instruments.requests.record(seconds, known)
@@ -144,10 +134,10 @@ class ToldMetrics(GatewayMetrics):
         with harmless():
             self._instruments.first_chunks.record(seconds, {"model": self.label(model)})
 
-    def billed(self, entry: LedgerEntry) -> None:
+    def billed(self, entry: turn.LedgerEntry) -> None:
         super().billed(entry)
         used = entry.metadata.get("context_utilization") or {}
-        if (share := share_of_window(used)) is not None:
+        if (share := metrics.share_of_window(used)) is not None:
             with harmless():
                 self._instruments.windows.record(share, {"model": self.label(entry.model)})
         if (spans := CURRENT.get()) is not None:
@@ -164,7 +154,7 @@ class CountsByOtlp:
         self._loop = asyncio.get_running_loop()
         self._read_at = -FRESH_SECONDS
         self._samples: dict[str, list[Observation]] = {}
-        for family in families(MetricCounts()):
+        for family in metrics.families(MetricCounts()):
             if family.type == "counter":
                 meter.create_observable_counter(family.name, [self._observer(family.name)], "", family.documentation)
             elif family.type == "gauge":
@@ -187,7 +177,7 @@ class CountsByOtlp:
             return
         self._samples = {
             family.name: [Observation(sample.value, dict(sample.labels)) for sample in family.samples]
-            for family in families(counts)
+            for family in metrics.families(counts)
             if family.type in ("counter", "gauge")
         }
 
@@ -243,7 +233,9 @@ class TracedUpstream(UpstreamWrapper):
         self._calls = calls
 
     @contextlib.asynccontextmanager
-    async def passing(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
+    async def passing(
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
+    ) -> AsyncIterator[UpstreamPassage]:
         """See `UpstreamWrapper`. `traceparent` goes with the call, to litellm as a header of the deployment."""
         with self._calls.call(deployment, request.body) as call:
             carrier = _carrier(call.span)
@@ -300,7 +292,7 @@ class TracedPassthrough(PassthroughClient):
         self._tracing = tracing
 
     @contextlib.asynccontextmanager
-    async def open(self, deployment: ModelDeployment, call: RelayedCall) -> AsyncIterator[RawAnswer]:
+    async def open(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> AsyncIterator[RawAnswer]:
         """The answer once it has begun."""
         name, about = call.method, Attributes()
         with harmless():
@@ -323,17 +315,17 @@ class TracedPassthrough(PassthroughClient):
             span.end()
 
 
-def _operation(call: RelayedCall) -> str | None:
+def _operation(call: upstreams.RelayedCall) -> str | None:
     path = call.target.partition("?")[0].strip("/")
     return RELAYED_OPERATIONS.get(path) if call.method == "POST" else None
 
 
-def _name(deployment: ModelDeployment, call: RelayedCall) -> str:
+def _name(deployment: ModelDeployment, call: upstreams.RelayedCall) -> str:
     operation = _operation(call)
     return f"{operation} {deployment.provider_model}".strip() if operation else call.method
 
 
-def _relayed(deployment: ModelDeployment, call: RelayedCall) -> Attributes:
+def _relayed(deployment: ModelDeployment, call: upstreams.RelayedCall) -> Attributes:
     found: Attributes = {"http.request.method": call.method, "gateway.purpose": "relayed", **of_server(deployment)}
     if (operation := _operation(call)) is not None:
         found |= {"gen_ai.operation.name": operation, "gen_ai.provider.name": provider_of(deployment)}
@@ -389,7 +381,7 @@ class OpenTelemetry:
     def start(self, snapshot: Callable[[], MetricCounts]) -> None:
         """From here on lines of the log name their trace, and counts are read."""
         if self._settings.traces:
-            tell_also(trace_fields)
+            logs.tell_also(trace_fields)
         if self._settings.metrics:
             CountsByOtlp(self._exports.meter, snapshot)
 

@@ -10,22 +10,21 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages
-from gateway.billing.cost import meter_of, price_call, usd_of
-from gateway.billing.economy.broken import unmarked
-from gateway.billing.economy.rates import READ, WRITE
+from gateway.api.request import validation
+from gateway.api.request.validation import RequestArrival
+from gateway.billing import cost
+from gateway.billing.economy import broken, rates
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.model_list import LitellmParams, ModelEntry
 from gateway.core.config.settings import Settings, StorageSettings
-from gateway.core.ids import new_id
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.content import texts_of
-from gateway.core.types.upstreams import UpstreamRequest
 from gateway.operations.savings.transcripts import RecordedSession
 from gateway.pipeline.pipeline import Pipeline
 from gateway.pipeline.stages import not_paused
-from gateway.storage.database.migrate import migrate
+from gateway.storage.database import migrate
 from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.upstream.routing.router import ConfiguredRouter
 
@@ -75,7 +74,7 @@ class PromptSegments:
     def _message(self, message: Json) -> PromptSegment:
         known = self._by_identity.get(id(message))
         if known is None:  # the message is kept, so that no other one can have its identity
-            bare = dict(unmarked(message))
+            bare = dict(broken.unmarked(message))
             known = self._by_identity[id(message)] = message, self._segment(bare, lambda: self._counter.message(bare))
         return known[1]
 
@@ -98,7 +97,7 @@ class PromptCache:
 
     def __init__(self, prices: Mapping[str, Decimal], segments: PromptSegments, lifetime: float) -> None:
         self._segments, self._lifetime, self._prices = segments, lifetime, prices
-        self._writes, self._reads = WRITE in prices, READ in prices
+        self._writes, self._reads = rates.WRITE in prices, rates.READ in prices
         self._seen: dict[bytes, float] = {}
         self._behind: dict[bytes, dict[str, float]] = {}
 
@@ -124,10 +123,10 @@ class PromptCache:
 
     def cost(self, usage: Json) -> Decimal:
         """Raises ValueError: the model has no known price."""
-        cost = price_call("primary", "", usage, self._prices).total
-        if cost is None:
+        found = cost.price_call("primary", "", usage, self._prices).total
+        if found is None:
             raise ValueError("the model has no known price")
-        return cost
+        return found
 
     def _look(self, prompt: Sequence[PromptSegment], at: float) -> int:
         chain = [b""]
@@ -363,7 +362,7 @@ class ScriptedUpstream:
         self.messages: list[Json] = []
         self.prompt: list[PromptSegment] = []
 
-    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         """The answer at hand; what was forwarded is kept."""
         assert self.segments is not None
         assert self.cache is not None
@@ -372,10 +371,12 @@ class ScriptedUpstream:
         usage = self.cache.usage(self.prompt, self._clock.monotonic(), self.segments.tokens_of(self.answer))
         reason = "tool_calls" if self.answer.get("tool_calls") else "stop"
         choice = {"index": 0, "message": dict(self.answer), "finish_reason": reason}
-        made = {"id": new_id("chatcmpl-"), "object": "chat.completion", "created": 0, "model": deployment.model}
+        made = {"id": ids.new_id("chatcmpl-"), "object": "chat.completion", "created": 0, "model": deployment.model}
         return JsonAnswer({**made, "choices": [choice], "usage": usage}, {})
 
-    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> AbstractAsyncContextManager[ChunkStream]:
+    def stream(
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
+    ) -> AbstractAsyncContextManager[ChunkStream]:
         """Nothing is streamed here."""
         raise NotImplementedError
 
@@ -395,7 +396,7 @@ class SessionPlayer:
 
     async def open(self) -> None:
         """Makes the schema. Raises ValueError: the model has no known price."""
-        await migrate(self._gateway.transactions)
+        await migrate.migrate(self._gateway.transactions)
         if not {"input_cost_per_token", "output_cost_per_token"} <= self.facts.prices.keys():
             raise ValueError(f"--model: no prices are known of {self._model!r}; say them in its model_info")
 
@@ -453,12 +454,12 @@ class SessionPlayer:
         body: Json = {"model": self._model, "messages": list(messages), "store": self._setting.store}
         body |= {"tools": list(tools)} if tools else {}
         body |= {"context": self._setting.context} if self._setting.context else {}
-        arrival = RequestArrival(new_id("req_"), self._clock.now(), self._clock.monotonic(), len(jsons.dumps(body)))
-        plain = plain_messages(body["messages"])
-        request = parse_chat_request(body, {}, caller, self._settings, arrival, plain)
+        arrival = RequestArrival(ids.new_id("req_"), self._clock.now(), self._clock.monotonic(), len(jsons.dumps(body)))
+        plain = validation.plain_messages(body["messages"])
+        request = validation.parse_chat_request(body, {}, caller, self._settings, arrival, plain)
         completion = not_paused(await self._gateway.pipeline.answer(request))
         bill = jsons.loads(jsons.dumps(completion.body["response_metadata"]))
-        net = usd_of(meter_of(bill).get("net_saving"))
+        net = cost.usd_of(cost.meter_of(bill).get("net_saving"))
         return completion.cost or Decimal(0), net or Decimal(0)
 
     async def close(self) -> None:

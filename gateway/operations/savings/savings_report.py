@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, TextIO
 
-from gateway.billing.cost import as_csv, as_json
-from gateway.core import printing
-from gateway.core.clock import parse_period
-from gateway.core.types.bill import TIME_GROUPS, CostQuery, CostReport, CostRow, CostSums
+from gateway.billing import cost
+from gateway.core import clock, printing
+from gateway.core.types import bill
 from gateway.operations.cost_command import ROWS_SHOWN, group_name, groups_of
 from gateway.operations.screen import COST_STYLE, FAINT, WHO_STYLE, CommandCall, CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
@@ -38,19 +37,19 @@ SAVING_COLUMNS = (
     TableColumn("bounced USD", drop=4, is_right=True),
     TableColumn("left out USD", FAINT, drop=5, is_right=True),
 )
-Tables = dict[tuple[str, ...], CostReport]
+Tables = dict[tuple[str, ...], bill.CostReport]
 
 
 def savings_report(call: CommandCall) -> int:
     """Writes the tables; returns 1 if the storage cannot be read.
     Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
     options = call.options
-    since, until = parse_period(options.since, options.until, call.clock.now())
+    since, until = clock.parse_period(options.since, options.until, call.clock.now())
     groups = groups_of(options.by or SAVING_GROUPS)
 
     async def work(transactions: DatabaseTransactions) -> int:
         reports = CostReports(transactions)
-        found = {by: await reports.report(CostQuery(by, since, until, options.tenant)) for by in groups}
+        found = {by: await reports.report(bill.CostQuery(by, since, until, options.tenant)) for by in groups}
         total = next(iter(found.values())).total
         missing = await tell_missing(transactions, call.err)
         shown = {by: losses_first(report, by)[: options.limit] for by, report in found.items()}
@@ -58,11 +57,11 @@ def savings_report(call: CommandCall) -> int:
             times = {
                 name: None if at is None else int(at.timestamp()) for name, at in (("since", since), ("until", until))
             }
-            tables = [as_json(by, rows, figures_of) for by, rows in shown.items()]
+            tables = [cost.as_json(by, rows, figures_of) for by, rows in shown.items()]
             told = {"object": "savings", **times, "tables": tables, "total": figures_of(total)}
             call.screen.json({**told, "compared": compared(total), "bills_not_counted": missing})
         elif options.csv:
-            call.out.write("".join(as_csv(shown, SAVING_FIGURES, figures_of)))
+            call.out.write("".join(cost.as_csv(shown, SAVING_FIGURES, figures_of)))
         else:
             _show(call.screen, found, total, options.limit or ROWS_SHOWN, call.err)
         return 0
@@ -70,15 +69,15 @@ def savings_report(call: CommandCall) -> int:
     return run_reading(call, work)
 
 
-def losses_first(report: CostReport, by: Sequence[str]) -> tuple[CostRow, ...]:
+def losses_first(report: bill.CostReport, by: Sequence[str]) -> tuple[bill.CostRow, ...]:
     """The groups by what they saved, the largest loss in front; by time where they are told apart by that. Those of
     which nothing is known stand last."""
-    if not TIME_GROUPS.isdisjoint(by):
+    if not bill.TIME_GROUPS.isdisjoint(by):
         return report.rows
     return tuple(sorted(report.rows, key=lambda row: (not row.sums.metered, row.sums.net_saving_picousd)))
 
 
-def figures_of(sums: CostSums) -> dict[str, Any]:
+def figures_of(sums: bill.CostSums) -> dict[str, Any]:
     """The sums by the names of `SAVING_FIGURES`; what is known of no request is None."""
     direct, net = sums.direct, sums.net_saving
     billed = direct - net if direct is not None and net is not None else None
@@ -88,7 +87,7 @@ def figures_of(sums: CostSums) -> dict[str, Any]:
     return dict(zip(SAVING_FIGURES, told, strict=True))
 
 
-def compared(sums: CostSums) -> dict[str, Any] | None:
+def compared(sums: bill.CostSums) -> dict[str, Any] | None:
     """What requests of conversations that go direct cost beside those that are economised: measured, not computed. None
     where one of both is missing."""
     direct, economised = sums.held_out_step, sums.economised_step
@@ -101,13 +100,13 @@ def compared(sums: CostSums) -> dict[str, Any] | None:
     }
 
 
-def _show(screen: CommandScreen, tables: Tables, total: CostSums, limit: int, err: TextIO) -> None:
+def _show(screen: CommandScreen, tables: Tables, total: bill.CostSums, limit: int, err: TextIO) -> None:
     if not total.requests:
         err.write("no requests\n")
         return
     for by, report in tables.items():
         rows = losses_first(report, by)
-        shown = rows[-limit:] if not TIME_GROUPS.isdisjoint(by) else rows[:limit]
+        shown = rows[-limit:] if not bill.TIME_GROUPS.isdisjoint(by) else rows[:limit]
         lines = [
             [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_pieces(row.sums)] for row in shown
         ]
@@ -125,7 +124,7 @@ def _show(screen: CommandScreen, tables: Tables, total: CostSums, limit: int, er
         screen.line(f"measured, of each request: {', '.join(sides)}; ratio {found['ratio']}")
 
 
-def _pieces(sums: CostSums) -> list[Piece]:
+def _pieces(sums: bill.CostSums) -> list[Piece]:
     told = figures_of(sums)
     net: Piece = "unknown" if sums.net_saving is None else printing.usd_text(sums.net_saving)
     if sums.net_saving_picousd < 0:

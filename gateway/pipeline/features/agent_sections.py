@@ -11,27 +11,16 @@ from typing import Any
 from gateway.context.gather import INLINE_CHARS
 from gateway.context.manager import BuiltContext
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import REPLY_TOKENS, PromptBudget
+from gateway.context.window import counting
+from gateway.context.window.counting import PromptBudget
 from gateway.conversations import message_forms
 from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.plugins import load_plugin
 from gateway.core.tasks import offload_if
-from gateway.core.types.agents import (
-    ASSISTANT,
-    PERSON,
-    PLAIN,
-    Assembler,
-    AssemblerInput,
-    AssemblerOutput,
-    PromptContextMessage,
-    RequestAgent,
-    system_body,
-)
-from gateway.core.types.chain import is_step
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationHistory, ConversationMessage, new_message
-from gateway.core.types.tool_steps import RESULT_ROLES, text_of
+from gateway.core.types import agents, chain, conversation, tool_steps
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.pipeline.stages import PreparedRequest, ReadAs, RequestFeature
 
 ASSEMBLERS_GROUP = "context_gateway.assemblers"
@@ -52,37 +41,39 @@ LABELLED_SECTIONS = SectionHeaders("Instructions:", "Team task:", "Conversation 
 UNLABELLED_SECTIONS = SectionHeaders()
 
 
-def claude_code(given: AssemblerInput) -> AssemblerOutput:
+def claude_code(given: agents.AssemblerInput) -> agents.AssemblerOutput:
     """Sections in brackets; the instruction apart from them, as the system message."""
-    system = system_body(given)
+    system = agents.system_body(given)
     made = _assembled(given, "", BRACKETED, len(system.encode()))
-    return AssemblerOutput(made.prompt, system or None, made.dropped)
+    return agents.AssemblerOutput(made.prompt, system or None, made.dropped)
 
 
-def openai_codex(given: AssemblerInput) -> AssemblerOutput:
+def openai_codex(given: agents.AssemblerInput) -> agents.AssemblerOutput:
     """Sections in brackets, the instruction as the first of them."""
-    return _assembled(given, system_body(given), BRACKETED)
+    return _assembled(given, agents.system_body(given), BRACKETED)
 
 
-def google_gemini(given: AssemblerInput) -> AssemblerOutput:
+def google_gemini(given: agents.AssemblerInput) -> agents.AssemblerOutput:
     """Sections with headers in words, without brackets."""
-    return _assembled(given, system_body(given), LABELLED_SECTIONS)
+    return _assembled(given, agents.system_body(given), LABELLED_SECTIONS)
 
 
-def plain(given: AssemblerInput) -> AssemblerOutput:
+def plain(given: agents.AssemblerInput) -> agents.AssemblerOutput:
     """Sections without headers: for agents of a type that nobody knows."""
-    return _assembled(given, system_body(given), UNLABELLED_SECTIONS)
+    return _assembled(given, agents.system_body(given), UNLABELLED_SECTIONS)
 
 
-BUILT_IN: dict[str, Assembler] = {
+BUILT_IN: dict[str, agents.Assembler] = {
     "claude-code": claude_code,
     "openai-codex": openai_codex,
     "google-gemini": google_gemini,
-    PLAIN: plain,
+    agents.PLAIN: plain,
 }
 
 
-def _assembled(given: AssemblerInput, system: str, headers: SectionHeaders, apart: int = 0) -> AssemblerOutput:
+def _assembled(
+    given: agents.AssemblerInput, system: str, headers: SectionHeaders, apart: int = 0
+) -> agents.AssemblerOutput:
     """The sections in their order, with as much context as has room. `apart`: bytes of what is sent beside them."""
     lines = [f"{message.speaker}: {message.content}" for message in given.context_messages]
 
@@ -100,7 +91,7 @@ def _assembled(given: AssemblerInput, system: str, headers: SectionHeaders, apar
     dropped = too_old([lines[number] for number in free], apart + len(whole.encode()), given.max_bytes)
     gone = frozenset(free[:dropped])
     kept = [line for number, line in enumerate(lines) if number not in gone]
-    return AssemblerOutput(prompt(kept) if dropped else whole, dropped=dropped)
+    return agents.AssemblerOutput(prompt(kept) if dropped else whole, dropped=dropped)
 
 
 def too_old(lines: Sequence[str], size: int, max_bytes: int) -> int:
@@ -118,13 +109,13 @@ class AssemblerRegistry:
     in: looking for entry points takes longer than a request."""
 
     def __init__(self) -> None:
-        self._added: dict[str, Assembler | None] | None = None
+        self._added: dict[str, agents.Assembler | None] | None = None
 
-    def of(self, agent_type: str) -> Assembler | None:
+    def of(self, agent_type: str) -> agents.Assembler | None:
         """The assembler of that type; None if nobody knows it."""
         return BUILT_IN.get(agent_type) or self._of_third_parties().get(agent_type)
 
-    def _of_third_parties(self) -> dict[str, Assembler | None]:
+    def _of_third_parties(self) -> dict[str, agents.Assembler | None]:
         if self._added is None:
             self._added = {}
             for entry in entry_points(group=ASSEMBLERS_GROUP):
@@ -152,7 +143,7 @@ class AgentDelivery:
     """
 
     instructions: tuple[dict[str, Any], ...]
-    context: tuple[PromptContextMessage, ...]
+    context: tuple[agents.PromptContextMessage, ...]
     text: str
     parts: tuple[dict[str, Any], ...]
     steps: tuple[ConversationMessage, ...]
@@ -169,14 +160,18 @@ def deliver(history: ConversationHistory, window: int, *, prefills: bool = False
     """The latest message, whoever said it, as many as `window` of those before it that say something, and what is
     pinned before it.
     `prefills`: an assistant message at the end of the request is the beginning of the answer."""
-    said = [message for message in history.messages if message.role not in INSTRUCTION_ROLES]
-    inside = tuple(m.body for m in (*history.older_kept, *history.messages) if m.role in INSTRUCTION_ROLES)
+    said = [message for message in history.messages if message.role not in conversation.INSTRUCTION_ROLES]
+    inside = tuple(m.body for m in (*history.older_kept, *history.messages) if m.role in conversation.INSTRUCTION_ROLES)
     at = _current(said, prefilled=prefills and bool(history.new_messages))
     current = said[at] if at is not None else None
-    older = [message for message in history.older_kept if message.pinned and message.role not in INSTRUCTION_ROLES]
+    older = [
+        message
+        for message in history.older_kept
+        if message.pinned and message.role not in conversation.INSTRUCTION_ROLES
+    ]
     before = [*older, *said[:at]] if at is not None else []
     context = _window(before, window)
-    text = message_forms.without_markers(text_of(current.content)) if current is not None else ""
+    text = message_forms.without_markers(tool_steps.text_of(current.content)) if current is not None else ""
     if current is not None and current.role == "assistant":
         context = without_repeat(context, current.message_id, speaker(current), text)
     return AgentDelivery(
@@ -191,12 +186,12 @@ def deliver(history: ConversationHistory, window: int, *, prefills: bool = False
 
 def speaker(message: ConversationMessage) -> str:
     """The name of who said it, else who speaks in that role."""
-    return message.said_by or (ASSISTANT if message.role == "assistant" else PERSON)
+    return message.said_by or (agents.ASSISTANT if message.role == "assistant" else agents.PERSON)
 
 
 def without_repeat(
-    context: tuple[PromptContextMessage, ...], message_id: str | None, name: str, text: str
-) -> tuple[PromptContextMessage, ...]:
+    context: tuple[agents.PromptContextMessage, ...], message_id: str | None, name: str, text: str
+) -> tuple[agents.PromptContextMessage, ...]:
     """The context of an agent's message without that very message at its end: the same id, else the same speaker and
     words. What people say is never taken for a repeat.
     `message_id, name, text`: of the current message, which an agent said."""
@@ -210,30 +205,30 @@ def without_repeat(
 def _current(said: Sequence[ConversationMessage], *, prefilled: bool) -> int | None:
     """The index of the latest message that is no tool step, and no prefill of the request."""
     at = len(said) - 1
-    if prefilled and at > 0 and said[at].role == "assistant" and not is_step(said[at].body):
+    if prefilled and at > 0 and said[at].role == "assistant" and not chain.is_step(said[at].body):
         at -= 1  # the request brings the beginning of the answer
-    while at >= 0 and (said[at].role in RESULT_ROLES or is_step(said[at].body)):
+    while at >= 0 and (said[at].role in tool_steps.RESULT_ROLES or chain.is_step(said[at].body)):
         at -= 1
     return at if at >= 0 else None
 
 
-def _window(before: Iterable[ConversationMessage], window: int) -> tuple[PromptContextMessage, ...]:
+def _window(before: Iterable[ConversationMessage], window: int) -> tuple[agents.PromptContextMessage, ...]:
     """The latest messages that say something; tool results only where they are pinned."""
-    found: list[PromptContextMessage] = []
+    found: list[agents.PromptContextMessage] = []
     count = 0
     for message in reversed(list(before)):
-        is_result = message.role in RESULT_ROLES
+        is_result = message.role in tool_steps.RESULT_ROLES
         if not message.pinned and (count >= window or is_result):
             continue
-        text = SECTION.sub("", message_forms.without_markers(text_of(message.content)))
+        text = SECTION.sub("", message_forms.without_markers(tool_steps.text_of(message.content)))
         if text.strip():
             name = message.role if is_result else speaker(message)
-            found.append(PromptContextMessage(name, text, message.message_id, message.pinned))
+            found.append(agents.PromptContextMessage(name, text, message.message_id, message.pinned))
             count += 1
     return tuple(reversed(found))
 
 
-log = get_logger("gateway.pipeline.features.agents")
+log = logs.get_logger("gateway.pipeline.features.agents")
 FILE_LABEL = 150
 """Tokens that are kept free for the label of a file that is read as text, which may be longer than the file."""
 MIN_KEPT_BYTES = 64
@@ -301,7 +296,7 @@ class AgentSections:
         if agent is None:
             return None
         counter = self._counters.counter(prepared.facts)
-        around = REPLY_TOKENS + counter.tools(request.forward) if agent.is_assembled else 0
+        around = counting.REPLY_TOKENS + counter.tools(request.forward) if agent.is_assembled else 0
         room = SectionRoom(counter.message, around, budget)
         made = await offload_if(
             request.size >= INLINE_CHARS, for_agent, history, agent, self._assemblers, self._settings, room
@@ -311,7 +306,7 @@ class AgentSections:
 
 def for_agent(
     history: ConversationHistory,
-    agent: RequestAgent,
+    agent: agents.RequestAgent,
     assemblers: AssemblerRegistry,
     settings: ContextSettings,
     room: SectionRoom,
@@ -333,7 +328,7 @@ def for_agent(
     kept = len(words.free) - made.dropped
     spare = FILE_LABEL * sum(part.get("type") == "file" for part in delivery.parts)
 
-    def fits(made: AssemblerOutput) -> bool:
+    def fits(made: agents.AssemblerOutput) -> bool:
         return words.excess(made) <= 0 and room.fits(_messages(delivery, made), spare)
 
     if kept and not fits(made):
@@ -346,7 +341,7 @@ def for_agent(
     if pinned or words.excess(made) > 0:
         words.check_kept(made, room, settings.document_min_chars)
     instructions = (*delivery.instructions, *_system(made))
-    prompt = new_message(_prompt(delivery, made), 0)
+    prompt = conversation.new_message(_prompt(delivery, made), 0)
     shown = replace(history, instructions=instructions, messages=(prompt, *_new(delivery.steps)), stored=0)
     as_read = replace(shown, restored_count=0, unread=0, read_from=None, earlier=None, frame=None)
     as_read = replace(as_read, segments=(), older_kept=(), spoken=_spoken(delivery, made))
@@ -354,10 +349,10 @@ def for_agent(
     return ForAgent(as_read, max(0, excluded), words.warnings)
 
 
-def with_instruction(history: ConversationHistory, agent: RequestAgent) -> ConversationHistory:
+def with_instruction(history: ConversationHistory, agent: agents.RequestAgent) -> ConversationHistory:
     """The conversation with the agent's own instruction behind the system messages. It is not stored with it."""
-    given = AssemblerInput((), "", None, agent.instruction, agent.instruction_file_text, 0)
-    body = system_body(given)
+    given = agents.AssemblerInput((), "", None, agent.instruction, agent.instruction_file_text, 0)
+    body = agents.system_body(given)
     own = ({"role": "system", "content": body},) if body else ()
     return replace(history, instructions=(*history.instructions, *own))
 
@@ -367,7 +362,7 @@ class _SectionWriter:
 
     def __init__(
         self,
-        agent: RequestAgent,
+        agent: agents.RequestAgent,
         assemblers: AssemblerRegistry,
         delivery: AgentDelivery,
         team_task: str | None,
@@ -382,11 +377,11 @@ class _SectionWriter:
             log.warning("unknown_agent_type", type=agent.agent_type, used="plain")
             self._assembler, self.warnings = plain, (UNKNOWN_TYPE,)
 
-    def excess(self, made: AssemblerOutput) -> int:
+    def excess(self, made: agents.AssemblerOutput) -> int:
         """By how many bytes the sections are over those that they may take."""
         return len((made.system_flag or "").encode()) + len(made.prompt.encode()) - self._max_bytes
 
-    def cut(self, made: AssemblerOutput) -> AssemblerOutput:
+    def cut(self, made: agents.AssemblerOutput) -> agents.AssemblerOutput:
         """The sections without any context that may leave, and with as much of the current message as has room."""
         text = shortened(self.delivery.text, len(self.delivery.text.encode()) - self.excess(made))
         if text is None:
@@ -395,11 +390,11 @@ class _SectionWriter:
         self.warnings = (*self.warnings, CUT)
         return self.with_context(0)
 
-    def with_context(self, count: int) -> AssemblerOutput:
+    def with_context(self, count: int) -> agents.AssemblerOutput:
         """The sections with the latest `count` messages of the context, and those pinned."""
         gone = frozenset(self.free[: len(self.free) - count])
         context = tuple(message for number, message in enumerate(self.delivery.context) if number not in gone)
-        given = AssemblerInput(
+        given = agents.AssemblerInput(
             context_messages=context,
             current_message=self.delivery.text,
             team_task=self._team_task,
@@ -414,7 +409,7 @@ class _SectionWriter:
             self._assembler, self.warnings = plain, (*self.warnings, FAILED)
             return plain(given)
 
-    def check_kept(self, made: AssemblerOutput, room: SectionRoom, document_min_chars: int) -> None:
+    def check_kept(self, made: agents.AssemblerOutput, room: SectionRoom, document_min_chars: int) -> None:
         """Nothing is cut of the sections but the current message; tool steps behind it are reduced.
         Raises ContextLengthExceeded: the sections have no room although nothing is left of the context but what is
         pinned."""
@@ -443,10 +438,10 @@ def shortened(text: str, room: int) -> str | None:
     return head + BYTES_LEFT_OUT.format(len(raw) - len(head.encode()) - len(tail.encode())) + tail
 
 
-def _checked(made: AssemblerOutput) -> AssemblerOutput:
+def _checked(made: agents.AssemblerOutput) -> agents.AssemblerOutput:
     """Raises TypeError: it is not what an assembler gives."""
     texts = isinstance(made.prompt, str) and isinstance(made.system_flag, str | None)
-    if not (isinstance(made, AssemblerOutput) and texts):
+    if not (isinstance(made, agents.AssemblerOutput) and texts):
         raise TypeError("an assembler gives an AssemblerOutput of texts")
     return made
 
@@ -460,23 +455,23 @@ def _most(known: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _messages(delivery: AgentDelivery, made: AssemblerOutput) -> list[dict[str, Any]]:
+def _messages(delivery: AgentDelivery, made: agents.AssemblerOutput) -> list[dict[str, Any]]:
     steps = (step.body for step in delivery.steps)
     return [*delivery.instructions, *_system(made), _prompt(delivery, made), *steps]
 
 
-def _system(made: AssemblerOutput) -> tuple[dict[str, Any], ...]:
+def _system(made: agents.AssemblerOutput) -> tuple[dict[str, Any], ...]:
     return ({"role": "system", "content": made.system_flag},) if made.system_flag else ()
 
 
-def _prompt(delivery: AgentDelivery, made: AssemblerOutput) -> dict[str, Any]:
+def _prompt(delivery: AgentDelivery, made: agents.AssemblerOutput) -> dict[str, Any]:
     if not delivery.parts:
         return {"role": "user", "content": made.prompt}
     text = ({"type": "text", "text": made.prompt},) if made.prompt else ()
     return {"role": "user", "content": [*text, *delivery.parts]}
 
 
-def _spoken(delivery: AgentDelivery, made: AssemblerOutput) -> tuple[int, int]:
+def _spoken(delivery: AgentDelivery, made: agents.AssemblerOutput) -> tuple[int, int]:
     """Where the prompt has the current message, the last time; nowhere if an assembler words that anew. Documents are
     in there alone: what is pinned in the context stays, and the message's first paragraph is not that of the prompt."""
     at = made.prompt.rfind(delivery.text)
@@ -485,7 +480,7 @@ def _spoken(delivery: AgentDelivery, made: AssemblerOutput) -> tuple[int, int]:
 
 def _new(steps: tuple[ConversationMessage, ...]) -> tuple[ConversationMessage, ...]:
     """The steps as messages that are not stored: they follow a prompt that is not."""
-    found = tuple(new_message(step.body, number) for number, step in enumerate(steps, 1))
+    found = tuple(conversation.new_message(step.body, number) for number, step in enumerate(steps, 1))
     for message, step in zip(found, steps, strict=True):
         message.pinned = step.pinned
     return found

@@ -4,24 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gateway.billing.economy.broken import MIN_CACHED_TOKENS, broke_at, fell_short, sent_prompt
-from gateway.billing.economy.rates import cache_lifetime
+from gateway.billing.economy import broken, rates
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import (
-    CACHE_READ_NAMES,
-    CACHE_WRITE_NAMES,
-    BranchCosts,
-    SentPrompt,
-    cache_tokens,
-    figure,
-    told,
-)
+from gateway.core.types import bill
 from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequest
 
-log = get_logger("gateway.pipeline.features.cache_breaks")
+log = logs.get_logger("gateway.pipeline.features.cache_breaks")
 MAX_LATEST_PROMPTS = 4096
 """Conversations whose latest prompt this process knows, whatever branch it was of."""
 LARGE_PROMPT_BYTES = 2**20
@@ -33,7 +24,7 @@ class CacheBreaks:
     as its latest answer says."""
 
     def __init__(self) -> None:
-        self._latest: BoundedCache[str, tuple[str, SentPrompt]] = BoundedCache(MAX_LATEST_PROMPTS)
+        self._latest: BoundedCache[str, tuple[str, bill.SentPrompt]] = BoundedCache(MAX_LATEST_PROMPTS)
 
     def build(self) -> RequestFeature:
         return RequestFeature(on_bill=self._told)
@@ -41,7 +32,7 @@ class CacheBreaks:
     async def _told(self, settled: SettledRequest) -> SettledRequest:
         prepared, costs = settled.attempted.prepared, settled.costs
         usage = next((call.usage for call in settled.calls if call.purpose == "primary"), {})
-        reads = told(usage, CACHE_READ_NAMES)
+        reads = bill.told(usage, bill.CACHE_READ_NAMES)
         if costs is None or not reads or settled.attempted.outcome.status == "failed":
             return settled
         try:
@@ -53,18 +44,18 @@ class CacheBreaks:
             log.fault("cache_break_not_told", fault, request_id=prepared.request.request_id)
             return settled
         settled = replace(settled, costs=replace(costs, sent=sent))
-        cached, _ = cache_tokens(usage)
-        if before is None or not fell_short(before[1].kept, cached) or _ends_early(before[1], sent):
+        cached, _ = bill.cache_tokens(usage)
+        if before is None or not broken.fell_short(before[1].kept, cached) or _ends_early(before[1], sent):
             return settled
-        at = broke_at(before[1], sent, is_same_model=before[0] == prepared.request.model)
+        at = broken.broke_at(before[1], sent, is_same_model=before[0] == prepared.request.model)
         cache = {"broke_at": at, "promised_tokens": before[1].kept, "cached_tokens": cached}
         metadata = {**settled.metadata, "cache": cache}
         return replace(settled, metadata=metadata, document=jsons.dumps(metadata))
 
-    def _before(self, prepared: PreparedRequest) -> tuple[str, SentPrompt] | None:
+    def _before(self, prepared: PreparedRequest) -> tuple[str, bill.SentPrompt] | None:
         """The model and the prompt of the request before, of the conversation's latest or else of its branch."""
         known = self._latest.peek(prepared.conversation_id or "")
-        of_branch: BranchCosts | None = prepared.history.costs if prepared.history is not None else None
+        of_branch: bill.BranchCosts | None = prepared.history.costs if prepared.history is not None else None
         if of_branch is None or of_branch.sent is None:
             return known
         if known is not None and known[1].at >= of_branch.sent.at:
@@ -72,7 +63,7 @@ class CacheBreaks:
         return of_branch.model, of_branch.sent
 
 
-def _ends_early(before: SentPrompt, sent: SentPrompt) -> bool:
+def _ends_early(before: bill.SentPrompt, sent: bill.SentPrompt) -> bool:
     """Whether a prompt is the beginning of the one before, as where an answer is asked for again: nothing broke."""
     if sent.count >= before.count or before.tools != sent.tools:
         return False
@@ -80,13 +71,13 @@ def _ends_early(before: SentPrompt, sent: SentPrompt) -> bool:
     return digest is not None and before.digest_after(sent.count) == digest
 
 
-def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> SentPrompt:
+def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> bill.SentPrompt:
     """What a request forwarded, and how much of it its provider has now."""
     request = prepared.request
     native = request.native.fields.get("tools") if request.native is not None else None
     tools = native or request.forward.get("tools") or request.forward.get("functions") or ()
-    sent = sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
-    written, prompt = told(usage, CACHE_WRITE_NAMES), figure(usage, "prompt_tokens")
-    kept = sum(cache_tokens(usage)) if written else prompt if prompt >= MIN_CACHED_TOKENS else 0
-    lifetime = cache_lifetime(request, prepared.facts.prices).total_seconds()
+    sent = broken.sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
+    written, prompt = bill.told(usage, bill.CACHE_WRITE_NAMES), bill.figure(usage, "prompt_tokens")
+    kept = sum(bill.cache_tokens(usage)) if written else prompt if prompt >= broken.MIN_CACHED_TOKENS else 0
+    lifetime = rates.cache_lifetime(request, prepared.facts.prices).total_seconds()
     return replace(sent, at=int(request.arrived_at.timestamp()), lifetime=int(lifetime), kept=kept)

@@ -12,33 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gateway.context.artifacts.collect import current_turn
+from gateway.context.artifacts import collect
 from gateway.core import errors, jsons
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
+from gateway.core.types import conversation, memory, tool_steps
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.conversation import INLINE_MESSAGES, ConversationHistory, ConversationMessage
-from gateway.core.types.memory import (
-    CREATED,
-    DELETED,
-    DISCUSSED,
-    KEY_WORDS,
-    MAX_ALIASES,
-    MAX_ID_CHARS,
-    MAX_LOOKUP_KEY_CHARS,
-    MAX_NAME_CHARS,
-    MAX_NOTES,
-    MAX_RECALLED,
-    MAX_TYPE_CHARS,
-    MODIFIED,
-    MemoryEntity,
-    NotedThings,
-    SearchPhrases,
-    ThingNote,
-    as_line,
-    is_line,
-)
-from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, text_of
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequest
 
 ENTITY_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
@@ -88,7 +68,7 @@ def aliases_of(kind: str, thing_id: str, name: str | None, given: Iterable[str] 
         if len(own) > 1 or len(own[0]) >= MIN_ID_CHARS:
             found.append(" ".join(own))
         found.append(" ".join([of_type, *own]))
-    return tuple(dict.fromkeys(alias for alias in found if alias))[:MAX_ALIASES]
+    return tuple(dict.fromkeys(alias for alias in found if alias))[: memory.MAX_ALIASES]
 
 
 def _of_name(names: list[str], of_type: str) -> list[str]:
@@ -110,14 +90,14 @@ def _is_word(word: str, but: frozenset[str]) -> bool:
     return word not in but and not short
 
 
-def noted(kind: str, thing_id: str, name: str | None, action: str, given: Iterable[str] = ()) -> ThingNote:
+def noted(kind: str, thing_id: str, name: str | None, action: str, given: Iterable[str] = ()) -> memory.ThingNote:
     """A thing to remember with all of its aliases."""
-    return ThingNote(kind, thing_id, name, aliases_of(kind, thing_id, name, given), action)
+    return memory.ThingNote(kind, thing_id, name, aliases_of(kind, thing_id, name, given), action)
 
 
 def file_name(path: str) -> str:
     """What a file of that path is called."""
-    return as_line(re.split(r"[/\\]", path.rstrip("/\\"))[-1], MAX_LOOKUP_KEY_CHARS) or path
+    return memory.as_line(re.split(r"[/\\]", path.rstrip("/\\"))[-1], memory.MAX_LOOKUP_KEY_CHARS) or path
 
 
 def question_words(text: str) -> list[str]:
@@ -131,8 +111,8 @@ def question_words(text: str) -> list[str]:
 def runs_of(words: list[str]) -> tuple[str, ...]:
     """Each run of one to four of these words, as aliases are looked up by; the longest first."""
     found = (
-        " ".join(words[start : start + size])[:MAX_LOOKUP_KEY_CHARS]
-        for size in range(KEY_WORDS, 0, -1)
+        " ".join(words[start : start + size])[: memory.MAX_LOOKUP_KEY_CHARS]
+        for size in range(memory.KEY_WORDS, 0, -1)
         for start in range(len(words) - size + 1)
     )
     return tuple(dict.fromkeys(run for run in found if "\n" not in run))
@@ -142,18 +122,20 @@ Span = tuple[int, int]
 """Words of the question, from … to (exclusive)."""
 
 
-def phrases_of(question: str) -> SearchPhrases:
+def phrases_of(question: str) -> memory.SearchPhrases:
     """What is looked up for a question."""
-    return SearchPhrases(tuple(run for run in runs_of(question_words(question)) if run not in COMMON))
+    return memory.SearchPhrases(tuple(run for run in runs_of(question_words(question)) if run not in COMMON))
 
 
-def search_of(query: str) -> SearchPhrases:
+def search_of(query: str) -> memory.SearchPhrases:
     """What is looked up where somebody searches: single words count, too."""
     words = question_words(query)
-    return SearchPhrases(runs_of(words), tuple(dict.fromkeys(word for word in words if word != "\n")))
+    return memory.SearchPhrases(runs_of(words), tuple(dict.fromkeys(word for word in words if word != "\n")))
 
 
-def named_by(question: str, found: Iterable[MemoryEntity], most: int = MAX_RECALLED) -> tuple[MemoryEntity, ...]:
+def named_by(
+    question: str, found: Iterable[memory.MemoryEntity], most: int = memory.MAX_RECALLED
+) -> tuple[memory.MemoryEntity, ...]:
     """Those of the things that a question names, at most `most`.
 
     Words that name a thing do not name others by fewer of them: "my workflow 12" is not each thing that is "my
@@ -161,7 +143,7 @@ def named_by(question: str, found: Iterable[MemoryEntity], most: int = MAX_RECAL
     that is remembered for the conversation and for its user, what was noted last counts.
     """
     words = question_words(question)
-    latest: dict[tuple[str, str], MemoryEntity] = {}
+    latest: dict[tuple[str, str], memory.MemoryEntity] = {}
     for thing in found:
         known = latest.get(thing.key)
         if known is None or thing.mentioned_at > known.mentioned_at:
@@ -174,12 +156,12 @@ def named_by(question: str, found: Iterable[MemoryEntity], most: int = MAX_RECAL
     return tuple(thing for _, thing in worth[:most])
 
 
-def ranked(query: str, found: Iterable[MemoryEntity]) -> tuple[MemoryEntity, ...]:
+def ranked(query: str, found: Iterable[memory.MemoryEntity]) -> tuple[memory.MemoryEntity, ...]:
     """What a search found: what has an alias that is in the query, then what has most of its words; then the latest."""
     words = question_words(query)
     wanted = frozenset(words)
 
-    def worth(thing: MemoryEntity) -> tuple[int, int, float, str]:
+    def worth(thing: memory.MemoryEntity) -> tuple[int, int, float, str]:
         whole = max(map(_size, _spans(words, thing)), default=0)
         own = wanted.intersection(" ".join(thing.aliases).split(" "))
         return -whole, -len(own), *_latest_first(thing)
@@ -187,11 +169,11 @@ def ranked(query: str, found: Iterable[MemoryEntity]) -> tuple[MemoryEntity, ...
     return tuple(sorted(found, key=worth))
 
 
-def _latest_first(thing: MemoryEntity) -> tuple[float, str]:
+def _latest_first(thing: memory.MemoryEntity) -> tuple[float, str]:
     return -thing.mentioned_at.timestamp(), thing.memory_id
 
 
-def _spans(words: Sequence[str], thing: MemoryEntity) -> frozenset[Span]:
+def _spans(words: Sequence[str], thing: memory.MemoryEntity) -> frozenset[Span]:
     """Where the thing's aliases stand in the question."""
     text = f" {' '.join(words)} "
     here = [alias.split(" ") for alias in thing.aliases if f" {alias} " in text]
@@ -221,11 +203,15 @@ def _is_inside(span: Span, other: Span) -> bool:
 # among the arguments is a file. 5. A result that tells of an error notes nothing.
 
 VERBS = {
-    **dict.fromkeys(("create", "add", "new", "make", "insert", "upload", "register"), CREATED),
-    **dict.fromkeys(("update", "edit", "rename", "modify", "patch", "change", "write", "append", "move"), MODIFIED),
-    **dict.fromkeys(("replace", "assign", "close", "reopen"), MODIFIED),
-    **dict.fromkeys(("delete", "remove", "drop", "cancel"), DELETED),
-    **dict.fromkeys(("get", "read", "search", "list", "find", "show", "view", "fetch", "load", "open"), DISCUSSED),
+    **dict.fromkeys(("create", "add", "new", "make", "insert", "upload", "register"), memory.CREATED),
+    **dict.fromkeys(
+        ("update", "edit", "rename", "modify", "patch", "change", "write", "append", "move"), memory.MODIFIED
+    ),
+    **dict.fromkeys(("replace", "assign", "close", "reopen"), memory.MODIFIED),
+    **dict.fromkeys(("delete", "remove", "drop", "cancel"), memory.DELETED),
+    **dict.fromkeys(
+        ("get", "read", "search", "list", "find", "show", "view", "fetch", "load", "open"), memory.DISCUSSED
+    ),
 }
 """What a verb in a tool's name does with a thing."""
 _ENDS = "from by with for in on to of at into and details detail info status id ids"
@@ -247,27 +233,27 @@ TOOL_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 Json = Mapping[str, Any]
 
 
-def things_of_steps(messages: Sequence[ConversationMessage], first_new: int) -> tuple[ThingNote, ...]:
+def things_of_steps(messages: Sequence[ConversationMessage], first_new: int) -> tuple[memory.ThingNote, ...]:
     """What the tool results among the new messages tell.
     `messages`: the conversation; the calls of the first new results may stand before these; `first_new`: index of the
     first new message."""
     start = first_new
-    while start and messages[start - 1].role in RESULT_ROLES:
+    while start and messages[start - 1].role in tool_steps.RESULT_ROLES:
         start -= 1
-    found: list[ThingNote] = []
+    found: list[memory.ThingNote] = []
     calls: list[dict[str, Any]] = []
     for number, message in enumerate(messages[max(0, start - 1) :], max(0, start - 1)):
-        if message.role not in RESULT_ROLES:
-            calls = calls_of(message.body)
+        if message.role not in tool_steps.RESULT_ROLES:
+            calls = tool_steps.calls_of(message.body)
             continue
-        call = take_call(calls, message.body)
+        call = tool_steps.take_call(calls, message.body)
         if number >= first_new and call:
-            _, text, tool, arguments = result_of(message.body, call)
+            _, text, tool, arguments = tool_steps.result_of(message.body, call)
             found += things_of(tool, arguments, text)
-    return tuple(found[:MAX_NOTES])
+    return tuple(found[: memory.MAX_NOTES])
 
 
-def things_of(tool: str, arguments: str, result: str) -> list[ThingNote]:
+def things_of(tool: str, arguments: str, result: str) -> list[memory.ThingNote]:
     """What one call and its result tell, `MAX_OF_RESULT` things at most.
     `arguments, result`: as they were written; JSON counts, another result only says that the call was answered."""
     given, told = _json(arguments), _json(result)
@@ -276,8 +262,12 @@ def things_of(tool: str, arguments: str, result: str) -> list[ThingNote]:
     if _is_fault(told, result):
         return []
     action, kind = _verb_and_type(tool)
-    found = [_file(path, action or DISCUSSED) for name in PATHS if (path := _text(given.get(name), MAX_ID_CHARS))]
-    if action is not None and kind and kind not in NON_ENTITY_KINDS and is_line(kind, MAX_TYPE_CHARS):
+    found = [
+        _file(path, action or memory.DISCUSSED)
+        for name in PATHS
+        if (path := _text(given.get(name), memory.MAX_ID_CHARS))
+    ]
+    if action is not None and kind and kind not in NON_ENTITY_KINDS and memory.is_line(kind, memory.MAX_TYPE_CHARS):
         found += _of_result(kind, action, given, told)
     by_key = {note.key: note for note in found}
     return list(by_key.values())[:MAX_OF_RESULT]
@@ -285,7 +275,7 @@ def things_of(tool: str, arguments: str, result: str) -> list[ThingNote]:
 
 def _verb_and_type(tool: str) -> tuple[str | None, str]:
     """What a tool does, and with what type of things; None and "" where its name does not say."""
-    words = [word.lower() for word in TOOL_NAME_WORD.findall(tool[: 2 * MAX_TYPE_CHARS])]
+    words = [word.lower() for word in TOOL_NAME_WORD.findall(tool[: 2 * memory.MAX_TYPE_CHARS])]
     at = next((i for i, word in enumerate(words) if word in VERBS), None)
     if at is None:
         return None, ""
@@ -307,13 +297,13 @@ def singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 
-def _of_result(kind: str, action: str, given: Json, told: Any) -> Iterator[ThingNote]:
-    records, changes = _records(kind, told), action in (CREATED, MODIFIED)
+def _of_result(kind: str, action: str, given: Json, told: Any) -> Iterator[memory.ThingNote]:
+    records, changes = _records(kind, told), action in (memory.CREATED, memory.MODIFIED)
     named = _name(kind, given) if changes and len(records) <= 1 else None  # else it is what was searched for
     with_ids = [(thing_id, each) for each in records if (thing_id := _id(kind, each))]
     for thing_id, each in with_ids:
         yield noted(kind, thing_id, _name(kind, each) or named, action)
-    if not with_ids and action != CREATED and len(records) <= 1 and (thing_id := _id(kind, given)):
+    if not with_ids and action != memory.CREATED and len(records) <= 1 and (thing_id := _id(kind, given)):
         yield noted(kind, thing_id, named, action)
 
 
@@ -330,15 +320,18 @@ def _records(kind: str, told: Any) -> list[dict[str, Any]]:
 def _id(kind: str, record: Json) -> str | None:
     last = kind.rpartition("_")[2]
     names = (f"{kind}_id", f"{last}_id", f"{last}Id", "id", "spec_id", "key", "uuid", "number")
-    return next((found for name in names if (found := _text(record.get(name), MAX_ID_CHARS))), None)
+    return next((found for name in names if (found := _text(record.get(name), memory.MAX_ID_CHARS))), None)
 
 
 def _name(kind: str, record: Json) -> str | None:
     values = (record.get(name) for name in (f"{kind}_name", *NAME_FIELDS))
-    return next((as_line(value, MAX_NAME_CHARS) for value in values if isinstance(value, str) and value.strip()), None)
+    return next(
+        (memory.as_line(value, memory.MAX_NAME_CHARS) for value in values if isinstance(value, str) and value.strip()),
+        None,
+    )
 
 
-def _file(path: str, action: str) -> ThingNote:
+def _file(path: str, action: str) -> memory.ThingNote:
     return noted(FILE_KIND, path, file_name(path), action)
 
 
@@ -346,7 +339,7 @@ def _text(value: Any, most: int) -> str | None:
     """A text, or a whole number as one; None where it cannot name anything."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value) if abs(value) < 10**most else ""
-    return value if isinstance(value, str) and is_line(value, most) else None
+    return value if isinstance(value, str) and memory.is_line(value, most) else None
 
 
 def _json(text: str) -> Any:
@@ -364,7 +357,7 @@ def _is_fault(told: Any, text: str) -> bool:
     return told is None and text.lstrip()[:5].lower() == "error"
 
 
-log = get_logger("gateway.pipeline.features.entity_memory")
+log = logs.get_logger("gateway.pipeline.features.entity_memory")
 
 
 class EntityReader(Protocol):
@@ -375,7 +368,9 @@ class EntityReader(Protocol):
         """Where the things of a tenant's user belong."""
         ...
 
-    async def recall(self, tenant: str, places: list[str], phrases: SearchPhrases) -> tuple[MemoryEntity, ...]:
+    async def recall(
+        self, tenant: str, places: list[str], phrases: memory.SearchPhrases
+    ) -> tuple[memory.MemoryEntity, ...]:
         """Things of these places that are called by one of the phrases: of each the latest few."""
         ...
 
@@ -399,20 +394,20 @@ class EntityMemory:
         """Adds what the turn says of entities, where the request has its memory on: what it names, what tools told, and
         what it was reminded of."""
         prepared, failed = settled.attempted.prepared, settled.attempted.outcome.status == "failed"
-        memory, history, built = prepared.request.memory, prepared.history, prepared.context
-        if memory is None or history is None or built is None or prepared.conversation_id is None or failed:
+        wanted_memory, history, built = prepared.request.memory, prepared.history, prepared.context
+        if wanted_memory is None or history is None or built is None or prepared.conversation_id is None or failed:
             return settled
         places, user = [prepared.conversation_id], prepared.request.end_user
-        if memory.scope == "user" and user is not None:
+        if wanted_memory.scope == "user" and user is not None:
             places.append(await self._reader.place_of(prepared.request.caller.tenant, user))
         shown = {each["memory_id"] for each in built.utilization.things or ()}
         recalled = tuple(thing.as_note() for thing in history.things if thing.memory_id in shown)
-        is_large = len(history.messages) >= INLINE_MESSAGES
+        is_large = len(history.messages) >= conversation.INLINE_MESSAGES
         told = await offload_if(is_large, things_of_steps, history.messages, history.stored)
-        notes = (*told, *memory.notes)
+        notes = (*told, *wanted_memory.notes)
         if not (notes or recalled):
             return settled
-        return replace(settled, things=NotedThings(notes, tuple(places), memory.days, recalled))
+        return replace(settled, things=memory.NotedThings(notes, tuple(places), wanted_memory.days, recalled))
 
 
 async def with_things(request: ChatRequest, history: ConversationHistory, things: EntityReader) -> ConversationHistory:
@@ -449,15 +444,15 @@ def _asked(request: ChatRequest, history: ConversationHistory) -> str:
     reads sections may be given another agent's message."""
     if not history.messages:
         return ""
-    current = history.messages[current_turn(history)]
+    current = history.messages[collect.current_turn(history)]
     if request.is_worded:
         current = next((each for each in reversed(history.messages) if _is_said(each)), current)
     elif current.role != "user" or current.message_id is not None:
         return ""
-    return text_of(current.content)
+    return tool_steps.text_of(current.content)
 
 
 def _is_said(message: ConversationMessage) -> bool:
     """Whether it is no tool step, and has words."""
-    is_step = message.role in RESULT_ROLES or calls_of(message.body)
-    return not is_step and bool(text_of(message.content).strip())
+    is_step = message.role in tool_steps.RESULT_ROLES or tool_steps.calls_of(message.body)
+    return not is_step and bool(tool_steps.text_of(message.content).strip())

@@ -5,9 +5,7 @@ import hashlib
 from dataclasses import replace
 
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.types.bill import AUTO, OBSERVE
-from gateway.core.types.chain import chain_digests
-from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types import bill, chain, conversation
 from gateway.pipeline.stages import PreparedRequest, RequestFeature
 from gateway.storage.store import ConversationStore
 
@@ -32,11 +30,11 @@ class Holdout:
         """The request with its side. What goes direct is observed: no pass is made for economy, and no tool is offered
         that its client has not asked for."""
         options = prepared.request.options
-        if options.economy != AUTO or options.mode == "off":
+        if options.economy != bill.AUTO or options.mode == "off":
             return prepared
         options = replace(options, held_out=is_held_out(await self._named(prepared), self._share))
         if options.held_out:
-            options = replace(options, economy=OBSERVE, recall=options.recall is True)
+            options = replace(options, economy=bill.OBSERVE, recall=options.recall is True)
         return replace(prepared, request=replace(prepared.request, options=options))
 
     async def _named(self, prepared: PreparedRequest) -> bytes:
@@ -53,8 +51,8 @@ class Holdout:
             return tenant + b"session\0" + session.encode()
         if named is not None:
             return named.encode()
-        said = [message for message in asked.messages if message["role"] not in INSTRUCTION_ROLES][:1]
-        return tenant + b"".join(digest.path for digest in chain_digests(said))
+        said = [message for message in asked.messages if message["role"] not in conversation.INSTRUCTION_ROLES][:1]
+        return tenant + b"".join(digest.path for digest in chain.chain_digests(said))
 
     async def _session_of(self, conversation_id: str) -> str | None:
         """A conversation has its session's name from its beginning on."""

@@ -17,15 +17,14 @@ from typing import Any
 
 from gateway.context.build import ContextHooks, RequestRanking, WindowProposal
 from gateway.context.whole_files import NativeFiles
-from gateway.context.window.candidates import candidates, of_each_content
+from gateway.context.window import candidates
 from gateway.core import errors, jsons, ports
 from gateway.core.tasks import offload_if
-from gateway.core.types.artifacts import Artifact, cache_group
+from gateway.core.types import artifacts, items, places, window
+from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
-from gateway.core.types.items import named_file, pdf_data
-from gateway.core.types.places import PLACE_MARKER, named_pages, pages_without_text
 from gateway.core.types.relevance import Relevance
-from gateway.core.types.window import ShownPages, WindowInputs, first_forwarded
+from gateway.core.types.window import ShownPages, WindowInputs
 from gateway.documents import file_reader
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
 from gateway.documents.process import DocumentReader
@@ -54,14 +53,14 @@ def reference(digest: str, numbers: Sequence[int]) -> dict[str, Any]:
 
 def referenced(part: Any) -> tuple[str, str, tuple[int, ...]] | None:
     """The id that a part's reference has, the PDF's digest and the numbers of its pages; None of any other part."""
-    name = named_file(part) if isinstance(part, dict) else None
+    name = items.named_file(part) if isinstance(part, dict) else None
     found = PAGES_REFERENCE.match(name) if name is not None else None
     return (found[0], found[1], tuple(map(int, found[2].split(",")))) if found is not None else None
 
 
 def as_file(cut: CutPages, numbers: Sequence[int]) -> dict[str, Any]:
     """What goes up in the place of the reference's own `file`."""
-    return {"filename": f"{named_pages(numbers)}.pdf", "file_data": f"data:application/pdf;base64,{cut.data}"}
+    return {"filename": f"{places.named_pages(numbers)}.pdf", "file_data": f"data:application/pdf;base64,{cut.data}"}
 
 
 class PageCutter:
@@ -95,7 +94,7 @@ class PageCutter:
         found = CutPages(reading.of_pages(numbers), data)
         if owner.keeps:
             raw = await offload_if(len(data) > INLINE_CHARS, _raw_of, found)
-            group = cache_group(owner.tenant, document.digest)
+            group = artifacts.cache_group(owner.tenant, document.digest)
             await self._cache.set(_key(name, owner.tenant), raw, self._ttl, group=group)
         return found
 
@@ -128,7 +127,7 @@ async def with_kept_pages(
     """Returns the conversation in which each reference to pages can be filled: those that cannot, since the PDF was
     deleted or the model takes none, are left out of the forms in which messages were forwarded."""
     found = list(history.messages)
-    for index in range(first_forwarded(history.frame, found), len(found)):
+    for index in range(window.first_forwarded(history.frame, found), len(found)):
         message = found[index]
         for part in _page_parts(message):
             if not await _fill(part, history, natives, cutter):
@@ -142,7 +141,7 @@ async def read_pdf(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Read
     """A PDF that a part holds or names; None if there is none, or it cannot be read now."""
     file, keep = part["file"], natives.tenant is not None
     try:
-        if (file_id := named_file(part)) is not None:
+        if (file_id := items.named_file(part)) is not None:
             file, _ = await natives.files.own_pdf(file_id, natives.caller, keep=keep)
         if file is None:
             return None
@@ -206,7 +205,7 @@ def _holding_pdfs(history: ConversationHistory) -> Iterator[Part]:
     for message in history.messages:
         content = message.body.get("content") if message.role == "user" else None
         for part in content if type(content) is list else ():
-            if isinstance(part, dict) and (pdf_data(part) is not None or named_file(part) is not None):
+            if isinstance(part, dict) and (items.pdf_data(part) is not None or items.named_file(part) is not None):
                 yield part
     yield from (part for artifact in history.attachments if (part := attached_file(artifact)) is not None)
 
@@ -285,7 +284,7 @@ def _pdfs(material: WindowInputs) -> Iterator[tuple[Artifact, Part]]:
         place = artifact.place
         if artifact.is_file and place.message is not None and place.part is not None:
             part = material.messages[place.message].body["content"][place.part]
-            if pdf_data(part) is not None or named_file(part) is not None:
+            if items.pdf_data(part) is not None or items.named_file(part) is not None:
                 yield artifact, part
     for artifact in material.attached:
         if (part := attached_file(artifact)) is not None:
@@ -297,7 +296,7 @@ def _ranked(
 ) -> list[_RankedPages]:
     """The documents with pages, those first of which one is most relevant to the question."""
     named = {number for kind, number in named_places(material.question).numbered if kind == "page"}
-    last = {artifact.content_id for artifact in of_each_content([a for a, _ in documents], material.current)}
+    last = {artifact.content_id for artifact in candidates.of_each_content([a for a, _ in documents], material.current)}
     parts = {artifact.content_id: (artifact, part) for artifact, part in documents if artifact.content_id in last}
     scores: dict[str, dict[int, float]] = {}
     marked: dict[str, list[tuple[int, int]]] = {}
@@ -305,7 +304,7 @@ def _ranked(
         marked[name] = list(_marked_pages(artifact.content))
         scores[name] = dict.fromkeys(named & {number for _, number in marked[name]}, 1.0)
     searched = [artifact for name, (artifact, _) in parts.items() if marked[name]]
-    found = candidates(material, searched, (), relevance) if material.question and searched else []
+    found = candidates.candidates(material, searched, (), relevance) if material.question and searched else []
     best = max((each.passage.score for each in found), default=0.0)
     for each in found:
         score = each.passage.score
@@ -327,7 +326,7 @@ def _ranked(
 def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
     """Where pages begin, with their numbers. A text that is no PDF may have lines that look like marks, and no number
     in them."""
-    for found in PLACE_MARKER.finditer(content):
+    for found in places.PLACE_MARKER.finditer(content):
         if found[1] == "page" and found[2].isdecimal() and len(found[2]) <= MAX_PAGE_DIGITS:
             yield found.start(), int(found[2])
 
@@ -338,7 +337,7 @@ async def _chosen(ranked: Sequence[_RankedPages], room: float, natives: NativeFi
     wanted: list[tuple[float, int, _ChosenPages]] = []
     count = 0
     for each in ranked:
-        is_of_use = each.pages or pages_without_text(each.artifact.content)
+        is_of_use = each.pages or places.pages_without_text(each.artifact.content)
         read = await read_pdf(each.part, natives) if is_of_use and count < MAX_CUT_DOCUMENTS else None
         if read is None:
             continue

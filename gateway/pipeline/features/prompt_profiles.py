@@ -10,9 +10,9 @@ from gateway.context.manager import BuiltContext
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptBudget
 from gateway.core.config.settings import PromptProfiles
+from gateway.core.types import tool_steps
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.conversation import ConversationHistory
-from gateway.core.types.tool_steps import calls_of, text_of, turn_starts
 from gateway.pipeline.stages import PreparedRequest, ReadAs, RequestFeature
 
 GENERAL = "general"
@@ -95,9 +95,11 @@ def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[st
     """The mode of a conversation, and what it was taken from: the message that begins the current turn, else the tools
     that were used in the turn before it, else the mode before; the same in each step of a turn.
     `before`: the mode that the conversation had."""
-    starts = turn_starts(str(message.get("role")) for message in messages)
+    starts = tool_steps.turn_starts(str(message.get("role")) for message in messages)
     if starts:
-        if (mode := _mode_of(LETTERS.findall(text_of(messages[starts[-1]].get("content"))[:FIRST_CHARS]))) is not None:
+        if (
+            mode := _mode_of(LETTERS.findall(tool_steps.text_of(messages[starts[-1]].get("content"))[:FIRST_CHARS]))
+        ) is not None:
             return mode, "message"
         first = starts[-2] if len(starts) > 1 else 0
         if (mode := _mode_of(_tools_of(messages[first : starts[-1]]))) is not None:
@@ -125,7 +127,7 @@ def _tools_of(turn: Sequence[dict[str, Any]]) -> list[str]:
     """The words in the names of the tools that a turn used, the latest first."""
     found: list[str] = []
     for message in reversed(turn):
-        for call in calls_of(message):
+        for call in tool_steps.calls_of(message):
             function = call.get("function") or call.get("custom") or {}
             found += LETTERS.findall(str(function.get("name") or ""))
     return found

@@ -14,33 +14,23 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.context.assembly.block import block
+from gateway.context.assembly import block
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.candidates import PassageCandidate, TranscriptMessage, candidates
-from gateway.context.window.extracts import extract, not_wholly_shown, outside, recalled
+from gateway.context.window import candidates, extracts
+from gateway.context.window.candidates import PassageCandidate, TranscriptMessage
 from gateway.context.window.fitting import in_full
-from gateway.conversations.rebuild import has_unread
+from gateway.conversations import rebuild
 from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import ContextSettings
-from gateway.core.formats.stream_record import Chunks, StreamRecord, next_batch
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.formats import stream_record
+from gateway.core.formats.stream_record import Chunks, StreamRecord
+from gateway.core.instrumentation import logs
+from gateway.core.types import bill, recall
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChunkStream, JsonAnswer, StreamAround
 from gateway.core.types.conversation import ConversationHistory
-from gateway.core.types.recall import (
-    AUTO,
-    RecallRounds,
-    finish_of,
-    is_recall,
-    may_be_offered,
-    never_offered,
-    own_tools,
-    recalls_of,
-    with_recall,
-    without_recalls,
-)
+from gateway.core.types.recall import RecallRounds
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.billing import UsageCount
@@ -82,7 +72,7 @@ def told(call: dict[str, Any], window: RecallWindow, relevance: Relevance, count
         return named
     wanted, question = named
     known = (*window.material.artifacts, *window.material.recallable)
-    artifacts, quotable = outside(window.material, window.fitted)
+    artifacts, quotable = extracts.outside(window.material, window.fitted)
     if wanted:
         found = [each for each in known if wanted in (each.artifact_id, each.content_id)]
         if not found:
@@ -90,12 +80,12 @@ def told(call: dict[str, Any], window: RecallWindow, relevance: Relevance, count
             return f"There is no artifact {wanted[:80]!r} here. Ids of what is not shown in full: {ids}."
         if found[0].content_id not in {each.content_id for each in artifacts}:
             return "It is shown in full above."
-        whole = block([in_full(found[0])], note=RECALL_NOTE)
+        whole = block.block([in_full(found[0])], note=RECALL_NOTE)
         if counter.text(whole) <= window.room:
             return whole
         artifacts, quotable = found[:1], []
     material = replace(window.material, question=question) if question else window.material
-    passages = not_wholly_shown(candidates(material, artifacts, quotable, relevance), window.shown)
+    passages = extracts.not_wholly_shown(candidates.candidates(material, artifacts, quotable, relevance), window.shown)
     if wanted and not question:  # whoever reads on gets what comes next
         passages.sort(key=lambda each: each.passage.start)
     elif not wanted or any(each.passage.score > 0 for each in passages):
@@ -160,12 +150,12 @@ def _worded(taken: Sequence[PassageCandidate], quotable: list[TranscriptMessage]
     of_each: dict[int, list[PassageCandidate]] = defaultdict(list)
     for each in taken:
         of_each[id(each.of)].append(each)
-    extracts = [extract(own[0].of, own) for own in of_each.values() if isinstance(own[0].of, Artifact)]
+    shown_extracts = [extracts.extract(own[0].of, own) for own in of_each.values() if isinstance(own[0].of, Artifact)]
     said = [each for each in taken if isinstance(each.of, TranscriptMessage)]
-    return block(extracts, recalled(quotable, said), note=RECALL_NOTE).rstrip()
+    return block.block(shown_extracts, extracts.recalled(quotable, said), note=RECALL_NOTE).rstrip()
 
 
-log = get_logger("gateway.pipeline.features.recall")
+log = logs.get_logger("gateway.pipeline.features.recall")
 REFUSALS = (400, 404, 422)
 """Statuses by which upstreams refuse tools; their message names them."""
 MIN_BUDGET = 3000
@@ -245,11 +235,11 @@ class RecallFeature:
         room = min(settings.recall_max_tokens, budget.tokens // ROOM_DIVISOR)
         is_priced = {"input_cost_per_token", "output_cost_per_token"} <= facts.prices.keys()
         unbounded = settings.recall_max_cost is not None and not is_priced
-        if unbounded or room < MIN_TOKENS or not may_be_offered(request.forward, request.choices):
+        if unbounded or room < MIN_TOKENS or not recall.may_be_offered(request.forward, request.choices):
             return prepared
         return replace(
             prepared,
-            request=replace(request, forward=with_recall(request.forward)),
+            request=replace(request, forward=recall.with_recall(request.forward)),
             budget=replace(budget, tokens=budget.tokens - room),
             recall=RecallRounds(room, settings.recall_rounds),
         )
@@ -269,7 +259,9 @@ class RecallFeature:
         while (choice := _calling(answer.body)) is not None:
             if not await self.goes_on(run, answer.body):
                 others = answer.body["choices"][1:]
-                answer = JsonAnswer({**answer.body, "choices": [without_recalls(choice), *others]}, answer.headers)
+                answer = JsonAnswer(
+                    {**answer.body, "choices": [recall.without_recalls(choice), *others]}, answer.headers
+                )
                 break
             text = choice["message"].get("content")
             if isinstance(text, str) and len(text) > MAX_PREAMBLE_CHARS:
@@ -285,7 +277,7 @@ class RecallFeature:
         if rounds is None or choice is None or rounds.closed:
             return False
         message = {"role": "assistant", **choice["message"]}
-        calls = recalls_of(message)
+        calls = recall.recalls_of(message)
         if len(calls) < len(message["tool_calls"]) or not all(isinstance(call.get("id"), str) for call in calls):
             return False
         counter = self._counters.counter(prepared.facts)
@@ -333,12 +325,12 @@ class RecallFeature:
         self, prepared: PreparedRequest, material: WindowInputs, history: ConversationHistory, question: str
     ) -> WindowInputs:
         request = prepared.request
-        if has_unread(history) and not material.earlier:
+        if rebuild.has_unread(history) and not material.earlier:
             access = PlannerAccess(prepared.wire.deployment)
             material = await self._context.with_older(request, history, prepared.facts, prepared.budget, access)
         return await self._context.with_excerpts(material, request.caller.tenant, question) if question else material
 
-    def _is_spent(self, costs: Sequence[CallCost]) -> bool:
+    def _is_spent(self, costs: Sequence[bill.CallCost]) -> bool:
         most = self._settings.recall_max_cost
         spent = [call.total for call in costs]
         return most is not None and (None in spent or sum((each or Decimal(0) for each in spent), Decimal(0)) >= most)
@@ -346,16 +338,16 @@ class RecallFeature:
 
 def _is_wanted(prepared: PreparedRequest) -> bool:
     options, has_tools = prepared.request.options, bool(prepared.request.forward.get("tools"))
-    return options.recall == AUTO and prepared.recall is None and has_tools and not options.whole
+    return options.recall == recall.AUTO and prepared.recall is None and has_tools and not options.whole
 
 
 def _without_tool(prepared: PreparedRequest, refusal: errors.UpstreamRefused) -> PreparedRequest | None:
     """The request as its client sent it, where a model that takes no tools refuses the one that the gateway gave it."""
-    recall, request = prepared.recall, prepared.request
-    is_new = recall is not None and not recall.over and not own_tools(request.forward)
+    rounds, request = prepared.recall, prepared.request
+    is_new = rounds is not None and not rounds.over and not recall.own_tools(request.forward)
     if not (is_new and refusal.status in REFUSALS and "tool" in str(refusal.original)):
         return None
-    return replace(prepared, request=replace(request, forward=never_offered(request.forward)), recall=None)
+    return replace(prepared, request=replace(request, forward=recall.never_offered(request.forward)), recall=None)
 
 
 def _calling(completion: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -364,7 +356,7 @@ def _calling(completion: Mapping[str, Any]) -> dict[str, Any] | None:
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     calls = message.get("tool_calls") if isinstance(message, dict) else None
-    is_calling = isinstance(calls, list) and any(map(is_recall, calls))
+    is_calling = isinstance(calls, list) and any(map(recall.is_recall, calls))
     return choice if is_calling and isinstance(choice, dict) else None
 
 
@@ -398,7 +390,7 @@ class StreamWithRecall(StreamAround):
             part = _RecallRound(continues=begun)
             self._run.hears(partial(UpstreamOutcome.of_stream, part.record, "partial"))
             async with aclosing(self._opened.batches()) as batches:
-                while (batch := await next_batch(batches, part.record)) is not None:
+                while (batch := await stream_record.next_batch(batches, part.record)) is not None:
                     if passed := part.push(batch):
                         begun = True
                         yield passed
@@ -456,7 +448,7 @@ class _RecallRound:
             delta = choice.get("delta") or {}
             text = delta.get("content")
             self._chars += len(text) if isinstance(text, str) else 0
-            if any(_names(fragment) and not is_recall(fragment) for fragment in delta.get("tool_calls") or ()):
+            if any(_names(fragment) and not recall.is_recall(fragment) for fragment in delta.get("tool_calls") or ()):
                 return True
         return self._chars > MAX_PREAMBLE_CHARS
 
@@ -475,7 +467,7 @@ class _RecallRound:
             delta["tool_calls"] = kept
         found = {**choice, "delta": delta}
         if choice.get("finish_reason"):
-            found["finish_reason"] = finish_of(choice["finish_reason"], range(self._own))
+            found["finish_reason"] = recall.finish_of(choice["finish_reason"], range(self._own))
         return found
 
     def _fragment(self, fragment: dict[str, Any], place: int) -> dict[str, Any] | None:
@@ -485,7 +477,7 @@ class _RecallRound:
         index = index if isinstance(index, int) else place
         known = self._calls.get(index)
         if known is None or (fragment.get("id") and known[0] and fragment["id"] != known[0]):
-            own = None if is_recall(fragment) else self._own
+            own = None if recall.is_recall(fragment) else self._own
             self._own += own is not None
             known = self._calls[index] = (fragment.get("id"), own)
         return None if known[1] is None else {**fragment, "index": known[1]}

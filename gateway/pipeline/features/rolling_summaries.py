@@ -6,27 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gateway.billing.cost import price_internal
-from gateway.billing.metadata import amended, amended_once
+from gateway.billing import cost, metadata
 from gateway.context.internal_calls import CallBudget, InternalModels, OpenBill
-from gateway.context.planning.decision import ModelConfig
+from gateway.context.planning import decision
 from gateway.context.planning.summaries import ArtifactSummarizer, SummaryCache
-from gateway.context.window.candidates import OMITTED, words_of
-from gateway.core import errors, ports
+from gateway.context.window import candidates
+from gateway.core import errors, ids, ports
 from gateway.core.config.settings import ContextSettings, MemorySettings
-from gateway.core.ids import artifact_id, content_digest, new_id
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types.agents import InternalModelFailed
+from gateway.core.types import agents, bill, memory, tool_steps, turn, upstreams
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.bill import CallCost, InternalCall
 from gateway.core.types.chat import ChatRequest, KnownMessages, ModelDeployment
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.memory import EXTRACTS, NewSegment, OldMessage, SummarySegment, UncoveredPath
-from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
-from gateway.core.types.turn import LedgerEntry
-from gateway.core.types.upstreams import CallScope
 from gateway.pipeline.stages import PreparedRequest, RequestFeature
 from gateway.storage.store import ConversationStore
 
@@ -75,17 +68,17 @@ class TurnSummarizer:
         self._summaries = summaries
         self._clock = clock
 
-    async def summarize(self, turns: OldTurns, spent: list[InternalCall]) -> TurnSummary:
+    async def summarize(self, turns: OldTurns, spent: list[bill.InternalCall]) -> TurnSummary:
         """A summary that is shorter than what was said.
         `spent`: gets each call, whatever comes of it.
         Raises InternalModelFailed: nobody may be asked, or there is no usable answer; the message says why."""
         request, call_budget = turns.request, CallBudget.of(self._settings, self._clock)
-        config = ModelConfig.from_request(request, self._settings)
-        bill = OpenBill(CallScope(request.caller, request.request_id, calls=spent), call_budget)
+        config = decision.ModelConfig.from_request(request, self._settings)
+        bill = OpenBill(upstreams.CallScope(request.caller, request.request_id, calls=spent), call_budget)
         name = config.summarizer
         model = self._models.served(name, turns.deployment, bill, chosen=name in config.chosen)
         if model is None:
-            raise InternalModelFailed(SUMMARIZER_NOT_SERVED)
+            raise agents.InternalModelFailed(SUMMARIZER_NOT_SERVED)
         call_budget.begin()
         summarizer = ArtifactSummarizer(
             model,
@@ -104,15 +97,15 @@ class TurnSummarizer:
 
 def _as_artifact(messages: Sequence[ConversationMessage]) -> Artifact:
     text = "\n".join(line for line in map(_line, messages) if line)
-    return Artifact(artifact_id(text), ArtifactType.CONVERSATION, text, len(text), source="turns")
+    return Artifact(ids.artifact_id(text), ArtifactType.CONVERSATION, text, len(text), source="turns")
 
 
 def _line(message: ConversationMessage) -> str:
     """What a message said, and who; empty if nothing. Its further lines are indented: none can be another's words."""
-    most = MAX_RESULT_CHARS if message.role in RESULT_ROLES else MAX_SHOWN_CHARS
-    words = words_of(message.body)
+    most = MAX_RESULT_CHARS if message.role in tool_steps.RESULT_ROLES else MAX_SHOWN_CHARS
+    words = candidates.words_of(message.body)
     if len(words) > most:
-        words = f"{words[: most // 2]} {OMITTED} {words[-most // 2 :]}"
+        words = f"{words[: most // 2]} {candidates.OMITTED} {words[-most // 2 :]}"
     indented = "\n  ".join(words.splitlines())
     return f"{message.speaker}: {indented}" if words else ""
 
@@ -165,8 +158,8 @@ UNREAD = "unread"
 def should_summarize(facts: SummaryFacts, settings: MemorySettings) -> SummaryDue:
     """The first row that holds of the table in docs/rolling-summary.md. The window has to be full by what the request
     took, and to be filled again by turns that have no summary: a full window of covered turns calls for none."""
-    if facts.memory == EXTRACTS:
-        return SummaryDue(False, EXTRACTS)
+    if facts.memory == memory.EXTRACTS:
+        return SummaryDue(False, memory.EXTRACTS)
     if facts.mode != "auto":
         return SummaryDue(False, "mode")
     if not facts.stored:
@@ -190,38 +183,38 @@ def should_summarize(facts: SummaryFacts, settings: MemorySettings) -> SummaryDu
     return SummaryDue(True, "window") if facts.overhead + facts.tokens >= full else SummaryDue(False, "covered")
 
 
-def tokens_of(messages: Sequence[OldMessage]) -> int:
+def tokens_of(messages: Sequence[memory.OldMessage]) -> int:
     """About how many tokens they take in a window, tool results and documents reduced."""
     return sum(message.weight for message in messages) // BYTES_PER_TOKEN
 
 
-def turns_of(messages: Sequence[OldMessage]) -> list[tuple[OldMessage, ...]]:
+def turns_of(messages: Sequence[memory.OldMessage]) -> list[tuple[memory.OldMessage, ...]]:
     """The messages by turns (`turn_starts`); whatever is before the first belongs to it."""
-    begins = turn_starts(message.role for message in messages)
+    begins = tool_steps.turn_starts(message.role for message in messages)
     cuts = [0, *begins[1:], len(messages)]
     return [tuple(messages[start:end]) for start, end in pairwise(cuts)]
 
 
 def oldest_turns(
-    turns: Sequence[Sequence[OldMessage]], budget: int | None, settings: MemorySettings
-) -> list[OldMessage]:
+    turns: Sequence[Sequence[memory.OldMessage]], budget: int | None, settings: MemorySettings
+) -> list[memory.OldMessage]:
     """The messages that the next segment covers: of the oldest share of the turns as many as take that share of the
     budget, at least one turn, and never the latest."""
     most = settings.oldest_share * (budget or UNKNOWN_BUDGET)
-    found: list[OldMessage] = []
-    for turn in turns[: min(len(turns) - 1, max(1, int(settings.oldest_share * len(turns))))]:
-        if found and tokens_of([*found, *turn]) > most:
+    found: list[memory.OldMessage] = []
+    for messages in turns[: min(len(turns) - 1, max(1, int(settings.oldest_share * len(turns))))]:
+        if found and tokens_of([*found, *messages]) > most:
             break
-        found += turn
+        found += messages
     return found
 
 
-def summary_tokens(messages: Sequence[OldMessage]) -> int:
+def summary_tokens(messages: Sequence[memory.OldMessage]) -> int:
     """What the summary of these messages may take."""
     return max(MIN_TOKENS, min(MAX_TOKENS, tokens_of(messages) // SUMMARY_SHARE))
 
 
-log = get_logger("gateway.pipeline.features.rolling_summaries")
+log = logs.get_logger("gateway.pipeline.features.rolling_summaries")
 REST_SECONDS = 600.0
 """How long a conversation rests whose summary could not be made: nobody pays for more of the same."""
 SUMMARY_CLAIM_SECONDS = 120.0
@@ -296,8 +289,8 @@ class RollingSummaries:
 
     async def _claimed(self, subject: SummarySubject) -> None:
         """One at a time for each conversation, across processes where they share a cache."""
-        name = content_digest(f"{subject.tenant}\0{subject.conversation_id}")
-        rest, claim, owner = f"summary_rest:{name}", f"summary_claim:{name}", new_id("")
+        name = ids.content_digest(f"{subject.tenant}\0{subject.conversation_id}")
+        rest, claim, owner = f"summary_rest:{name}", f"summary_claim:{name}", ids.new_id("")
         resting, mine = await self._cache.get_or_claim(rest, claim, owner, SUMMARY_CLAIM_SECONDS)
         if resting is not None or not mine:
             return
@@ -321,13 +314,13 @@ class RollingSummaries:
         if not covered:
             return True
         messages = await self._store.messages(conversation_id, [each.message_id for each in covered])
-        spent: list[InternalCall] = []
+        spent: list[bill.InternalCall] = []
         new = None
         try:
             asked = OldTurns(request, subject.deployment, messages, summary_tokens(covered))
             made = await self._summarizer.summarize(asked, spent)
             new = _new_segment(made, covered, found)
-        except InternalModelFailed as failed:
+        except agents.InternalModelFailed as failed:
             log.warning("summary_not_made", conversation_id=conversation_id, reason=str(failed))
         finally:
             if spent or new is not None:  # also where this is given up, as the process ends
@@ -335,10 +328,10 @@ class RollingSummaries:
         return new is not None
 
     async def _record(
-        self, subject: SummarySubject, new: NewSegment | None, spent: Sequence[InternalCall], reason: str
+        self, subject: SummarySubject, new: memory.NewSegment | None, spent: Sequence[bill.InternalCall], reason: str
     ) -> None:
         """The segment and its bill, in one transaction; again, if the storage does not take them at once."""
-        calls = tuple(map(price_internal, spent))
+        calls = tuple(map(cost.price_internal, spent))
         names = {"request_id": subject.request.request_id, "conversation_id": subject.conversation_id}
         amend = BillAmendment(calls)
         try:
@@ -350,7 +343,7 @@ class RollingSummaries:
         if new is not None:
             log.info("summary_made", **names, reason=reason, stored=stored, last=new.segment.last)
 
-    async def _stored(self, subject: SummarySubject, new: NewSegment | None, amend: "BillAmendment") -> bool:
+    async def _stored(self, subject: SummarySubject, new: memory.NewSegment | None, amend: "BillAmendment") -> bool:
         names = (subject.tenant, subject.conversation_id, subject.request.request_id)
         for pause in self._pauses:
             try:
@@ -368,15 +361,15 @@ class BillAmendment:
         is_sure: the bill has none of them yet; else nobody knows whether it was stored with them.
     """
 
-    def __init__(self, calls: tuple[CallCost, ...]) -> None:
+    def __init__(self, calls: tuple[bill.CallCost, ...]) -> None:
         self._calls = calls
         self.is_sure = True
-        self.before: LedgerEntry | None = None
-        self.now: LedgerEntry | None = None
+        self.before: turn.LedgerEntry | None = None
+        self.now: turn.LedgerEntry | None = None
 
-    def __call__(self, entry: LedgerEntry) -> LedgerEntry:
+    def __call__(self, entry: turn.LedgerEntry) -> turn.LedgerEntry:
         self.before = self.before or entry
-        self.now = (amended if self.is_sure else amended_once)(entry, self._calls)
+        self.now = (metadata.amended if self.is_sure else metadata.amended_once)(entry, self._calls)
         return self.now
 
 
@@ -407,10 +400,12 @@ def _is_shown(prepared: PreparedRequest) -> bool:
     return not segments or (memory is not None and segments[-1].segment_id in memory.segments)
 
 
-def _new_segment(made: TurnSummary, covered: Sequence[OldMessage], found: UncoveredPath) -> NewSegment:
+def _new_segment(
+    made: TurnSummary, covered: Sequence[memory.OldMessage], found: memory.UncoveredPath
+) -> memory.NewSegment:
     first, last, before = covered[0], covered[-1], found.turns_before
     turns = (before + 1, before + len(turns_of(covered)))
-    segment = SummarySegment(
-        new_id("sum_"), first.number, last.number, last.message_id, made.text, *turns, made.size_chars
+    segment = memory.SummarySegment(
+        ids.new_id("sum_"), first.number, last.number, last.message_id, made.text, *turns, made.size_chars
     )
-    return NewSegment(segment, found, ROLLING_PROMPT_VERSION)
+    return memory.NewSegment(segment, found, ROLLING_PROMPT_VERSION)

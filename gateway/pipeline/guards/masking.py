@@ -24,8 +24,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.tasks import offload_if
-from gateway.core.types.items import ANTHROPIC_BLOCKS, ITEM_ORDER, SIGNED
-from gateway.core.types.upstreams import UpstreamRequest
+from gateway.core.types import items, upstreams
 
 # Whether what looks like a number of a card, an account or an address is one.
 
@@ -386,7 +385,7 @@ UNREADABLE = frozenset(
     }
 )
 """Types of parts in which nothing can be masked."""
-SIGNED_FIELDS = (SIGNED, ANTHROPIC_BLOCKS)
+SIGNED_FIELDS = (items.SIGNED, items.ANTHROPIC_BLOCKS)
 Walk = Callable[[str], str]
 
 
@@ -532,14 +531,14 @@ class TenantMasker:
         Raises StorageUnavailable: the secret is not known yet, and the storage cannot be asked."""
         return PlaceholderMap(self._finder, await self._secret(), tenant)
 
-    async def masked(self, request: UpstreamRequest) -> tuple[UpstreamRequest, PlaceholderMap]:
+    async def masked(self, request: upstreams.UpstreamRequest) -> tuple[upstreams.UpstreamRequest, PlaceholderMap]:
         """The request with placeholders, and what they stand for.
         Raises ContentRefused: it has a part that cannot be read, and such are refused; StorageUnavailable: see
         `vault`."""
         vault = await self.vault(request.scope.caller.tenant)
         masker = BodyMasker(vault, refuse=self.refuses)
 
-        def masked() -> UpstreamRequest:
+        def masked() -> upstreams.UpstreamRequest:
             native = masker.masked(request.native) if request.native is not None else None
             return replace(request, body=masker.masked(request.body), native=native)
 
@@ -576,7 +575,7 @@ MAY_BEGIN_IN_JSON = re.compile(
 MAX_HELD_CHARS = 64
 """Characters of an end that may be held back."""
 MASKED_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
-OF_JSON = ("content", "text", ITEM_ORDER)
+OF_JSON = ("content", "text", items.ITEM_ORDER)
 """Fields through which a text is reached that is JSON as a whole."""
 
 
@@ -644,7 +643,7 @@ class ChoiceRestorer:
             elif name == "thinking_blocks" and isinstance(value, list):
                 found[name] = [part for block in value for part in self._thoughts(block)]
             else:
-                found[name] = restored(value, self._vault, name, is_json=self._is_json and name == ITEM_ORDER)
+                found[name] = restored(value, self._vault, name, is_json=self._is_json and name == items.ITEM_ORDER)
         return found
 
     def rest(self, upto: Json | None = None) -> Json:

@@ -16,12 +16,12 @@ from gateway.core.clock import SystemClock
 from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.settings import Settings
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.plugins import load_plugin
 from gateway.core.tasks import Cooldown
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, Headers, JsonAnswer, ModelDeployment, StreamAround
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings
-from gateway.core.types.upstreams import CallScope, RelayedCall, UpstreamRequest
 from gateway.pipeline.guards.api import GROUP, PASS, GuardedCall, Said, Verdict
 from gateway.pipeline.guards.masking import (
     ChoiceRestorer,
@@ -36,7 +36,7 @@ from gateway.pipeline.stages import PreparedRequest, RequestFeature
 from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
 from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
 
-log = get_logger("gateway.pipeline.guards")
+log = logs.get_logger("gateway.pipeline.guards")
 FAILURES = 3
 """In a row, after which a guard rests."""
 GUARD_COOLDOWN_SECONDS = 30.0
@@ -55,7 +55,7 @@ class RunningGuard:
         self._clock = clock
         self._cooldown = Cooldown(FAILURES, GUARD_COOLDOWN_SECONDS)
 
-    async def asked(self, scope: CallScope, ask: Ask, *about: Any) -> Verdict:
+    async def asked(self, scope: upstreams.CallScope, ask: Ask, *about: Any) -> Verdict:
         """What it decides; of one that fails, is late or rests, that all may pass where it is `open`.
         Raises ContentRefused: it refuses; GuardUnavailable: it cannot be asked, and is `closed`."""
         verdict = None
@@ -94,7 +94,7 @@ class GuardChain:
         """Characters of a stream that are held until they are shown to the guards; 0: none looks at answers."""
         return min((guard.entry.hold for guard in self._after), default=0)
 
-    async def before(self, call: GuardedCall, scope: CallScope) -> Mapping[str, Any]:
+    async def before(self, call: GuardedCall, scope: upstreams.CallScope) -> Mapping[str, Any]:
         """The body that is sent. Raises ContentRefused, GuardUnavailable: it is not sent."""
         for guard in self._before:
             assert guard.before is not None
@@ -103,7 +103,7 @@ class GuardChain:
                 call = GuardedCall(call.purpose, call.model, call.tenant, call.request_id, verdict.body)
         return call.body
 
-    async def after(self, call: GuardedCall, said: Said, scope: CallScope) -> str:
+    async def after(self, call: GuardedCall, said: Said, scope: upstreams.CallScope) -> str:
         """The text that the client gets.
         Raises ContentRefused, GuardUnavailable: it gets none; the model's call is charged."""
         for guard in self._after:
@@ -238,7 +238,9 @@ class LookedAtStream(PassingStream):
     """A stream whose text guards see before the client does: as soon as as much as they want has come, when something
     else comes, and at its end."""
 
-    def __init__(self, opened: ChunkStream, chain: GuardChain, call: GuardedCall, sent: UpstreamRequest) -> None:
+    def __init__(
+        self, opened: ChunkStream, chain: GuardChain, call: GuardedCall, sent: upstreams.UpstreamRequest
+    ) -> None:
         super().__init__(opened)
         self._chain = chain
         self._call = call
@@ -312,8 +314,8 @@ class GuardCheckpoint:
         self.masker = masker
 
     async def passed(
-        self, request: UpstreamRequest, model: str
-    ) -> tuple[UpstreamRequest, GuardedCall, PlaceholderMap | None]:
+        self, request: upstreams.UpstreamRequest, model: str
+    ) -> tuple[upstreams.UpstreamRequest, GuardedCall, PlaceholderMap | None]:
         """The request as it goes up, the call as guards know it, and what was masked in it.
         Raises ContentRefused, GuardUnavailable, StorageUnavailable: it does not go up."""
         scope, native = request.scope, request.native
@@ -338,7 +340,9 @@ class GuardedUpstream(UpstreamWrapper):
         self._checkpoint = checkpoint
 
     @asynccontextmanager
-    async def passing(self, deployment: ModelDeployment, request: UpstreamRequest) -> AsyncIterator[UpstreamPassage]:
+    async def passing(
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
+    ) -> AsyncIterator[UpstreamPassage]:
         """See `UpstreamWrapper`."""
         sent, call, vault = await self._checkpoint.passed(request, deployment.provider_model)
         yield UpstreamPassage(
@@ -349,7 +353,7 @@ class GuardedUpstream(UpstreamWrapper):
         )
 
     async def _answered(
-        self, answer: JsonAnswer, sent: UpstreamRequest, call: GuardedCall, vault: PlaceholderMap | None
+        self, answer: JsonAnswer, sent: upstreams.UpstreamRequest, call: GuardedCall, vault: PlaceholderMap | None
     ) -> JsonAnswer:
         choices, chain = answer.body.get("choices"), self._checkpoint.chain
         if not isinstance(choices, list):
@@ -370,7 +374,7 @@ class GuardedUpstream(UpstreamWrapper):
         return JsonAnswer({**answer.body, "choices": choices}, answer.headers)
 
     def _opened(
-        self, stream: ChunkStream, sent: UpstreamRequest, call: GuardedCall, vault: PlaceholderMap | None
+        self, stream: ChunkStream, sent: upstreams.UpstreamRequest, call: GuardedCall, vault: PlaceholderMap | None
     ) -> ChunkStream:
         chain = self._checkpoint.chain
         if vault is not None:
@@ -378,7 +382,7 @@ class GuardedUpstream(UpstreamWrapper):
         return LookedAtStream(stream, chain, call, sent) if chain is not None and chain.hold else stream
 
 
-async def _looked_at(chain: GuardChain, call: GuardedCall, scope: CallScope, choice: Json) -> Json:
+async def _looked_at(chain: GuardChain, call: GuardedCall, scope: upstreams.CallScope, choice: Json) -> Json:
     message = choice.get("message")
     if not isinstance(message, dict) or not isinstance(message.get("content"), str):
         return choice
@@ -411,9 +415,9 @@ class GuardedEmbedder:
         """See `Embedder`."""
         return self._embedder.tariff()
 
-    async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
+    async def embed(self, texts: Sequence[str], scope: upstreams.CallScope) -> TextEmbeddings:
         """See `Embedder`; what may not be sent has no vectors."""
-        request = UpstreamRequest({"input": list(texts)}, scope=scope.made_for("embedder"))
+        request = upstreams.UpstreamRequest({"input": list(texts)}, scope=scope.made_for("embedder"))
         try:
             sent, _, _ = await self._checkpoint.passed(request, self._embedder.name)
         except (errors.ContentRefused, errors.GuardUnavailable, errors.StorageUnavailable) as error:
@@ -446,7 +450,7 @@ class GuardedPassthrough(PassthroughClient):
         self._checkpoint = checkpoint
 
     @asynccontextmanager
-    async def open(self, deployment: ModelDeployment, call: RelayedCall) -> AsyncIterator[RawAnswer]:
+    async def open(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> AsyncIterator[RawAnswer]:
         """The answer once it has begun, with what was masked put back.
         Raises ContentRefused, GuardUnavailable: nothing was sent; UpstreamError: see `core/errors`."""
         vault = None
@@ -456,8 +460,8 @@ class GuardedPassthrough(PassthroughClient):
             yield RestoredAnswer(answer, vault) if vault is not None else answer
 
     async def _passed(
-        self, deployment: ModelDeployment, call: RelayedCall
-    ) -> tuple[RelayedCall, PlaceholderMap | None]:
+        self, deployment: ModelDeployment, call: upstreams.RelayedCall
+    ) -> tuple[upstreams.RelayedCall, PlaceholderMap | None]:
         named = dict(call.headers)
         packed = named.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity")
         form = named.get(b"content-type", b"").lower().startswith((b"multipart/", b"application/octet"))
@@ -475,7 +479,7 @@ class GuardedPassthrough(PassthroughClient):
             if masker is not None and masker.refuses and (raw or packed or form):
                 raise errors.ContentRefused("Nothing can be masked in this body, and such bodies are refused here.")
             return call, None
-        request = UpstreamRequest(body, scope=call.scope)
+        request = upstreams.UpstreamRequest(body, scope=call.scope)
         passed, _, vault = await self._checkpoint.passed(request, str(body.get("model") or deployment.provider_model))
         sent = passed.body
         if sent == body:

@@ -10,7 +10,7 @@ from unicodedata import combining
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.core.types.places import NUMBERED, PLACE_MARKER
+from gateway.core.types import places
 
 TARGET_CHARS = 700
 """Length in characters up to which paragraphs and statements are gathered. Tuned (ADR 11)."""
@@ -217,7 +217,7 @@ class MarkedSection(NamedTuple):
 
 def sections(text: str) -> Iterator[MarkedSection]:
     """The sections of a text in order; what stands before the first marker is one without a marker."""
-    found = list(PLACE_MARKER.finditer(text))
+    found = list(places.PLACE_MARKER.finditer(text))
     first = found[0].start() if found else len(text)
     if text[:first].strip():
         yield MarkedSection(0, 0, first)
@@ -294,7 +294,7 @@ def _joined(above: str, own: str) -> str:
 def split_heading(heading: str) -> tuple[str, str]:
     """The markers at the beginning of a heading, and what else it says."""
     at = 0
-    while (match := PLACE_MARKER.match(heading, at)) is not None:
+    while (match := places.PLACE_MARKER.match(heading, at)) is not None:
         at = match.end() + 1
     return heading[: max(0, at - 1)], heading[at:]
 
@@ -303,4 +303,4 @@ def names_in(heading: str) -> str:
     """The markers of a heading by which a chunk is found: names. By its number a place is found otherwise
     (`retrieval.question`)."""
     markers, _ = split_heading(heading)
-    return "\n".join(match[0] for match in PLACE_MARKER.finditer(markers) if match[1] not in NUMBERED)
+    return "\n".join(match[0] for match in places.PLACE_MARKER.finditer(markers) if match[1] not in places.NUMBERED)

@@ -8,7 +8,7 @@ from html import unescape
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-from gateway.core.types.places import is_marked
+from gateway.core.types import places
 from gateway.retrieval.chunks import structured
 from gateway.retrieval.chunks.chunk import (
     CODE_ENDINGS,
@@ -43,7 +43,7 @@ def passages(text: str) -> list[TextChunk]:
     """Chunks in order, without overlap, none longer than `MAX_CHUNK_CHARS`; only white space is in none of them. The
     time is linear in the text, whatever it holds (guarantee §7). Very many tiny chunks are joined (`gathered`). None
     crosses a place's marker (guarantee §14.2)."""
-    if is_marked(text):
+    if places.is_marked(text):
         return list(_of_sections(text))
     return gathered(list(_chunks(text, 0, len(text))))
 

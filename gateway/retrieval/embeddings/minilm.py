@@ -14,8 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from gateway.core.types import upstreams
 from gateway.core.types.relevance import EmbeddingFault, TextEmbeddings, Vector, packed
-from gateway.core.types.upstreams import CallScope
 
 MINILM_NAME = "all-MiniLM-L6-v2-onnx-int8"
 VOCABULARY = Path("embeddings", "data", MINILM_NAME, "tokenizer.json")
@@ -51,7 +51,7 @@ class MiniLM:
         """None: its calls cost nothing."""
         return
 
-    async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
+    async def embed(self, texts: Sequence[str], scope: upstreams.CallScope) -> TextEmbeddings:
         loop = asyncio.get_running_loop()
         return TextEmbeddings(await loop.run_in_executor(self._thread, self._embed, list(texts)))
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from gateway.core import errors, ports
-from gateway.core.instrumentation.logs import get_logger
-from gateway.core.types.artifacts import cache_group
-from gateway.core.types.bill import InternalCall
+from gateway.core.instrumentation import logs
+from gateway.core.types import artifacts, bill, upstreams
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.relevance import (
     EmbeddingFault,
@@ -28,7 +27,6 @@ from gateway.core.types.relevance import (
     TextEmbeddings,
     Vector,
 )
-from gateway.core.types.upstreams import CallScope
 
 MAX_WANTED = 256
 """Vectors that one request asks of the model at most: each costs time or money."""
@@ -172,7 +170,7 @@ def ranks(scores: Sequence[float]) -> list[int]:
     return [len(scores) - bisect_left(ascending, score) for score in scores]
 
 
-log = get_logger("gateway.retrieval.embeddings")
+log = logs.get_logger("gateway.retrieval.embeddings")
 MAX_EMBEDDING_BATCH = 128
 """Texts in one call of the model."""
 MAX_EMBEDDING_TOKENS = 10**9
@@ -211,7 +209,7 @@ class VectorSearch:
     cache: ports.CacheBackend
     clock: ports.Clock
     seconds: float
-    scope: CallScope
+    scope: upstreams.CallScope
     until: float | None = None
     known: Known = field(default_factory=dict)
     made: dict[str, WantedVector] = field(default_factory=dict)
@@ -287,9 +285,9 @@ class VectorSearch:
         self.scope.calls.append(_call(tariff, {"prompt_tokens": counted, "completion_tokens": 0}, bool(texts)))
 
 
-def _call(tariff: EmbeddingTariff, usage: dict[str, Any], estimated: bool) -> InternalCall:
+def _call(tariff: EmbeddingTariff, usage: dict[str, Any], estimated: bool) -> bill.InternalCall:
     total = usage.get("prompt_tokens", 0)
-    return InternalCall("embedder", tariff.route, {**usage, "total_tokens": total}, tariff.prices, estimated)
+    return bill.InternalCall("embedder", tariff.route, {**usage, "total_tokens": total}, tariff.prices, estimated)
 
 
 MAX_WAITING_REQUESTS = 64
@@ -358,7 +356,9 @@ class BackgroundEmbedding:
                 await self._keep(pending, list(pending.made), conversation_id)
                 for portion in portions(await self._unknown(pending), self._embedder.at_once):
                     await self._free.wait()
-                    found = await self._embedder.embed([each.text for each in portion], CallScope(pending.caller))
+                    found = await self._embedder.embed(
+                        [each.text for each in portion], upstreams.CallScope(pending.caller)
+                    )
                     made = list(zip(portion, found.vectors, strict=True))
                     if not await self._keep(pending, made, conversation_id):
                         break
@@ -381,7 +381,7 @@ class BackgroundEmbedding:
         if not await self._holds(tenant, conversation_id):
             return False
         for each, vector in made:
-            group = cache_group(tenant, each.held_by or pending.conversation)
+            group = artifacts.cache_group(tenant, each.held_by or pending.conversation)
             await self._cache.set(key_of(tenant, self._embedder.name, each.digest), vector, self._ttl, group=group)
         return True
 
@@ -455,7 +455,7 @@ class EmbeddingModel:
         """Whether calls of the model cost money."""
         return self._embedder.tariff() is not None
 
-    def of(self, scope: CallScope) -> "RequestMeaning":
+    def of(self, scope: upstreams.CallScope) -> "RequestMeaning":
         """Ranking for one request, whose calls of the model are added to those of `scope`."""
         search = VectorSearch(self._embedder, self._cache, self._clock, self._timeout, scope)
         return RequestMeaning(search, self._threads, self._afterwards)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.retrieval.corpus import TermLexicon, all_words, bare, begins_of, places
+from gateway.retrieval.corpus import TermLexicon, all_words, bare, begins_of, run_places
 
 BUCKET_BITS = 8
 BUCKETS = 1 << BUCKET_BITS
@@ -76,7 +76,7 @@ def _occurrences(texts: Sequence[str], lexicon: TermLexicon) -> NDArray[np.uint6
     hashes = np.fromiter(map(hash_of, stems), np.uint64, len(stems))
     region = np.repeat(np.arange(len(texts), dtype=np.uint64), np.array(counts, np.int64))
     each = per_word[which]
-    at = places(begins_of(per_word)[which], each)
+    at = run_places(begins_of(per_word)[which], each)
     found: NDArray[np.uint64] = (hashes[at] << np.uint64(16)) | np.repeat(region, each)
     return found
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.core import ports
-from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact
+from gateway.core.types import artifacts, places, tool_steps
+from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.places import PLACE_MARKER, REGION_CHARS, SHEET, LargeIndex, RegionPlace, TextRegion, joined
-from gateway.core.types.tool_steps import text_of, turn_starts
+from gateway.core.types.places import LargeIndex, RegionPlace, TextRegion
 from gateway.retrieval.corpus import TermLexicon
 from gateway.retrieval.named_places import NamedPlaces, named_places
 from gateway.retrieval.question import borrowed_terms, is_named
@@ -99,8 +99,8 @@ def _is_of(at: _RegionStart, files: Container[str], sheets: Container[str]) -> b
 
 def _at(place: str) -> _RegionStart:
     file, found = "", _RegionStart("", "", "", None)
-    for marker in PLACE_MARKER.finditer(place):
-        sheet = SHEET.match(marker[2]) if marker[1] == "sheet" else None
+    for marker in places.PLACE_MARKER.finditer(place):
+        sheet = places.SHEET.match(marker[2]) if marker[1] == "sheet" else None
         if marker[1] == "file":
             file = marker[2]
         elif sheet is not None:
@@ -225,26 +225,26 @@ RECENT = 6
 
 
 async def read_for(
-    artifacts: Sequence[Artifact], texts: ports.LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
+    attached: Sequence[Artifact], texts: ports.LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
     """The artifacts, of which large documents have as their content what a question needs of them.
     `recent`: the texts before the question, which explain its pronouns.
     Raises StorageUnavailable: the storage cannot be reached."""
-    large = list(dict.fromkeys(each.metadata[LARGE] for each in artifacts if each.is_excerpt))
+    large = list(dict.fromkeys(each.metadata[artifacts.LARGE] for each in attached if each.is_excerpt))
     terms, named = await asyncio.to_thread(wanted_terms, question, recent), named_places(question)
     found = await texts.indexes(tenant, large, _buckets(terms, named))
-    places = await _places(texts, tenant, found) if named else {}
-    chosen = await asyncio.to_thread(_chosen, terms, found, named, places)
+    region_places = await _places(texts, tenant, found) if named else {}
+    chosen = await asyncio.to_thread(_chosen, terms, found, named, region_places)
     read = await texts.regions(tenant, {each.digest: numbers for each, numbers in zip(found, chosen, strict=True)})
-    contents = {digest: joined(regions) for digest, regions in read.items()}
+    contents = {digest: places.joined(regions) for digest, regions in read.items()}
     unfinished = {each.digest for each in found if each.indexed < each.regions}
 
     def filled(artifact: Artifact) -> Artifact:
-        digest = artifact.metadata[LARGE]
-        metadata = {**artifact.metadata, UNINDEXED: digest in unfinished}
+        digest = artifact.metadata[artifacts.LARGE]
+        metadata = {**artifact.metadata, artifacts.UNINDEXED: digest in unfinished}
         return replace(artifact, content=contents.get(digest, ""), metadata=metadata)
 
-    return tuple(filled(each) if each.is_excerpt else each for each in artifacts)
+    return tuple(filled(each) if each.is_excerpt else each for each in attached)
 
 
 async def regions_found(texts: ports.LargeTexts, tenant: str, digest: str, wanted: str, most: int) -> list[int]:
@@ -283,11 +283,11 @@ def _chosen(
     terms: dict[str, float],
     found: Sequence[LargeIndex],
     named: NamedPlaces,
-    places: Mapping[str, Sequence[RegionPlace]],
+    region_places: Mapping[str, Sequence[RegionPlace]],
 ) -> list[list[int]]:
     documents = [_indexed(each) for each in found]
-    of_places = {n: regions_named(named, places.get(each.digest, ())) for n, each in enumerate(found)}
-    return best_regions(terms, documents, READ_CHARS // REGION_CHARS, of_places)
+    of_places = {n: regions_named(named, region_places.get(each.digest, ())) for n, each in enumerate(found)}
+    return best_regions(terms, documents, READ_CHARS // places.REGION_CHARS, of_places)
 
 
 def _indexed(index: LargeIndex) -> IndexedDocument:
@@ -304,11 +304,14 @@ def _indexed(index: LargeIndex) -> IndexedDocument:
 
 def question_in(messages: Sequence[ConversationMessage]) -> tuple[str, list[str]]:
     """The text of the message that begins the current turn, shortened, and those of the messages before it."""
-    last = max(turn_starts(message.role for message in messages), default=None)
+    last = max(tool_steps.turn_starts(message.role for message in messages), default=None)
     if last is None:
         return "", []
     before = [each for each in messages[max(0, last - RECENT) : last] if each.role != "tool"]
-    said, text = [text_of(each.content)[:QUESTION_CHARS] for each in before], text_of(messages[last].content)
+    said, text = (
+        [tool_steps.text_of(each.content)[:QUESTION_CHARS] for each in before],
+        tool_steps.text_of(messages[last].content),
+    )
     if len(text) > QUESTION_CHARS:
         text = f"{text[: QUESTION_CHARS // 2]}\n{text[-QUESTION_CHARS // 2 :]}"
     return text, said

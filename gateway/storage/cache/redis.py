@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from gateway.core import ports
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
 from gateway.storage.encryption.columns import KeyVault
 
@@ -21,7 +21,7 @@ PROBE_WAIT = 5
 ROUNDS = 5
 """Rounds of the event loop after its time in which an answer that had come in time is still read: a loop that somebody
 held up finds the answer and the end of the time together."""
-log = get_logger("gateway.cache")
+log = logs.get_logger("gateway.cache")
 
 
 class RedisLink:

@@ -6,12 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import errors
-from gateway.core.ids import ARTIFACT
-from gateway.core.types import report_lists
+from gateway.core import errors, ids
+from gateway.core.types import records, report_lists
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.places import LargeIndex
-from gateway.core.types.records import WHOLE_TEXT, AttachmentRecord, ItemQuery, TextPart
 from gateway.storage import rows
 from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, unheld_groups
 from gateway.storage.conversations.delete_item import delete_plans
@@ -25,8 +23,8 @@ PART_CHARS = 1_000_000
 
 
 def read_page(
-    connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery
-) -> report_lists.QueryPage[AttachmentRecord]:
+    connection: sa.Connection, tenant: str, conversation_id: str, query: records.ItemQuery
+) -> report_lists.QueryPage[records.AttachmentRecord]:
     """The documents in the order in which they came, or the other way round; each content once.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: `after` is none of its documents."""
     require_conversation(connection, tenant, conversation_id)
@@ -43,8 +41,8 @@ def read_page(
 
 
 def read_one(
-    connection: sa.Connection, tenant: str, conversation_id: str, name: str, part: TextPart = WHOLE_TEXT
-) -> AttachmentRecord:
+    connection: sa.Connection, tenant: str, conversation_id: str, name: str, part: records.TextPart = records.WHOLE_TEXT
+) -> records.AttachmentRecord:
     """One document, with its text, or that part of it; of a large one no more than `PART_CHARS`.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: the conversation has no such document."""
     require_conversation(connection, tenant, conversation_id)
@@ -53,7 +51,7 @@ def read_one(
     if found.index is not None:
         limit = min(part.limit or PART_CHARS, PART_CHARS)
         text = read_part(connection, tenant, found.index.digest, part.offset, limit)
-    elif part == WHOLE_TEXT:
+    elif part == records.WHOLE_TEXT:
         return found
     else:
         end = None if part.limit is None else part.offset + part.limit
@@ -81,7 +79,7 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     held = schema.cached_contents.c
     digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
     groups = unheld_groups(connection, tenant, list(digests), but=conversation_id)
-    begins = content_id.removeprefix(ARTIFACT)
+    begins = content_id.removeprefix(ids.ARTIFACT)
     of_document = (held.conversation_id == conversation_id, held.digest >= begins, held.digest < f"{begins}g")
     connection.execute(schema.cached_contents.delete().where(*of_document))
     return groups
@@ -102,7 +100,7 @@ def _first_number(connection: sa.Connection, conversation_id: str, name: str, pa
 
 def _read(
     connection: sa.Connection, tenant: str, conversation_id: str, numbers: list[int]
-) -> dict[int, AttachmentRecord]:
+) -> dict[int, records.AttachmentRecord]:
     where = (TABLE.c.conversation_id == conversation_id, TABLE.c.number.in_(numbers))
     found = connection.execute(sa.select(TABLE).where(*where)).all()
     large = sorted({row.document for row in found if row.document is not None})
@@ -110,6 +108,6 @@ def _read(
     return {row.number: _record(row, rows.attachment_of(row), indexes.get(row.document)) for row in found}
 
 
-def _record(row: Any, document: Artifact, index: LargeIndex | None) -> AttachmentRecord:
+def _record(row: Any, document: Artifact, index: LargeIndex | None) -> records.AttachmentRecord:
     kind = document.metadata["attachment_type"]
-    return AttachmentRecord(document, row.number, kind, rows.utc(row.created_at), index, file_id=row.file_id)
+    return records.AttachmentRecord(document, row.number, kind, rows.utc(row.created_at), index, file_id=row.file_id)

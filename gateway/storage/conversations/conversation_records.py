@@ -7,18 +7,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import errors, jsons, ports
-from gateway.core.types import audit_log, report_lists
+from gateway.core.types import audit_log, memory, records, report_lists, turn
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
-from gateway.core.types.memory import SummarySegment
-from gateway.core.types.records import (
-    ConversationRecord,
-    ConversationTotals,
-    NewConversation,
-    RecordQuery,
-    WindowRecord,
-)
-from gateway.core.types.turn import LedgerEntry
 from gateway.storage import audit_events, rows
 from gateway.storage.conversations import attachments as attached
 from gateway.storage.conversations import delete_item, item_store
@@ -41,7 +32,9 @@ LEDGER, CONVERSATIONS = schema.ledger, schema.conversations
 ANSWERED = ("complete", "partial")
 
 
-def read_window(connection: sa.Connection, tenant: str, conversation_id: str, model: str | None) -> WindowRecord:
+def read_window(
+    connection: sa.Connection, tenant: str, conversation_id: str, model: str | None
+) -> records.WindowRecord:
     """What its latest answered request left of a conversation's window. The bill is found by an index; the path is
     walked only where artifacts of old messages stand in the window.
     `model`: the model that was asked for; None: any.
@@ -53,13 +46,17 @@ def read_window(connection: sa.Connection, tenant: str, conversation_id: str, mo
     latest = sa.select(LEDGER).where(*where).order_by(LEDGER.c.created_at.desc(), LEDGER.c.request_id.desc()).limit(1)
     row = connection.execute(latest).first()
     if row is None:
-        return WindowRecord()
+        return records.WindowRecord()
     (entry,) = whole_entries(connection, [rows.entry_of(row)])
     segments = _segments(connection, conversation_id, entry)
-    return WindowRecord(entry, _turns_excluded(connection, entry), segments, _things(connection, conversation_id))
+    return records.WindowRecord(
+        entry, _turns_excluded(connection, entry), segments, _things(connection, conversation_id)
+    )
 
 
-def _segments(connection: sa.Connection, conversation_id: str, entry: LedgerEntry) -> tuple[SummarySegment, ...]:
+def _segments(
+    connection: sa.Connection, conversation_id: str, entry: turn.LedgerEntry
+) -> tuple[memory.SummarySegment, ...]:
     """The summaries of old turns on the way to the request's answer."""
     query = sa.select(CONVERSATIONS.c.summarized, CONVERSATIONS.c.head_id).where(CONVERSATIONS.c.id == conversation_id)
     found = connection.execute(query).one()
@@ -75,7 +72,7 @@ def _things(connection: sa.Connection, conversation_id: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def _turns_excluded(connection: sa.Connection, entry: LedgerEntry) -> int | None:
+def _turns_excluded(connection: sa.Connection, entry: turn.LedgerEntry) -> int | None:
     """How many turns began before the first message that was forwarded: a path's messages are numbered from 0 on."""
     utilization: Any = entry.metadata.get("context_utilization")
     excluded = utilization.get("messages_excluded") if isinstance(utilization, dict) else None
@@ -85,7 +82,7 @@ def _turns_excluded(connection: sa.Connection, entry: LedgerEntry) -> int | None
     return None if first is None else turns_before(connection, first)
 
 
-def _numbered(connection: sa.Connection, entry: LedgerEntry, number: int) -> Any:
+def _numbered(connection: sa.Connection, entry: turn.LedgerEntry, number: int) -> Any:
     """The message of that number on the path of a request; walked up to only where branches have one each."""
     bounds = {"conversation": entry.conversation_id, "number": number}
     found = connection.execute(_NUMBERED, bounds).all()
@@ -119,7 +116,7 @@ TABLE = schema.conversations
 
 def _read_totals(
     connection: sa.Connection, tenant: str, conversation_id: str
-) -> tuple[ConversationRecord, ConversationTotals]:
+) -> tuple[records.ConversationRecord, records.ConversationTotals]:
     """One of this tenant's, and what it took so far."""
     return read_record(connection, tenant, conversation_id), read_totals(connection, tenant, conversation_id)
 
@@ -129,7 +126,7 @@ def _keep_no_longer(connection: sa.Connection, conversation_id: str, days: float
     connection.execute(TABLE.update().where(TABLE.c.id == conversation_id, longer).values(retention_days=days))
 
 
-def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationRecord:
+def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> records.ConversationRecord:
     """A conversation. Raises ConversationNotFound: the tenant has none of that id."""
     where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
     row = connection.execute(_RECORDS.where(*where)).first()
@@ -139,8 +136,8 @@ def read_record(connection: sa.Connection, tenant: str, conversation_id: str) ->
 
 
 def _read_page(
-    connection: sa.Connection, tenant: str, query: RecordQuery
-) -> report_lists.QueryPage[ConversationRecord]:
+    connection: sa.Connection, tenant: str, query: records.RecordQuery
+) -> report_lists.QueryPage[records.ConversationRecord]:
     """A page of this tenant's conversations. Raises ConversationNotFound: `after` is none of them."""
     where = [TABLE.c.tenant == tenant, *_during(query)]
     if query.session is not None:
@@ -163,7 +160,7 @@ def _read_page(
     return report_lists.QueryPage.of(map(_record, found), query.limit)
 
 
-def _during(query: RecordQuery) -> list[sa.ColumnElement[bool]]:
+def _during(query: records.RecordQuery) -> list[sa.ColumnElement[bool]]:
     """The times that were asked for."""
     columns: list[tuple[sa.Column[Any], datetime | None, datetime | None]] = [
         (TABLE.c.created_at, query.created_from, query.created_until),
@@ -176,11 +173,11 @@ def _during(query: RecordQuery) -> list[sa.ColumnElement[bool]]:
     return found
 
 
-def _record(row: Any) -> ConversationRecord:
+def _record(row: Any) -> records.ConversationRecord:
     values = row._mapping
     metadata = jsons.loads(values["metadata"]) if values["metadata"] else {}
     times = (rows.utc(values["created_at"]), rows.utc(values["updated_at"]))
-    return ConversationRecord(values["id"], *times, metadata, values["session"], values["team_task"])
+    return records.ConversationRecord(values["id"], *times, metadata, values["session"], values["team_task"])
 
 
 def _written(metadata: dict[str, str]) -> str | None:
@@ -220,12 +217,12 @@ class ConversationRecords:
     async def create(
         self,
         tenant: str,
-        new: NewConversation,
+        new: records.NewConversation,
         request_id: str,
-    ) -> ConversationRecord:
+    ) -> records.ConversationRecord:
         now, conversation_id = self._clock.now(), new.conversation_id
 
-        def work(connection: sa.Connection) -> ConversationRecord:
+        def work(connection: sa.Connection) -> records.ConversationRecord:
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
             said = {"metadata": _written(new.metadata), "team_task": storable(new.team_task or "") or None}
             values["retention_days"] = new.retention_days
@@ -240,7 +237,7 @@ class ConversationRecords:
     totals = reads(_read_totals)
     window = reads(read_window)
 
-    async def update(self, tenant: str, conversation_id: str, changes: Mapping[str, Any]) -> ConversationRecord:
+    async def update(self, tenant: str, conversation_id: str, changes: Mapping[str, Any]) -> records.ConversationRecord:
         """The conversation with other `metadata`, another `team_task`, or both in place of what it had."""
         now = self._clock.now()
         values: dict[str, Any] = {"updated_at": now}
@@ -249,7 +246,7 @@ class ConversationRecords:
         if "team_task" in changes:
             values["team_task"] = storable(changes["team_task"] or "") or None
 
-        def work(connection: sa.Connection) -> ConversationRecord:
+        def work(connection: sa.Connection) -> records.ConversationRecord:
             where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
             connection.execute(TABLE.update().where(*where).values(**for_row(TABLE, values, conversation_id)))
             return read_record(connection, tenant, conversation_id)
@@ -289,12 +286,12 @@ class ConversationRecords:
 
     async def delete_item(
         self, tenant: str, conversation_id: str, item_id: str, by: audit_log.AuditActor | None = None
-    ) -> ConversationRecord:
+    ) -> records.ConversationRecord:
         """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
         trail tells it."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+        def work(connection: sa.Connection) -> tuple[records.ConversationRecord, tuple[str, ...]]:
             groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
             record = read_record(connection, tenant, conversation_id)
             audit_events.recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
@@ -306,12 +303,12 @@ class ConversationRecords:
 
     async def empty(
         self, tenant: str, conversation_id: str, by: audit_log.AuditActor | None = None
-    ) -> ConversationRecord:
+    ) -> records.ConversationRecord:
         """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
         conversation, which goes on under its id and its session. `by` as for an item."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> tuple[ConversationRecord, tuple[str, ...]]:
+        def work(connection: sa.Connection) -> tuple[records.ConversationRecord, tuple[str, ...]]:
             item_store.require_conversation(connection, tenant, conversation_id, lock=True)
             groups = empty_conversation(connection, tenant, conversation_id, now)
             record = read_record(connection, tenant, conversation_id)

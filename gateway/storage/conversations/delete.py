@@ -7,8 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types.artifacts import cache_group
-from gateway.core.types.bill import CLIENTS_WORDS, nameless
+from gateway.core.types import artifacts, bill
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import OfRow, sealed, vault_of
 from gateway.storage.large_documents import delete_unheld, held_by
@@ -106,7 +105,7 @@ def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str]
     query = sa.select(table.digest, table.conversation_id).where(table.tenant == tenant, table.digest.in_(digests))
     rows = connection.execute(query.order_by(table.digest, table.conversation_id).with_for_update())
     held = {row.digest for row in rows if row.conversation_id != but}
-    return tuple(cache_group(tenant, digest) for digest in digests if digest not in held)
+    return tuple(artifacts.cache_group(tenant, digest) for digest in digests if digest not in held)
 
 
 def anonymise_bills(
@@ -148,8 +147,8 @@ def _anonymous(text: str, of: str | None) -> str:
             thing.pop("type", None)
         for record in used["artifacts_processed"]:
             if of is None or record["artifact_id"].partition("-")[0] == of:
-                record["source"] = nameless(record["source"])
-                for name in CLIENTS_WORDS:
+                record["source"] = bill.nameless(record["source"])
+                for name in bill.CLIENTS_WORDS:
                     record.pop(name, None)
     except (ValueError, KeyError, TypeError, AttributeError):
         return "{}"  # somebody has spoilt the row, which an audit finds: what it says cannot be told from names

@@ -6,13 +6,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.ids import content_digest
-from gateway.core.types.chain import message_digest
+from gateway.core import ids, jsons
+from gateway.core.types import chain, items, tool_steps, turn
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.items import INSTRUCTION_PREFIX, called, instruction_items, without
-from gateway.core.types.tool_steps import RESULT_ROLES
-from gateway.core.types.turn import ASKED
 from gateway.storage import rows
 from gateway.storage.conversations.delete import forget_failures, unheld_groups
 from gateway.storage.conversations.item_store import (
@@ -43,7 +39,7 @@ ITEM_ENVELOPE_FIELDS = (
     "service_tier",
     "system_fingerprint",
     "choices",
-    ASKED,
+    turn.ASKED,
 )
 
 
@@ -57,14 +53,14 @@ def delete(
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     read_item(connection, tenant, conversation_id, item_id)
     values: dict[str, Any] = {"updated_at": now}
-    if item_id.startswith(INSTRUCTION_PREFIX):
+    if item_id.startswith(items.INSTRUCTION_PREFIX):
         values["instructions_digest"] = _delete_instruction(connection, row, item_id)
     else:
         stored = require_message(connection, conversation_id, item_id)
         message = rows.message_of(stored)
         tree = _MessageTree(connection, conversation_id)
         below = tree.below(stored.id)
-        left = without(message, item_id)
+        left = items.without(message, item_id)
         if question_columns([message.body])["question"] is not None:
             values |= FORGOTTEN
         if left is None:
@@ -74,7 +70,7 @@ def delete(
         else:
             _shorten(connection, left, now)
         _delete_derived(connection, conversation_id, [stored.id, *below])
-        if (call_id := called(message, item_id)) is not None:
+        if (call_id := items.called(message, item_id)) is not None:
             _delete_call(connection, conversation_id, stored.id, call_id)
             _delete_step(connection, below, call_id, tree.results(stored.id))
         _delete_from_completion(connection, stored, removed=left is None)
@@ -108,14 +104,16 @@ class _MessageTree:
         while ends:
             children = self._children.get(ends.pop(), [])
             if results:
-                children = [child for child in children if self._roles[child] in RESULT_ROLES]
+                children = [child for child in children if self._roles[child] in tool_steps.RESULT_ROLES]
             found += children
             ends += children
         return found
 
     def results(self, message_id: str) -> frozenset[str]:
         """The tool results that a call, or a result, may be about."""
-        own = [message_id] if self._roles[message_id] in RESULT_ROLES else self.below(message_id, results=True)
+        own = (
+            [message_id] if self._roles[message_id] in tool_steps.RESULT_ROLES else self.below(message_id, results=True)
+        )
         return frozenset(own)
 
 
@@ -137,7 +135,7 @@ def _delete_message(connection: sa.Connection, row: Any, stored: Any) -> dict[st
 def _shorten(connection: sa.Connection, left: ConversationMessage, now: datetime) -> None:
     """A message without one of its items."""
     fresh = message_row(left, str(left.message_id), None, 0, now)
-    values = {name: fresh[name] for name in ("body", "weight", "tokens")} | {"digest": message_digest(left.body)}
+    values = {name: fresh[name] for name in ("body", "weight", "tokens")} | {"digest": chain.message_digest(left.body)}
     of_it = for_row(MESSAGES, values, left.message_id)
     connection.execute(MESSAGES.update().where(MESSAGES.c.id == left.message_id).values(**of_it))
 
@@ -215,7 +213,9 @@ def _delete_instruction(connection: sa.Connection, row: Any, item_id: str) -> st
     force where no message names it."""
     in_force = instructions_in_force(connection, row)
     gone = next(
-        body for body, item in zip(in_force, instruction_items(row.id, in_force), strict=True) if item["id"] == item_id
+        body
+        for body, item in zip(in_force, items.instruction_items(row.id, in_force), strict=True)
+        if item["id"] == item_id
     )
     table = schema.instructions
     in_force_at_start: str | None = row.instructions_digest
@@ -235,7 +235,7 @@ def _store_instructions(connection: sa.Connection, conversation_id: str, left: l
     if not left:
         return None
     body = jsons.dumps_stored(left)
-    values = {"conversation_id": conversation_id, "digest": content_digest(body), "body": body}
+    values = {"conversation_id": conversation_id, "digest": ids.content_digest(body), "body": body}
     connection.execute(insert_if_new(connection, schema.instructions), for_row(schema.instructions, values))
     return values["digest"]
 

@@ -11,14 +11,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import errors, jsons
-from gateway.core.ids import content_digest, new_id
-from gateway.core.types import report_lists
-from gateway.core.types.chain import CHAIN_START, AnswerRun, ChainDigest, following
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
-from gateway.core.types.items import INSTRUCTION_PREFIX, Item, call_kinds, instruction_items, items_of, message_id_of
-from gateway.core.types.records import ItemQuery
-from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.core import errors, ids, jsons
+from gateway.core.types import chain, conversation, items, records, report_lists, tool_steps
+from gateway.core.types.chain import AnswerRun, ChainDigest
+from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.items import Item
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_if_new
@@ -54,7 +51,7 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
 
 
 def read_items(
-    connection: sa.Connection, tenant: str, conversation_id: str, query: ItemQuery
+    connection: sa.Connection, tenant: str, conversation_id: str, query: records.ItemQuery
 ) -> report_lists.QueryPage[Item]:
     """A page of the items of the current branch: the system messages in force, then the path to the head.
     Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
@@ -69,16 +66,16 @@ def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item
     Raises ConversationNotFound: the tenant has no such conversation; ItemNotFound: the conversation has no such
     item."""
     row = require_conversation(connection, tenant, conversation_id)
-    if item_id.startswith(INSTRUCTION_PREFIX):
-        items = instruction_items(row.id, instructions_in_force(connection, row))
+    if item_id.startswith(items.INSTRUCTION_PREFIX):
+        listed = items.instruction_items(row.id, instructions_in_force(connection, row))
     else:
-        items = _items(connection, row, [require_message(connection, row.id, item_id)])
-    return items[_index(items, item_id, "item_id")]
+        listed = _items(connection, row, [require_message(connection, row.id, item_id)])
+    return listed[_index(listed, item_id, "item_id")]
 
 
 def require_message(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
     """The stored message that an item belongs to. Raises ItemNotFound: there is none in this conversation."""
-    where = (MESSAGES.c.id == message_id_of(item_id), MESSAGES.c.conversation_id == conversation_id)
+    where = (MESSAGES.c.id == items.message_id_of(item_id), MESSAGES.c.conversation_id == conversation_id)
     row = connection.execute(whole_messages().where(*where, MESSAGES.c.status != "failed")).first()
     if row is None:
         raise errors.ItemNotFound("No such item.", param=param)
@@ -100,7 +97,7 @@ def instructions_in_force(connection: sa.Connection, row: Any) -> list[dict[str,
 def calls_before(connection: sa.Connection, message_id: str | None) -> dict[str, str]:
     """The calls that a result behind this message may answer, as `call_kinds` has them."""
     step = open_step(connection, message_id)
-    return call_kinds(step[0]) if step else {}
+    return items.call_kinds(step[0]) if step else {}
 
 
 def open_step(connection: sa.Connection, message_id: str | None) -> tuple[ConversationMessage, ...]:
@@ -110,28 +107,28 @@ def open_step(connection: sa.Connection, message_id: str | None) -> tuple[Conver
     return tuple(map(rows.message_of, reversed(connection.execute(_OPEN_STEP, {"from": message_id}).all())))
 
 
-def _downwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item]:
+def _downwards(connection: sa.Connection, row: Any, query: records.ItemQuery) -> list[Item]:
     """From the latest item to the first; one more than the page holds, if there is one."""
     start, after = row.head_id, query.after
-    if after is not None and not after.startswith(INSTRUCTION_PREFIX):
+    if after is not None and not after.startswith(items.INSTRUCTION_PREFIX):
         start = require_message(connection, row.id, after, "after").id
     elif after is not None:
         start = None
     found = connection.execute(_UPWARDS, {"from": start, "count": query.limit + 2}).all() if start else []
-    items = _items(connection, row, found[::-1])
+    listed = _items(connection, row, found[::-1])
     if not found or found[-1].parent_id is None:
-        items = [*instruction_items(row.id, instructions_in_force(connection, row)), *items]
-    items.reverse()
-    return items if after is None else items[_index(items, after, "after") + 1 :]
+        listed = [*items.instruction_items(row.id, instructions_in_force(connection, row)), *listed]
+    listed.reverse()
+    return listed if after is None else listed[_index(listed, after, "after") + 1 :]
 
 
-def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item]:
+def _onwards(connection: sa.Connection, row: Any, query: records.ItemQuery) -> list[Item]:
     """From the first item to the latest; one more than the page holds, if there is one."""
     after = query.after
-    items: list[Item] = []
+    listed: list[Item] = []
     cursor = None
-    if after is None or after.startswith(INSTRUCTION_PREFIX):
-        items = instruction_items(row.id, instructions_in_force(connection, row))
+    if after is None or after.startswith(items.INSTRUCTION_PREFIX):
+        listed = items.instruction_items(row.id, instructions_in_force(connection, row))
     else:
         cursor = require_message(connection, row.id, after, "after").id
     path = connection.execute(_PATH, {"from": row.head_id, "to": cursor}).scalars().all() if row.head_id else []
@@ -139,19 +136,19 @@ def _onwards(connection: sa.Connection, row: Any, query: ItemQuery) -> list[Item
         raise errors.ItemNotFound("No such item in the current branch.", param="after")
     wanted = path[: query.limit + 2]
     bodies = {each.id: each for each in connection.execute(whole_messages().where(MESSAGES.c.id.in_(wanted)))}
-    items += _items(connection, row, [bodies[each] for each in wanted])
-    return items if after is None else items[_index(items, after, "after") + 1 :]
+    listed += _items(connection, row, [bodies[each] for each in wanted])
+    return listed if after is None else listed[_index(listed, after, "after") + 1 :]
 
 
 def _items(connection: sa.Connection, row: Any, found: Sequence[Any]) -> list[Item]:
     """The items of these messages, which follow each other; `row` is that of their conversation."""
-    calls = calls_before(connection, found[0].id) if found and found[0].role in RESULT_ROLES else {}
-    items: list[Item] = []
+    calls = calls_before(connection, found[0].id) if found and found[0].role in tool_steps.RESULT_ROLES else {}
+    listed: list[Item] = []
     for message in marked(list(map(rows.message_of, found)), pinned_ids(connection, row)):
-        if message.role not in RESULT_ROLES:
-            calls = call_kinds(message)
-        items += items_of(message, calls)
-    return items
+        if message.role not in tool_steps.RESULT_ROLES:
+            calls = items.call_kinds(message)
+        listed += items.items_of(message, calls)
+    return listed
 
 
 def _index(items: Iterable[Item], item_id: str, param: str) -> int:
@@ -169,7 +166,7 @@ def _path_query() -> sa.Select[Any]:
 
 
 _UPWARDS, _PATH = messages_of(upwards(onwards=fewer_than)), _path_query()
-_OPEN_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(RESULT_ROLES)))
+_OPEN_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(tool_steps.RESULT_ROLES)))
 
 
 def add(
@@ -186,40 +183,40 @@ def add(
     Raises ConversationNotFound: the tenant has none of that id."""
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
-    chain: ChainDigest | None = CHAIN_START
+    chain_end: ChainDigest | None = chain.CHAIN_START
     made: list[Item] = []
     if head is None:
-        leading = list(takewhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
+        leading = list(takewhile(lambda message: message.role in conversation.INSTRUCTION_ROLES, messages))
         messages = messages[len(leading) :]
         digest, made = _instruct(connection, row, [message.body for message in leading])
     else:
         last = connection.execute(sa.select(MESSAGES).where(MESSAGES.c.id == head)).one()
         digest, number, restored = last.instructions_digest, last.sequence_number + 1, last.restored
-        chain = _digest_after(last, messages)
+        chain_end = _digest_after(last, messages)
     shared = {"conversation_id": conversation_id, "request_id": request_id, "instructions_digest": digest}
     values: list[dict[str, Any]] = []
     links: dict[bytes, str] = {}
     run: AnswerRun | None = None
     step = open_step(connection, head)
-    calls = call_kinds(step[0]) if step else {}
+    calls = items.call_kinds(step[0]) if step else {}
     for message in messages:
-        message_id = message.message_id or new_id("msg_")
+        message_id = message.message_id or ids.new_id("msg_")
         found = message_row(message, message_id, head, number + len(values), now)
-        if chain is not None:
-            before = chain
-            chain, run = following(before, run, message.body, status=message.status)
-            links |= dict.fromkeys(linked(before, chain), message_id)
-            found |= digest_columns(chain)
+        if chain_end is not None:
+            before = chain_end
+            chain_end, run = chain.following(before, run, message.body, status=message.status)
+            links |= dict.fromkeys(linked(before, chain_end), message_id)
+            found |= digest_columns(chain_end)
         values.append({**found, **shared, "status": message.status, "restored": restored})
-        calls = call_kinds(message) if message.role != "tool" else calls
-        made += items_of(replace(message, message_id=message_id), calls)
+        calls = items.call_kinds(message) if message.role != "tool" else calls
+        made += items.items_of(replace(message, message_id=message_id), calls)
         head = message_id
     pairs = list(zip(messages, values, strict=True))
     steps = step_rows(step, pairs, apart=results_apart(connection))
     INSERT_MESSAGES(connection, values)
     INSERT_STEPS(connection, steps)
     write_links(connection, conversation_id, links.items())
-    if chain is None:
+    if chain_end is None:
         backfill_digests(connection, conversation_id)
     pin(connection, conversation_id, [row["id"] for message, row in pairs if message.pinned])
     changed = {"head_id": head, "updated_at": now, "instructions_digest": None if head else digest}
@@ -239,7 +236,7 @@ def set_pin(
     InvalidRequest: it is a system message, which is in every window anyway."""
     require_conversation(connection, tenant, conversation_id, lock=True)
     read_item(connection, tenant, conversation_id, item_id)
-    message_id = message_id_of(item_id)
+    message_id = items.message_id_of(item_id)
     if message_id is None:
         raise errors.InvalidRequest("System messages are in every window.", param="pinned", code="invalid_value")
     if pinned:
@@ -264,6 +261,6 @@ def _instruct(connection: sa.Connection, row: Any, new: Sequence[dict[str, Any]]
     if not new:
         return row.instructions_digest, []
     body = jsons.dumps_stored([*before, *new])
-    values = {"conversation_id": row.id, "digest": content_digest(body), "body": body}
+    values = {"conversation_id": row.id, "digest": ids.content_digest(body), "body": body}
     connection.execute(insert_if_new(connection, schema.instructions), for_row(schema.instructions, values))
-    return values["digest"], instruction_items(row.id, [*before, *new])[len(before) :]
+    return values["digest"], items.instruction_items(row.id, [*before, *new])[len(before) :]

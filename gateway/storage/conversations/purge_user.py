@@ -10,9 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import errors, ports
-from gateway.core.types import audit_log
-from gateway.core.types.items import items_of
-from gateway.core.types.memory import user_place
+from gateway.core.types import audit_log, items, memory
 from gateway.storage import audit_events, rows
 from gateway.storage.conversations import attachments, delete_item
 from gateway.storage.conversations.delete import anonymise_bills, delete_locked, forget_blocks
@@ -141,7 +139,7 @@ def _purge_turns(
     for name in turns.documents:
         groups.update(attachments.delete(connection, tenant, conversation_id, name, now))
     for row in turns.messages:
-        for item in items_of(rows.message_of(row)) if row.status != "failed" else ():
+        for item in items.items_of(rows.message_of(row)) if row.status != "failed" else ():
             groups.update(delete_item.delete(connection, tenant, conversation_id, item["id"], now))
     of_it = MESSAGES.c.conversation_id == conversation_id
     connection.execute(MESSAGES.delete().where(of_it, MESSAGES.c.request_id.in_(turns.requests)))  # those that failed
@@ -340,6 +338,6 @@ def _things(connection: sa.Connection, name: str, tenant: str | None) -> list[tu
     tenants = list(connection.execute(of_users).scalars()) if tenant is None else [tenant]
     found: list[tuple[str, str]] = []
     for owner in tenants:
-        where = (THINGS.c.tenant == owner, THINGS.c.place == user_place(secret, owner, name))
+        where = (THINGS.c.tenant == owner, THINGS.c.place == memory.user_place(secret, owner, name))
         found += [(owner, each) for each in connection.execute(sa.select(THINGS.c.id).where(*where)).scalars()]
     return found

@@ -11,15 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import errors, jsons
-from gateway.core.ids import ARTIFACT
-from gateway.core.types import past_turns, report_lists
+from gateway.core import errors, ids, jsons
+from gateway.core.types import bill, past_turns, records, report_lists, tool_steps, turn
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.bill import MODEL_PURPOSES, PICO
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
-from gateway.core.types.records import ConversationTotals, RequestSpending, TurnTotal
-from gateway.core.types.tool_steps import in_loop_after
-from gateway.core.types.turn import LedgerEntry, StoredCompletion
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -128,18 +123,18 @@ class PastReader:
 
     async def request(
         self, tenant: str | None, request_id: str
-    ) -> tuple[StoredCompletion, past_turns.ConversationPath | None]:
+    ) -> tuple[turn.StoredCompletion, past_turns.ConversationPath | None]:
         """A request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None where it has none.
         Raises NotFound: there is none of that id to be seen."""
         return await self._transactions.run(lambda connection: read_request(connection, tenant, request_id))
 
     async def beside(
-        self, entry: LedgerEntry, path: past_turns.ConversationPath, before: Sequence[str], names: Sequence[str]
-    ) -> tuple[list[LedgerEntry], list[Artifact]]:
+        self, entry: turn.LedgerEntry, path: past_turns.ConversationPath, before: Sequence[str], names: Sequence[str]
+    ) -> tuple[list[turn.LedgerEntry], list[Artifact]]:
         """The bills of earlier requests of a branch, and the attached documents of these artifact ids, of
         large ones without their text."""
 
-        def work(connection: sa.Connection) -> tuple[list[LedgerEntry], list[Artifact]]:
+        def work(connection: sa.Connection) -> tuple[list[turn.LedgerEntry], list[Artifact]]:
             found = [each.ledger for each in read_requests(connection, entry.tenant, before)] if before else []
             return found, _attached(connection, path.conversation_id, names)
 
@@ -189,7 +184,7 @@ def read_texts(
 
 def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
     """Which conversations hold an artifact (`PastReader.holders`)."""
-    begins = artifact_id.removeprefix(ARTIFACT)
+    begins = artifact_id.removeprefix(ids.ARTIFACT)
     kept = sa.select(CACHED.c.conversation_id).where(
         CACHED.c.tenant == tenant, CACHED.c.digest >= begins, CACHED.c.digest < begins + "g"
     )
@@ -241,34 +236,36 @@ CALLS = schema.ledger_calls
 class _TurnRequests:
     """The requests of one turn: its first, and those of its tool loop."""
 
-    spent: RequestSpending
+    spent: records.RequestSpending
     requests: list[str]
     status: str
     created_at: datetime
 
 
-def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationTotals:
+def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) -> records.ConversationTotals:
     """Of a conversation that the tenant has. A request without a stored message (a dry run, one whose turn could not be
     stored) counts in the sums and makes no turn."""
     begun_by = _first_requests(connection, conversation_id)
-    total, turns = RequestSpending(), dict[str, _TurnRequests]()
-    by_agent: dict[str | None, RequestSpending] = {}
+    total, turns = records.RequestSpending(), dict[str, _TurnRequests]()
+    by_agent: dict[str | None, records.RequestSpending] = {}
     for row in _bills(connection, tenant, conversation_id):
         spent = _spending(row)
         total = total.plus(spent)
-        by_agent[row.agent] = by_agent.get(row.agent, RequestSpending()).plus(spent)
+        by_agent[row.agent] = by_agent.get(row.agent, records.RequestSpending()).plus(spent)
         first = begun_by.get(row.request_id)
         if first is None:
             continue
-        turn = turns.setdefault(first, _TurnRequests(RequestSpending(), [], row.status, rows.utc(row.created_at)))
+        turn = turns.setdefault(
+            first, _TurnRequests(records.RequestSpending(), [], row.status, rows.utc(row.created_at))
+        )
         turn.spent, turn.status = turn.spent.plus(spent), row.status
         turn.requests.append(row.request_id)
     listed = list(enumerate(turns.values(), 1))[-LISTED:]
-    each = (TurnTotal(n, tuple(turn.requests), turn.status, turn.created_at, turn.spent) for n, turn in listed)
-    return ConversationTotals(len(turns), total, tuple(each), by_agent)
+    each = (records.TurnTotal(n, tuple(turn.requests), turn.status, turn.created_at, turn.spent) for n, turn in listed)
+    return records.ConversationTotals(len(turns), total, tuple(each), by_agent)
 
 
-def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, RequestSpending]:
+def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, records.RequestSpending]:
     """What each request of a conversation took, by its id."""
     return {row.request_id: _spending(row) for row in _bills(connection, tenant, conversation_id)}
 
@@ -283,7 +280,7 @@ def _first_requests(connection: sa.Connection, conversation_id: str) -> dict[str
     found: dict[str, str] = {}
     for row in connection.execute(query.order_by(MESSAGES.c.sequence_number)):
         before = in_loop.get(row.parent_id, False)
-        in_loop[row.id] = in_loop_after(row.role, before=before)
+        in_loop[row.id] = tool_steps.in_loop_after(row.role, before=before)
         above = None if row.role == "user" and not before else first_of.get(row.parent_id)
         first_of[row.id] = above or row.request_id
         found[row.request_id] = first_of[row.id]
@@ -296,7 +293,9 @@ def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iter
     internal = sa.select(CALLS.c.request_id, sa.func.sum(cost).label("planning"))
     internal = internal.join(LEDGER, LEDGER.c.request_id == CALLS.c.request_id)
     of_it = (LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id)
-    planned = internal.where(*of_it, CALLS.c.purpose.not_in(MODEL_PURPOSES)).group_by(CALLS.c.request_id).subquery()
+    planned = (
+        internal.where(*of_it, CALLS.c.purpose.not_in(bill.MODEL_PURPOSES)).group_by(CALLS.c.request_id).subquery()
+    )
     names = ("request_id", "status", "created_at", "prompt_tokens", "completion_tokens", "total_cost_picousd", "agent")
     columns = (*(LEDGER.c[name] for name in names), LEDGER.c.estimated, planned.c.planning)
     joined = LEDGER.outerjoin(planned, planned.c.request_id == LEDGER.c.request_id)
@@ -304,11 +303,13 @@ def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iter
     return connection.execute(query.order_by(LEDGER.c.created_at, LEDGER.c.request_id))
 
 
-def _spending(row: Any) -> RequestSpending:
+def _spending(row: Any) -> records.RequestSpending:
     planning = rows.usd(int(row.planning or 0))
     cost = rows.usd(row.total_cost_picousd)
     tokens = (row.prompt_tokens, row.completion_tokens)
-    return RequestSpending(1, *tokens, cost, planning if cost is not None else None, estimated=bool(row.estimated))
+    return records.RequestSpending(
+        1, *tokens, cost, planning if cost is not None else None, estimated=bool(row.estimated)
+    )
 
 
 CONVERSATIONS = schema.conversations
@@ -455,13 +456,13 @@ def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> repor
     query = sa.select(sa.func.count(), *(sa.func.sum(each) for each in figures))
     row = connection.execute(query.where(table.tenant == tenant, table.conversation_id == conversation_id)).one()
     requests, prompt, completion, cost, planning, unpriced, estimated, metered, net = (int(n or 0) for n in row)
-    money = cost * PICO, planning * PICO
-    return report_lists.KeptSums(requests, prompt, completion, *money, unpriced, estimated, metered, net * PICO)
+    money = cost * bill.PICO, planning * bill.PICO
+    return report_lists.KeptSums(requests, prompt, completion, *money, unpriced, estimated, metered, net * bill.PICO)
 
 
-def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, LedgerEntry]:
+def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, turn.LedgerEntry]:
     """Bills as they are stored: without the artifacts that stand, which they only count."""
-    found: dict[str, LedgerEntry] = {}
+    found: dict[str, turn.LedgerEntry] = {}
     for start in range(0, len(request_ids), BATCH):
         ids = list(request_ids[start : start + BATCH])
         calls = calls_of(connection, ids)
@@ -497,7 +498,7 @@ def _bodies(
 
 def read_request(
     connection: sa.Connection, tenant: str | None, request_id: str
-) -> tuple[StoredCompletion, past_turns.ConversationPath | None]:
+) -> tuple[turn.StoredCompletion, past_turns.ConversationPath | None]:
     """Raises NotFound: there is none of that id to be seen."""
     owner = tenant if tenant is not None else _owner(connection, request_id)
     found = read_completion(connection, owner, request_id) if owner is not None else None

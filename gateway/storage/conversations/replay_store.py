@@ -6,8 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import errors, jsons, ports
-from gateway.core.names import has_nul
+from gateway.core import errors, jsons, names, ports
 from gateway.core.types import past_turns
 from gateway.storage import rows
 from gateway.storage.conversations.item_store import require_conversation
@@ -69,7 +68,7 @@ class ReplayStore:
             where = (TABLE.c.id == replay_id, TABLE.c.conversation_id == conversation_id)
             return connection.execute(sa.select(TABLE).where(*where)).first()
 
-        row = await self._transactions.run(work) if not has_nul(replay_id) else None
+        row = await self._transactions.run(work) if not names.has_nul(replay_id) else None
         return _replay(row) if row is not None else None
 
     async def take(self, replay: past_turns.ReplayRun) -> past_turns.ReplayRun:

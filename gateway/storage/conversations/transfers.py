@@ -8,22 +8,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.core import jsons, ports
-from gateway.core.ids import content_digest, new_id
+from gateway.core import ids, jsons, names, ports
 from gateway.core.jsons import Fragment
-from gateway.core.names import has_nul
-from gateway.core.types import audit_log
-from gateway.core.types.records import (
-    EXPORT_KIND,
-    EXPORT_VERSION,
-    UNLISTED,
-    ImportedConversation,
-    ImportedMessage,
-    ImportResult,
-    MessageRecord,
-    said_by,
-)
-from gateway.core.types.tool_steps import RESULT_ROLES
+from gateway.core.types import audit_log, records, tool_steps
 from gateway.storage import audit_events, rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
@@ -61,23 +48,25 @@ class ImportRows:
     """The texts of large documents by their digests."""
 
 
-def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars: int | None = None) -> ImportRows:
+def rows_of(
+    tenant: str, made: records.ImportedConversation, now: datetime, index_chars: int | None = None
+) -> ImportRows:
     """The rows that are to be written. Attachments of `index_chars` and more are large documents. It takes a while for
     many messages: not for the loop that streams share."""
-    conversation_id = new_id("conv_")
-    ids = sorted(new_id("msg_") for _ in made.messages)  # so that those of one moment keep their order
-    renamed = {each.name: message_id for each, message_id in zip(made.messages, ids, strict=True)}
-    requests = {old: new_id("req_") for old in {*made.requests, *(each.request for each in made.messages)}}
+    conversation_id = ids.new_id("conv_")
+    message_ids = sorted(ids.new_id("msg_") for _ in made.messages)  # so that those of one moment keep their order
+    renamed = {each.name: message_id for each, message_id in zip(made.messages, message_ids, strict=True)}
+    requests = {old: ids.new_id("req_") for old in {*made.requests, *(each.request for each in made.messages)}}
     bodies = [jsons.dumps_stored(instructions) for instructions in made.instructions]
-    names = [content_digest(body) for body in bodies]
+    names = [ids.content_digest(body) for body in bodies]
     shared = {"conversation_id": conversation_id}
-    digests, links = _chains(made, ids)
+    digests, links = _chains(made, message_ids)
 
     def digest(index: int | None) -> str | None:
         return None if index is None else names[index]
 
-    def row(each: ImportedMessage, message_id: str) -> Row:
-        parent = None if each.parent is None else ids[each.parent]
+    def row(each: records.ImportedMessage, message_id: str) -> Row:
+        parent = None if each.parent is None else message_ids[each.parent]
         shown_in_full = tuple(renamed.get(name, name) for name in each.message.shown_in_full)  # artifacts, or messages
         return {
             **message_row(each.message, message_id, parent, each.message.sequence_number or 0, now),
@@ -91,11 +80,11 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars:
             **digests.get(message_id, {}),
         }
 
-    messages = [row(each, message_id) for each, message_id in zip(made.messages, ids, strict=True)]
+    messages = [row(each, message_id) for each, message_id in zip(made.messages, message_ids, strict=True)]
     conversation = {
         "id": conversation_id,
         "tenant": tenant,
-        "head_id": None if made.head is None else ids[made.head],
+        "head_id": None if made.head is None else message_ids[made.head],
         "attachments": max((each.number + 1 for each in made.attachments), default=0),
         "created_at": made.created_at,
         "updated_at": now,
@@ -106,7 +95,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars:
         **question_columns(each.message.body for each in sorted(made.messages, key=_age)),
     }
     large = {
-        each.artifact_id: content_digest(each.document["content"])
+        each.artifact_id: ids.content_digest(each.document["content"])
         for each in made.attachments
         if index_chars is not None and len(each.document["content"]) >= index_chars
     }
@@ -137,7 +126,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars:
         links=links,
         pins=[
             {**shared, "message_id": message_id}
-            for each, message_id in zip(made.messages, ids, strict=True)
+            for each, message_id in zip(made.messages, message_ids, strict=True)
             if each.message.pinned
         ],
         sessions=made.sessions,
@@ -148,7 +137,7 @@ def rows_of(tenant: str, made: ImportedConversation, now: datetime, index_chars:
     )
 
 
-def _steps(made: ImportedConversation, messages: list[Row]) -> list[Row]:
+def _steps(made: records.ImportedConversation, messages: list[Row]) -> list[Row]:
     """The tool steps, which take the bodies of results from the rows of messages. An answer is found by its request."""
     answers: dict[str, tuple[int, str]] = {}
     for row in messages:
@@ -159,7 +148,7 @@ def _steps(made: ImportedConversation, messages: list[Row]) -> list[Row]:
     steps: list[Row] = []
     for index, each in sorted(enumerate(made.messages), key=lambda pair: _age(pair[1])):
         row, body = messages[index], each.message.body
-        if each.message.role not in RESULT_ROLES:
+        if each.message.role not in tool_steps.RESULT_ROLES:
             calls[index] = OpenToolCalls(row["id"], body, row["created_at"])
             continue
         calls[index] = calls[each.parent].branched() if each.parent in calls else OpenToolCalls()
@@ -176,7 +165,7 @@ def _into_messages(made: ImportRows) -> None:
             rows[step["message_id"]]["body"], step["result"] = step["result"], None
 
 
-def _chains(made: ImportedConversation, ids: list[str]) -> tuple[dict[str, Row], dict[bytes, str]]:
+def _chains(made: records.ImportedConversation, ids: list[str]) -> tuple[dict[str, Row], dict[bytes, str]]:
     """The digest columns of messages by id, and their links (ADR 8). Failed turns are in no chain."""
     ends: dict[int | None, ChainEnd] = {None: ChainEnd()}
     columns: dict[str, Row] = {}
@@ -192,12 +181,12 @@ def _chains(made: ImportedConversation, ids: list[str]) -> tuple[dict[str, Row],
     return columns, links
 
 
-def _age(each: ImportedMessage) -> tuple[int, datetime]:
+def _age(each: records.ImportedMessage) -> tuple[int, datetime]:
     """Parents come before their children: an import whose numbers say otherwise is refused."""
     return each.message.sequence_number or 0, each.message.created_at or datetime.max.replace(tzinfo=UTC)
 
 
-def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> ImportResult:
+def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> records.ImportResult:
     """All of it. A session's name that the tenant has already stays with the conversation that has it."""
     if not results_apart(connection):
         _into_messages(made)
@@ -221,7 +210,7 @@ def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> 
     owner = {"tenant": made.conversation["tenant"], "conversation_id": made.conversation["id"]}
     claim = insert_if_new(connection, schema.sessions)
     taken = [name for name in made.sessions if connection.execute(claim.values(**owner, name=name)).rowcount != 1]
-    return ImportResult(made.conversation["id"], tuple(taken))
+    return records.ImportResult(made.conversation["id"], tuple(taken))
 
 
 PAGE = 500
@@ -252,7 +241,7 @@ class ConversationTransfer:
     async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
         """The document, of one moment, in pieces made as they are asked for; None for an unknown conversation.
         `tenant`: whose conversation it must be; None: anybody's."""
-        if has_nul(conversation_id):
+        if names.has_nul(conversation_id):
             return None
         found = await self._transactions.run(lambda connection: _read(connection, tenant, conversation_id))
         return None if found is None else _document(found)
@@ -260,17 +249,17 @@ class ConversationTransfer:
     async def import_conversation(
         self,
         tenant: str,
-        made: ImportedConversation,
+        made: records.ImportedConversation,
         by: audit_log.AuditActor | None = None,
         retention_days: float | None = None,
-    ) -> ImportResult:
+    ) -> records.ImportResult:
         """Stores a new conversation: all of it, or nothing. `by` is who does it, as the trail tells it;
         `retention_days` is that of the key."""
         now = self._clock.now()
         rows = await asyncio.to_thread(rows_of, tenant, made, now, self._index_chars)
         rows.conversation["retention_days"] = retention_days
 
-        def work(connection: sa.Connection) -> ImportResult:
+        def work(connection: sa.Connection) -> records.ImportResult:
             imported = write_import(connection, rows, now)
             audit_events.recorded(connection, by, now, "conversation.imported", imported.conversation_id, tenant)
             return imported
@@ -366,8 +355,8 @@ def _document(found: ConversationRows) -> Iterator[bytes]:
     origins = {new: str(request["id"]) for new, request in imported.items()}
     numbers = {row.digest: number for number, row in enumerate(found.instructions)}
     head = {
-        "object": EXPORT_KIND,
-        "version": EXPORT_VERSION,
+        "object": records.EXPORT_KIND,
+        "version": records.EXPORT_VERSION,
         "id": found.conversation.id,
         "created_at": _time(found.conversation.created_at),
         "metadata": _text(found.conversation.metadata),
@@ -513,11 +502,11 @@ class _ExportedBills:
         self._rows = {row.id: row for row in messages}
         self._steps = steps
         self._paths = StoredPaths({row.id: (row.parent_id, row.sequence_number) for row in messages})
-        self._said: dict[str, MessageRecord] = {}
+        self._said: dict[str, records.MessageRecord] = {}
 
     def whole(self, text: str) -> Fragment:
         """A stored bill as JSON; one that has everything stays as it stands, to the letter."""
-        if f'"{UNLISTED}":' not in text:
+        if f'"{records.UNLISTED}":' not in text:
             return Fragment(text)
         try:
             metadata = jsons.loads_decimal(text)
@@ -528,10 +517,10 @@ class _ExportedBills:
                 self._said[name] = self._read(name)
         return Fragment(jsons.dumps_text(whole(metadata, self._paths, self._said)))
 
-    def _read(self, name: str) -> MessageRecord:
+    def _read(self, name: str) -> records.MessageRecord:
         row = self._rows[name]
         body = _body_text(row, self._steps.get(name))
-        return said_by(rows.lost_result(row.role) if body is None else jsons.loads_stored(body))
+        return records.said_by(rows.lost_result(row.role) if body is None else jsons.loads_stored(body))
 
 
 def _text(value: str | None) -> Fragment | None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.core.types import tool_steps
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage import rows
 from gateway.storage.conversations.delete import forget_failures
 from gateway.storage.conversations.item_store import open_step
@@ -96,7 +96,7 @@ _CLOSE = REVISIONS.update().where(REVISIONS.c.revision >= SINCE, REVISIONS.c.old
 _RESULTS = (
     whole_messages()
     .where(MESSAGES.c.id > sa.bindparam("after", type_=sa.String))
-    .where(MESSAGES.c.role.in_(RESULT_ROLES), MESSAGES.c.body != "")
+    .where(MESSAGES.c.role.in_(tool_steps.RESULT_ROLES), MESSAGES.c.body != "")
     .order_by(MESSAGES.c.id)
     .limit(sa.bindparam("limit"))
     .with_for_update(of=MESSAGES)

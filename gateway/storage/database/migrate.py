@@ -15,16 +15,15 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 import gateway
-from gateway.core import errors
+from gateway.core import errors, names
 from gateway.core.config.settings import StorageSettings
-from gateway.core.names import SECRET_PARAMETERS
 from gateway.storage.database import schema
 from gateway.storage.database.postgres import PostgresTransactions, sqlstate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions, parse_url
 from gateway.storage.database.transactions import T
 from gateway.storage.encryption.rewrite import note_key, require_keys
 
-SECRET = re.compile(rf"(?<=[?&])({'|'.join(SECRET_PARAMETERS)})=[^&]*", re.IGNORECASE)
+SECRET = re.compile(rf"(?<=[?&])({'|'.join(names.SECRET_PARAMETERS)})=[^&]*", re.IGNORECASE)
 
 
 def shown(url: str) -> str:

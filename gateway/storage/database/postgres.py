@@ -13,10 +13,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool
 
-from gateway.core import errors
+from gateway.core import errors, ids
 from gateway.core.config.settings import StorageSettings
-from gateway.core.ids import new_id
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.storage.database.transactions import CommitUnknown, T, Work, WriteState
 from gateway.storage.encryption.columns import KeyVault, use_vault
 
@@ -39,7 +38,7 @@ WRITE_REFUSED_STATES = (READS_ONLY, "42501", "53100", "58030")
 """Of a transaction that writes: a server or a role that only reads; no right to write; its disk is full, or fails."""
 LOST = ("08", "57P")
 """The connection is gone, and with it all that was not committed."""
-log = get_logger("gateway.storage")
+log = logs.get_logger("gateway.storage")
 
 
 @dataclass(slots=True)
@@ -80,7 +79,7 @@ class PostgresTransactions:
         connect: dict[str, Any] = {"timeout": self._timeout}
         if not self._pooled:
             return connect
-        names = {"prepared_statement_name_func": lambda: new_id("stmt_")}
+        names = {"prepared_statement_name_func": lambda: ids.new_id("stmt_")}
         return {**connect, "statement_cache_size": 0, "prepared_statement_cache_size": 0, **names}
 
     def use_vault(self, vault: KeyVault | None) -> None:

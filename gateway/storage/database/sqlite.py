@@ -29,12 +29,12 @@ from sqlalchemy.pool import StaticPool
 
 from gateway.core import errors
 from gateway.core.config.settings import StorageSettings
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.transactions import DRIVER, DatabaseTransactions, T, Work, WriteState, driver_of
 from gateway.storage.encryption.columns import KeyVault, open_vault, use_vault
 
-log = get_logger("gateway.storage")
+log = logs.get_logger("gateway.storage")
 BEGIN_READ = "BEGIN"
 """Whoever else writes to the file, what was committed can be read."""
 BEGIN_WRITE = "BEGIN IMMEDIATE"

@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gateway.core import errors
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.instrumentation import logs
 from gateway.storage.encryption.columns import KeyVault, SealedText, for_row, vault_of, with_id
 
-log = get_logger("gateway.storage")
+log = logs.get_logger("gateway.storage")
 P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]

@@ -10,10 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import errors, jsons
-from gateway.core.ids import new_id
-from gateway.core.types import report_lists
-from gateway.core.types.memory import MAX_ALIASES, MemoryEntity, NotedThings, ThingNote, ThingQuery, lookup_key
+from gateway.core import errors, ids, jsons
+from gateway.core.types import memory, report_lists
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
@@ -36,26 +34,26 @@ class _WantedEntity:
     """What several notes of one thing in one place come to."""
 
     place: str
-    last: ThingNote
+    last: memory.ThingNote
     name: str | None
     aliases: tuple[str, ...]
     times: int
     only_new: bool = False
 
-    def plus(self, note: ThingNote) -> "_WantedEntity":
+    def plus(self, note: memory.ThingNote) -> "_WantedEntity":
         aliases = _merged(note.aliases, self.aliases)
         return _WantedEntity(self.place, note, note.name or self.name, aliases, self.times + 1)
 
 
-def write_things(connection: sa.Connection, tenant: str, noted: NotedThings, now: datetime) -> list[str]:
+def write_things(connection: sa.Connection, tenant: str, noted: memory.NotedThings, now: datetime) -> list[str]:
     """Notes the things for each of the places, in a fixed order: two that note the same do not wait for each other in a
     circle. Returns the ids of the rows."""
     wanted = _wanted(noted)
     if not wanted:
         return []
     expires = now + timedelta(days=noted.days) if noted.days is not None else None
-    ids = sorted(new_id("mem_") for _ in wanted)  # so that those of one moment keep their order
-    fresh = {key: _new_row(tenant, each, ids.pop(0), now, expires) for key, each in wanted.items()}
+    new_ids = sorted(ids.new_id("mem_") for _ in wanted)  # so that those of one moment keep their order
+    fresh = {key: _new_row(tenant, each, new_ids.pop(0), now, expires) for key, each in wanted.items()}
     INSERT_THINGS(connection, [fresh[key] for key in sorted(fresh)])
     stored = _stored(connection, wanted)
     for key, row in stored.items():
@@ -66,16 +64,16 @@ def write_things(connection: sa.Connection, tenant: str, noted: NotedThings, now
     return [stored[key].id for key in wanted if key in stored]
 
 
-def thing_of(row: Any) -> MemoryEntity:
-    return MemoryEntity(
-        **alike(row, MemoryEntity, "memory_id", "scope", "aliases"),
+def thing_of(row: Any) -> memory.MemoryEntity:
+    return memory.MemoryEntity(
+        **alike(row, memory.MemoryEntity, "memory_id", "scope", "aliases"),
         memory_id=row.id,
         scope="user" if row.conversation_id is None else "conversation",
         aliases=tuple(jsons.loads(row.aliases)),
     )
 
 
-def thing_row(tenant: str, place: str, thing: MemoryEntity) -> dict[str, Any]:
+def thing_row(tenant: str, place: str, thing: memory.MemoryEntity) -> dict[str, Any]:
     same = ("type", "thing_id", "name", "action", "times", "created_at", "mentioned_at", "expires_at")
     return {
         **{name: getattr(thing, name) for name in same},
@@ -92,8 +90,8 @@ def alias_rows(vault: KeyVault | None, row: dict[str, Any]) -> list[dict[str, An
     them."""
     aliases: list[str] = jsons.loads(row["aliases"])
     shared = {"tenant": row["tenant"], "place": row["place"], "mentioned_at": row["mentioned_at"]}
-    keys = [(True, lookup_key(alias)) for alias in aliases]
-    keys += [(False, lookup_key(word)) for alias in aliases for word in alias.split(" ")]
+    keys = [(True, memory.lookup_key(alias)) for alias in aliases]
+    keys += [(False, memory.lookup_key(word)) for alias in aliases for word in alias.split(" ")]
     if vault is not None:
         keys = [(whole, vault.word(alias, row["tenant"])) for whole, alias in keys]
     return [{"memory_id": row["id"], "whole": whole, "alias": alias, **shared} for whole, alias in dict.fromkeys(keys)]
@@ -107,7 +105,7 @@ def insert_things(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> 
         INSERT_ALIASES(connection, [alias for row in page for alias in alias_rows(vault, row)])
 
 
-def _wanted(noted: NotedThings) -> dict[Key, _WantedEntity]:
+def _wanted(noted: memory.NotedThings) -> dict[Key, _WantedEntity]:
     found: dict[Key, _WantedEntity] = {}
     for place in dict.fromkeys(noted.places):
         for note in noted.notes:
@@ -124,14 +122,14 @@ def _new_row(
     tenant: str, wanted: _WantedEntity, memory_id: str, now: datetime, expires: datetime | None
 ) -> dict[str, Any]:
     note, place = wanted.last, wanted.place
-    thing = MemoryEntity(
+    thing = memory.MemoryEntity(
         memory_id=memory_id,
         scope="conversation",
         conversation_id=place,
         type=note.type,
         thing_id=note.thing_id,
         name=wanted.name or note.thing_id,
-        aliases=wanted.aliases[:MAX_ALIASES],
+        aliases=wanted.aliases[: memory.MAX_ALIASES],
         action=note.action,
         times=wanted.times,
         created_at=now,
@@ -179,12 +177,12 @@ def _write_aliases(connection: sa.Connection, row: dict[str, Any]) -> None:
 
 def _merged(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
     """New words first; old names stay known, as people go on using them."""
-    return tuple(dict.fromkeys((*new, *old)))[:MAX_ALIASES]
+    return tuple(dict.fromkeys((*new, *old)))[: memory.MAX_ALIASES]
 
 
 def read_page(
-    connection: sa.Connection, tenant: str, query: ThingQuery, now: datetime
-) -> report_lists.QueryPage[MemoryEntity]:
+    connection: sa.Connection, tenant: str, query: memory.ThingQuery, now: datetime
+) -> report_lists.QueryPage[memory.MemoryEntity]:
     """A page of a tenant's things, or of those of one place. Raises MemoryNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, _valid(now)]
     if query.place is not None:
@@ -198,7 +196,7 @@ def read_page(
 
 def read_one(
     connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None, *, param: str
-) -> MemoryEntity:
+) -> memory.MemoryEntity:
     """Raises MemoryNotFound: the tenant, or the place, has no such memory."""
     where = [THINGS.c.tenant == tenant, THINGS.c.id == memory_id, _valid(now)]
     if place is not None:
@@ -210,8 +208,8 @@ def read_one(
 
 
 def read_conversations(
-    connection: sa.Connection, tenant: str, kind: str, thing_id: str, query: ThingQuery, now: datetime
-) -> report_lists.QueryPage[MemoryEntity]:
+    connection: sa.Connection, tenant: str, kind: str, thing_id: str, query: memory.ThingQuery, now: datetime
+) -> report_lists.QueryPage[memory.MemoryEntity]:
     """The rows of a thing in the conversations that are about it; `query.after` is the id of a conversation.
     Raises ConversationNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, THINGS.c.type == kind, THINGS.c.thing_id == thing_id]
@@ -225,8 +223,8 @@ def read_conversations(
 
 
 def _page(
-    connection: sa.Connection, where: list[Any], query: ThingQuery, last: str | None
-) -> report_lists.QueryPage[MemoryEntity]:
+    connection: sa.Connection, where: list[Any], query: memory.ThingQuery, last: str | None
+) -> report_lists.QueryPage[memory.MemoryEntity]:
     """The rows behind the one of id `last`, in the order of their ids: that in which they were noted first."""
     if last is not None:
         where = [*where, THINGS.c.id < last if query.newest_first else THINGS.c.id > last]

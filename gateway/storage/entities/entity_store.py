@@ -8,16 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons, ports
-from gateway.core.types import audit_log, report_lists
-from gateway.core.types.memory import (
-    MAX_RECALLED,
-    MemoryEntity,
-    NotedThings,
-    SearchPhrases,
-    ThingNote,
-    ThingQuery,
-    user_place,
-)
+from gateway.core.types import audit_log, memory, report_lists
 from gateway.storage import audit_events
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
@@ -31,10 +22,10 @@ from gateway.storage.lookup.path_cache import PathCache
 # things that are called so. However many things there are, a question reads a bounded number of rows (ADR 24).
 
 THINGS, ALIASES = schema.things, schema.thing_aliases
-OF_EACH = MAX_RECALLED + 1
+OF_EACH = memory.MAX_RECALLED + 1
 """Things that one run of words leads to in each place at most: one more than are shown, so that what many things are
 called is told from what few are."""
-MAX_FOUND_ENTITIES = 4 * MAX_RECALLED
+MAX_FOUND_ENTITIES = 4 * memory.MAX_RECALLED
 """Things that are read for one question: those that the longest of its runs lead to."""
 
 
@@ -42,11 +33,11 @@ def find_things(
     connection: sa.Connection,
     tenant: str,
     places: Sequence[str] | None,
-    phrases: SearchPhrases,
+    phrases: memory.SearchPhrases,
     now: datetime,
     of_each: int = OF_EACH,
     most: int = MAX_FOUND_ENTITIES,
-) -> tuple[MemoryEntity, ...]:
+) -> tuple[memory.MemoryEntity, ...]:
     """The things that the phrases lead to: of each the latest `of_each`; `most` in all, those first that a whole alias
     leads to, by its words, then those of which most words were sought.
     `places`: where; None: in all places of the tenant."""
@@ -143,16 +134,18 @@ class EntityStore:
 
     async def place_of(self, tenant: str, user: str) -> str:
         """Where the things of a tenant's user belong (`user_place`)."""
-        return user_place(await self._secret(), tenant, user)
+        return memory.user_place(await self._secret(), tenant, user)
 
-    async def recall(self, tenant: str, places: list[str], phrases: SearchPhrases) -> tuple[MemoryEntity, ...]:
+    async def recall(
+        self, tenant: str, places: list[str], phrases: memory.SearchPhrases
+    ) -> tuple[memory.MemoryEntity, ...]:
         """Things of these places that a question may name, in no particular order."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: find_things(connection, tenant, places, phrases, now))
 
     async def search(
-        self, tenant: str, place: str | None, phrases: SearchPhrases, most: int
-    ) -> tuple[MemoryEntity, ...]:
+        self, tenant: str, place: str | None, phrases: memory.SearchPhrases, most: int
+    ) -> tuple[memory.MemoryEntity, ...]:
         """The same by hand, of a place or of all of a tenant's; `most` of them."""
         now, places = self._clock.now(), None if place is None else [place]
         return await self._transactions.run(
@@ -164,23 +157,23 @@ class EntityStore:
         await self._transactions.run(lambda connection: require_conversation(connection, tenant, conversation_id))
 
     async def page(
-        self, tenant: str, query: ThingQuery, conversation_id: str | None = None
-    ) -> report_lists.QueryPage[MemoryEntity]:
+        self, tenant: str, query: memory.ThingQuery, conversation_id: str | None = None
+    ) -> report_lists.QueryPage[memory.MemoryEntity]:
         """A page of a tenant's things, or with `query.place` of those of a place, which may be a conversation's."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> report_lists.QueryPage[MemoryEntity]:
+        def work(connection: sa.Connection) -> report_lists.QueryPage[memory.MemoryEntity]:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
             return entity_rows.read_page(connection, tenant, query, now)
 
         return await self._transactions.run(work)
 
-    async def one(self, tenant: str, memory_id: str, conversation_id: str | None = None) -> MemoryEntity:
+    async def one(self, tenant: str, memory_id: str, conversation_id: str | None = None) -> memory.MemoryEntity:
         """One memory, of a conversation or of any place of the tenant's."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> MemoryEntity:
+        def work(connection: sa.Connection) -> memory.MemoryEntity:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
             return entity_rows.read_one(connection, tenant, memory_id, now, conversation_id, param="memory_id")
@@ -188,8 +181,8 @@ class EntityStore:
         return await self._transactions.run(work)
 
     async def conversations(
-        self, tenant: str, kind: str, thing_id: str, query: ThingQuery
-    ) -> report_lists.QueryPage[MemoryEntity]:
+        self, tenant: str, kind: str, thing_id: str, query: memory.ThingQuery
+    ) -> report_lists.QueryPage[memory.MemoryEntity]:
         """A thing as the conversations have it that are about it: a row for each; `query.after` is one of them."""
         now = self._clock.now()
         return await self._transactions.run(
@@ -200,19 +193,19 @@ class EntityStore:
         self,
         tenant: str,
         conversation_id: str | None,
-        notes: tuple[ThingNote, ...],
+        notes: tuple[memory.ThingNote, ...],
         user: str | None,
         days: float | None,
-    ) -> tuple[MemoryEntity, ...]:
+    ) -> tuple[memory.MemoryEntity, ...]:
         """Notes things for a conversation, for a user of the tenant's, or for both: those that are named."""
         now = self._clock.now()
         own = [conversation_id] if conversation_id is not None else []
         places = (*own, *([await self.place_of(tenant, user)] if user is not None else []))
 
-        def work(connection: sa.Connection) -> tuple[MemoryEntity, ...]:
+        def work(connection: sa.Connection) -> tuple[memory.MemoryEntity, ...]:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id, lock=True)
-            ids = write_things(connection, tenant, NotedThings(notes, places, days), now)
+            ids = write_things(connection, tenant, memory.NotedThings(notes, places, days), now)
             return tuple(entity_rows.read_one(connection, tenant, each, now, param="memory_id") for each in ids)
 
         return await self._transactions.run(work, write=True)

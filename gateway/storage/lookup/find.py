@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.ids import completion_of
-from gateway.core.names import has_nul
+from gateway.core import ids, jsons, names
+from gateway.core.types import chain, conversation, tool_steps, turn
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.chain import ChainKey, chain_digests
+from gateway.core.types.chain import ChainKey
 from gateway.core.types.conversation import (
-    BEFORE_ALL,
     BranchPoint,
     ConversationMessage,
     ConversationRef,
@@ -26,8 +24,6 @@ from gateway.core.types.conversation import (
     ResumePoint,
     StoredConversation,
 )
-from gateway.core.types.tool_steps import RESULT_ROLES, turn_starts
-from gateway.core.types.turn import ASKED, is_own
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.lookup.frame_rows import read_frame
@@ -93,7 +89,7 @@ class EarlierPath:
         sizes = (*self.sizes, *map(_size, reversed(rows)))
         held = sum(total <= self.limit for total in accumulate(reversed(weights)))
         first = len(messages) - held
-        turns = self.turns + sum(at < first for at in turn_starts(message.role for message in messages))
+        turns = self.turns + sum(at < first for at in tool_steps.turn_starts(message.role for message in messages))
         of_it = (self.conversation_id, self.forgotten_at, self.steps | results_in(rows, steps), self.limit)
         return EarlierPath(*of_it, messages[first:], weights[first:], sizes[first:], turns, self.notes.following())
 
@@ -235,8 +231,8 @@ def find(
     if answer is not None:
         point = resume_behind(answer)
         if lookup is not None:
-            chain = tuple(chain_digests(lookup.bodies, point.digest))
-            point = locate(connection, row.id, row.head_id, replace(lookup, digests=chain)) or point
+            digests = tuple(chain.chain_digests(lookup.bodies, point.digest))
+            point = locate(connection, row.id, row.head_id, replace(lookup, digests=digests)) or point
     elif ref.branch is not None:
         branched = _branch_point(connection, row.id, ref.branch)
         if branched is None:
@@ -246,7 +242,7 @@ def find(
         located = locate(connection, row.id, row.head_id, lookup)
         if located is None and lookup.keys:  # all of it was deleted since: it was emptied
             return None
-        point = located or (point if lookup.maybe_delta else BEFORE_ALL)
+        point = located or (point if lookup.maybe_delta else conversation.BEFORE_ALL)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
     if ref.branch is not None:
         found = _as_of_branch(found, ref.branch)
@@ -269,7 +265,7 @@ def find(
 def _branch_point(connection: sa.Connection, conversation_id: str, branch: BranchPoint) -> ResumePoint | None:
     """The point behind the message that a replay goes on behind; None if that was deleted."""
     if branch.behind is None:
-        return BEFORE_ALL
+        return conversation.BEFORE_ALL
     where = (MESSAGES.c.id == branch.behind, MESSAGES.c.conversation_id == conversation_id)
     row = connection.execute(sa.select(*CHAIN_COLUMNS).where(*where)).first()
     return resume_behind(row) if row is not None else None
@@ -280,7 +276,7 @@ def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> A
     where there is one: the first answer of a tenant's stored completion, or a message by its id. None where there is
     none, or it was deleted."""
     name = ref.behind if ref.behind is not None else ref.at or ""
-    if has_nul(name):
+    if names.has_nul(name):
         return None
     kept, messages, owners = schema.completions, schema.messages, schema.conversations
     columns = (*CHAIN_COLUMNS, messages.c.conversation_id, kept.c.body.label("completion"))
@@ -295,7 +291,7 @@ def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> A
     else:
         joined = joined.join(kept, kept.c.request_id == messages.c.request_id)
         joined = joined.join(schema.ledger, schema.ledger.c.request_id == kept.c.request_id)
-        where = [schema.ledger.c.completion_id == completion_of(name), messages.c.choice.is_not(None)]
+        where = [schema.ledger.c.completion_id == ids.completion_of(name), messages.c.choice.is_not(None)]
     query = sa.select(*columns).select_from(joined).where(owners.c.tenant == tenant, *where)
     return connection.execute(query.order_by(messages.c.choice).limit(1)).first()
 
@@ -303,7 +299,7 @@ def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> A
 def without_own(stored: tuple[dict[str, Any], ...], completion: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """The system messages without the `instructions` of the response that they were in force for: these hold for one
     response alone."""
-    return stored[1:] if is_own(completion.get(ASKED), stored) else stored
+    return stored[1:] if turn.is_own(completion.get(turn.ASKED), stored) else stored
 
 
 def _as_of_branch(found: StoredConversation, branch: BranchPoint) -> StoredConversation:
@@ -316,7 +312,7 @@ def _as_of_branch(found: StoredConversation, branch: BranchPoint) -> StoredConve
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
     """The row of a tenant's conversation by id or session, with the chain digests of its head, or None."""
-    if has_nul(ref.conversation_id, ref.session):
+    if names.has_nul(ref.conversation_id, ref.session):
         return None
     table = schema.conversations
     joined = table.outerjoin(schema.messages, schema.messages.c.id == table.c.head_id)
@@ -480,8 +476,8 @@ def _begun_query() -> sa.Select[int]:
 def _begun(messages: sa.Select[Any]) -> sa.Select[int]:
     """How many turns begin in messages with a `number` and a `role`: as `turn_starts` says."""
     of = messages.subquery()
-    is_result = sa.case((of.c.role.in_(RESULT_ROLES), 1), else_=0)
-    answer = sa.case((of.c.role.in_(("assistant", *RESULT_ROLES)), 2 * of.c.number + is_result))
+    is_result = sa.case((of.c.role.in_(tool_steps.RESULT_ROLES), 1), else_=0)
+    answer = sa.case((of.c.role.in_(("assistant", *tool_steps.RESULT_ROLES)), 2 * of.c.number + is_result))
     behind = sa.func.max(answer).over(order_by=of.c.number).label("behind")  # odd behind the result of a tool
     said = sa.select(of.c.role, behind).subquery()
     begins = sa.or_(said.c.behind.is_(None), said.c.behind % 2 == 0)

@@ -8,9 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.ids import new_id
-from gateway.core.types.conversation import ConversationMessage, NewFrame, PromptFrame, frame_body, frame_of
+from gateway.core import ids, jsons
+from gateway.core.types import conversation
+from gateway.core.types.conversation import ConversationMessage, NewFrame, PromptFrame
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.lookup.locate import MESSAGES, upwards
@@ -105,7 +105,7 @@ def _read(connection: sa.Connection, ids: Sequence[str]) -> PromptFrame | None:
     bodies = {row.id: row.body for row in connection.execute(_BODIES, {"ids": list(ids)})}
     found: PromptFrame | None = None
     for each in reversed(ids):
-        frame = frame_of(jsons.loads_stored(bodies[each]))
+        frame = conversation.frame_of(jsons.loads_stored(bodies[each]))
         found = frame if found is None else found.followed_by(frame)
     return found
 
@@ -117,13 +117,13 @@ def write_frame(
     if anchor is None:
         return
     row = {
-        "id": new_id("frame_"),
+        "id": ids.new_id("frame_"),
         "conversation_id": conversation_id,
         "model": new.model,
         "message_id": anchor,
         "sequence_number": number,
         "full": new.full,
-        "body": jsons.dumps_stored(frame_body(new.frame)),
+        "body": jsons.dumps_stored(conversation.frame_body(new.frame)),
         "created_at": now,
     }
     INSERT_FRAMES(connection, [row])

@@ -9,20 +9,9 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.core.types.chain import (
-    CHAIN_START,
-    AnswerRun,
-    ChainDigest,
-    call_ids,
-    extended,
-    following,
-    is_continued,
-    is_step,
-    joined,
-    message_digest,
-)
-from gateway.core.types.conversation import BEFORE_ALL, INSTRUCTION_ROLES, HistoryLookup, ResumePoint
-from gateway.core.types.items import BETWEEN
+from gateway.core.types import chain, conversation, items
+from gateway.core.types.chain import AnswerRun, ChainDigest
+from gateway.core.types.conversation import HistoryLookup, ResumePoint
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 from gateway.storage.encryption.columns import SealedText
@@ -107,13 +96,13 @@ same with tool steps between."""
 class ChainEnd(NamedTuple):
     """A chain up to one message: its digest, the answers that stand next to each other at its end, its length."""
 
-    digest: ChainDigest = CHAIN_START
+    digest: ChainDigest = chain.CHAIN_START
     run: AnswerRun | None = None
     length: int = 0
 
     def followed_by(self, body: dict[str, Any], *, status: str, reworded: bool) -> "ChainEnd":
         """The chain after one more message."""
-        digest, run = following(self.digest, self.run, body, status=status, reworded=reworded)
+        digest, run = chain.following(self.digest, self.run, body, status=status, reworded=reworded)
         return ChainEnd(digest, run, self.length + 1)
 
 
@@ -230,7 +219,7 @@ MAX_TURN_MESSAGES = 1000
 def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
     """The point behind a stored message, from its row with `CHAIN_COLUMNS`; `kept` sent messages lead there."""
     if row.message_id is None:
-        return BEFORE_ALL
+        return conversation.BEFORE_ALL
     return ResumePoint(row.message_id, chain_digest(row), kept, branch_restores=bool(row.restored))
 
 
@@ -270,12 +259,12 @@ class _PathSearch:
     def by_what_was_said(self) -> ResumePoint | None:
         """By what was said in it; then as far as the chain goes on from there."""
         lookup = self._lookup
-        said = [i for i in range(len(lookup.digests)) if lookup.said(i) and not is_continued(lookup.bodies, i)]
+        said = [i for i in range(len(lookup.digests)) if lookup.said(i) and not chain.is_continued(lookup.bodies, i)]
         found = self._deepest([(lookup.digests[i].said, i) for i in said[-LOCATE_RECENT_MESSAGES:]])
         if found is None:
             found = self._halving(said[:-LOCATE_RECENT_MESSAGES])
         if found is None:
-            return self._onwards(BEFORE_ALL)
+            return self._onwards(conversation.BEFORE_ALL)
         return self._onwards(self._verified(found))
 
     def is_part_of_run(self, point: ResumePoint) -> bool:
@@ -325,7 +314,7 @@ class _PathSearch:
             digests: list[tuple[bytes, int]] = []
             digest = point.digest
             for index in range(point.kept, min(len(bodies), point.kept + AT_ONCE)):
-                digest = extended(digest, bodies[index])
+                digest = chain.extended(digest, bodies[index])
                 digests.append((digest.path, index))
             found = self._deepest(digests)
             if found is None:
@@ -337,9 +326,9 @@ class _PathSearch:
         """Steps of the turn under way, where steps before them were left out."""
         bodies = self._lookup.bodies
         steps = list(takewhile(lambda i: not self._lookup.said(i), range(point.kept, len(bodies))))[:AT_ONCE]
-        if point.message_id is None or not any(call_ids(bodies[i]) for i in steps):
+        if point.message_id is None or not any(chain.call_ids(bodies[i]) for i in steps):
             return point
-        digests = [message_digest(bodies[i]) for i in steps]
+        digests = [chain.message_digest(bodies[i]) for i in steps]
         where = {"conversation": self._conversation, "after": point.message_id, "said": point.digest.said}
         rows = self._connection.execute(_STEPS, {**where, "digests": digests}).all()
         known = {row.digest: row.id for row in rows}
@@ -370,7 +359,7 @@ class _PathSearch:
         difference, base = _compared(self._upwards(point.message_id), self._lookup, index)
         if difference is None:
             return point
-        return self._point(base, difference) if base is not None else BEFORE_ALL
+        return self._point(base, difference) if base is not None else conversation.BEFORE_ALL
 
     def _deepest(self, candidates: Sequence[tuple[bytes, int]]) -> ResumePoint | None:
         """The point behind the deepest of these digests, each with the index of its message, that has a link."""
@@ -413,7 +402,7 @@ def _compared(rows: Iterator[Any], lookup: HistoryLookup, last: int) -> tuple[in
     known: dict[int, str] = {}
 
     def skipping_system(at: int) -> int:
-        while at >= 0 and lookup.keys and lookup.bodies[at]["role"] in INSTRUCTION_ROLES:
+        while at >= 0 and lookup.keys and lookup.bodies[at]["role"] in conversation.INSTRUCTION_ROLES:
             at -= 1
         return at
 
@@ -425,16 +414,16 @@ def _compared(rows: Iterator[Any], lookup: HistoryLookup, last: int) -> tuple[in
         if is_same_to_beginning:
             return difference, base or row.id
         while at >= 0 and row.is_said and not lookup.said(at):
-            if is_step(lookup.bodies[at]) or not lookup.keys:  # it is stored nowhere in this part of the chain
+            if chain.is_step(lookup.bodies[at]) or not lookup.keys:  # it is stored nowhere in this part of the chain
                 difference, base = at, None
             at -= 1
         if at < 0:
             break
-        is_equal = row.digest == (known.get(at) or known.setdefault(at, message_digest(lookup.bodies[at])))
+        is_equal = row.digest == (known.get(at) or known.setdefault(at, chain.message_digest(lookup.bodies[at])))
         if is_equal or row.is_said:
             base = base or row.id
             at -= 1
-            while not is_equal and at >= 0 and is_continued(lookup.bodies, at):
+            while not is_equal and at >= 0 and chain.is_continued(lookup.bodies, at):
                 at -= 1  # a prefill that is stored with its completion
     if skipping_system(at) >= 0:
         return 0, None
@@ -447,14 +436,14 @@ def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) ->
     for row in rows:
         if at < 0:
             break
-        if row.digest == message_digest(bodies[at]):
+        if row.digest == chain.message_digest(bodies[at]):
             at -= 1
         elif row.is_said:
             first = at
-            while first and is_continued(bodies, first - 1):
+            while first and chain.is_continued(bodies, first - 1):
                 first -= 1
-            forms = (joined(bodies[first : at + 1], between) for between in ("", BETWEEN))
-            if first == at or row.digest not in map(message_digest, forms):
+            forms = (chain.joined(bodies[first : at + 1], between) for between in ("", items.BETWEEN))
+            if first == at or row.digest not in map(chain.message_digest, forms):
                 return False
             at = first - 1
     return at < 0

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
+from gateway.core.types import tool_steps
 from gateway.core.types.conversation import ConversationMessage, FormNotes
-from gateway.core.types.tool_steps import RESULT_ROLES
 from gateway.storage.database import schema
 from gateway.storage.lookup.locate import MESSAGES, messages_of, upwards
 from gateway.storage.rows import message_of
@@ -212,7 +212,7 @@ def steps_of(connection: sa.Connection, conversation_id: str) -> frozenset[str]:
 
 def results_in(rows: Sequence[Any], steps: frozenset[str]) -> frozenset[str]:
     """Those of them that are in these rows."""
-    return steps.intersection(row.id for row in rows if row.role in RESULT_ROLES)
+    return steps.intersection(row.id for row in rows if row.role in tool_steps.RESULT_ROLES)
 
 
 def _longer(path: CachedPath, rows: Sequence[Any], steps: frozenset[str], weight: int) -> CachedPath:

@@ -12,9 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, StoredConversation
-from gateway.core.types.memory import NewSegment, OldMessage, SummarySegment, UncoveredPath
-from gateway.core.types.tool_steps import RESULT_ROLES, calls_of
+from gateway.core.types import conversation, memory, tool_steps
+from gateway.core.types.conversation import ConversationMessage, StoredConversation
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.encryption.columns import for_row
@@ -38,7 +37,7 @@ Segments = Mapping[str, Any]
 
 def read_segments(
     connection: sa.Connection, conversation_id: str, path: Sequence[ConversationMessage]
-) -> tuple[SummarySegment, ...]:
+) -> tuple[memory.SummarySegment, ...]:
     """The segments on the way to the end of a path, oldest first: an unbroken cover from the first message on. `path`
     may begin later than the conversation."""
     segments = all_segments(connection, conversation_id)
@@ -51,7 +50,7 @@ def read_segments(
 
 def segments_before(
     connection: sa.Connection, conversation_id: str, message_id: str | None
-) -> tuple[SummarySegment, ...]:
+) -> tuple[memory.SummarySegment, ...]:
     """The segments on the way to a message, oldest first."""
     segments = all_segments(connection, conversation_id)
     return _chain(segments, end_before(connection, message_id, segments)) if segments else ()
@@ -59,7 +58,7 @@ def segments_before(
 
 def read_uncovered(
     connection: sa.Connection, tenant: str, conversation_id: str, request_id: str
-) -> UncoveredPath | None:
+) -> memory.UncoveredPath | None:
     """The end of the path to a request's answer that no segment covers, without bodies. None if the tenant has no such
     answer, or there are more than `MAX_WALKED` messages."""
     where = {"tenant": tenant, "conversation": conversation_id, "request": request_id}
@@ -72,8 +71,8 @@ def read_uncovered(
     if before is None and found[-1].parent_id is not None:
         return None
     after, turns = (None, 0) if before is None else (before.last_message_id, before.last_turn)
-    messages = tuple(OldMessage(row.id, row.sequence_number, row.role, row.weight) for row in reversed(found))
-    return UncoveredPath(messages, after, turns, answer.forgotten_at)
+    messages = tuple(memory.OldMessage(row.id, row.sequence_number, row.role, row.weight) for row in reversed(found))
+    return memory.UncoveredPath(messages, after, turns, answer.forgotten_at)
 
 
 def read_messages(
@@ -104,17 +103,17 @@ def all_segments(connection: sa.Connection, conversation_id: str) -> Segments:
     return {row.last_message_id: row for row in connection.execute(query)}
 
 
-def _chain(segments: Segments, last: str | None) -> tuple[SummarySegment, ...]:
+def _chain(segments: Segments, last: str | None) -> tuple[memory.SummarySegment, ...]:
     """The segments up to the one that ends with `last`; none if one of them is gone."""
-    found: list[SummarySegment] = []
+    found: list[memory.SummarySegment] = []
     while last is not None and last in segments:
         found.append(segment_of(segments[last]))
         last = segments[last].after_message_id
     return tuple(reversed(found)) if last is None else ()
 
 
-def segment_of(row: Any) -> SummarySegment:
-    return SummarySegment(**{field: getattr(row, column) for field, column in OF_SEGMENT.items()})
+def segment_of(row: Any) -> memory.SummarySegment:
+    return memory.SummarySegment(**{field: getattr(row, column) for field, column in OF_SEGMENT.items()})
 
 
 def end_before(connection: sa.Connection, message_id: str | None, segments: Segments) -> str | None:
@@ -163,7 +162,7 @@ def locked(connection: sa.Connection, tenant: str, conversation_id: str) -> Any:
     return connection.execute(sa.select(*columns).where(*where).with_for_update()).first()
 
 
-def write_segment(connection: sa.Connection, row: Any, request_id: str, new: NewSegment, now: datetime) -> bool:
+def write_segment(connection: sa.Connection, row: Any, request_id: str, new: memory.NewSegment, now: datetime) -> bool:
     """Stores a segment of a conversation whose row is `locked`. False where it must not be: an item was deleted since
     its turns were read, or one of these is covered by now."""
     if utc_or_none(row.forgotten_at) != utc_or_none(new.uncovered.forgotten_at):
@@ -188,7 +187,7 @@ def write_segment(connection: sa.Connection, row: Any, request_id: str, new: New
     return stored
 
 
-def _is_covered(connection: sa.Connection, new: NewSegment, segments: Segments) -> bool:
+def _is_covered(connection: sa.Connection, new: memory.NewSegment, segments: Segments) -> bool:
     """Whether a segment that goes on further on the same branch covers its last message. One that ends on another
     branch, behind what this one shares with it, does not hold here."""
     segment, path = new.segment, {each.message_id for each in new.uncovered.messages}
@@ -232,10 +231,10 @@ def _older(
         found[message.message_id] = message
         if not message.pinned:
             continue
-        if message.role in RESULT_ROLES:
+        if message.role in tool_steps.RESULT_ROLES:
             step = connection.execute(_STEP, {"from": message.message_id}).all()
             found |= {each.id: message_of(each) for each in step[-1:] if each.id not in found}
-        elif made := len(calls_of(message.body)):
+        elif made := len(tool_steps.calls_of(message.body)):
             number = message.sequence_number or 0
             bounds = {"conversation": row.id, "after": number, "until": number + made, "parent": message.message_id}
             found |= {each.id: message_of(each) for each in _results(connection, bounds) if each.id not in found}
@@ -258,7 +257,7 @@ def _results(connection: sa.Connection, bounds: dict[str, Any]) -> list[Any]:
     """The rows of the results behind a call; of several branches, those of the first."""
     rows, parent = [], bounds.pop("parent")
     for each in connection.execute(_RESULTS, bounds):
-        if each.parent_id == parent and each.role in RESULT_ROLES:
+        if each.parent_id == parent and each.role in tool_steps.RESULT_ROLES:
             rows.append(each)
             parent = each.id
     return rows
@@ -302,17 +301,17 @@ def _on_path_query() -> sa.Select[Any]:
     """The system messages and the pinned ones on the way from `:from` upwards, down to the number `:floor`."""
     floor = sa.bindparam("floor", type_=sa.Integer)
     chain = upwards(MESSAGES.c.role, onwards=lambda _: MESSAGES.c.sequence_number >= floor)
-    return sa.select(chain.c.id).where(sa.or_(chain.c.role.in_(INSTRUCTION_ROLES), chain.c.id.in_(_PINS)))
+    return sa.select(chain.c.id).where(sa.or_(chain.c.role.in_(conversation.INSTRUCTION_ROLES), chain.c.id.in_(_PINS)))
 
 
 _PINS = sa.select(PINS.c.message_id).where(PINS.c.conversation_id == sa.bindparam("conversation", type_=sa.String))
-_PINNED = _kept_query(MESSAGES.c.id.in_(_PINS), MESSAGES.c.role.not_in(INSTRUCTION_ROLES))
+_PINNED = _kept_query(MESSAGES.c.id.in_(_PINS), MESSAGES.c.role.not_in(conversation.INSTRUCTION_ROLES))
 INSTRUCTIONS = _kept_query(
     MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String),
     sa.literal_column(f"messages.{schema.OF_INSTRUCTIONS}"),
 )
 _ON_PATH = _on_path_query()
-_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(RESULT_ROLES)))
+_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(tool_steps.RESULT_ROLES)))
 _RESULTS = (
     whole_messages()
     .where(

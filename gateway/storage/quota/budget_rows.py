@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from gateway.core import ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.types.keys import LEASE_SECONDS, AccountLease, SpendingAccount
+from gateway.core.types import keys
+from gateway.core.types.keys import AccountLease, SpendingAccount
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
 from gateway.storage.rows import MAX_INT
@@ -83,7 +84,7 @@ class SqlBudgets:
 
     async def sweep(self) -> None:
         """Deletes leases that are over."""
-        delete = LEASES.delete().where(LEASES.c.expires_at <= self._clock.now() - timedelta(seconds=LEASE_SECONDS))
+        delete = LEASES.delete().where(LEASES.c.expires_at <= self._clock.now() - timedelta(seconds=keys.LEASE_SECONDS))
         await self._transactions.run(lambda connection: connection.execute(delete), write=True)
 
     async def _count(self, account: SpendingAccount) -> Callable[[sa.Connection], tuple[int, Callable[[], None]]]:
@@ -167,4 +168,4 @@ def _write(connection: sa.Connection, row: dict[str, Any]) -> None:
 
 
 def _until(now: datetime) -> datetime:
-    return now + timedelta(seconds=LEASE_SECONDS)
+    return now + timedelta(seconds=keys.LEASE_SECONDS)

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core.tasks import offload_if
-from gateway.core.types.bill import SUM_NAMES, TIME_GROUPS, CostQuery, CostReport, CostRow, CostSums
+from gateway.core.types import bill
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import DatabaseClient, DatabaseTransactions
@@ -37,20 +37,20 @@ LOW_HALF_MASK = (1 << HALF) - 1
 Expression = sa.ColumnElement[Any]
 
 
-def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> tuple[CostRow, ...]:
+def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> tuple[bill.CostRow, ...]:
     """Rows of the same names as one; groups of which nothing is left go."""
-    found: dict[tuple[str | None, ...], CostSums] = {}
+    found: dict[tuple[str | None, ...], bill.CostSums] = {}
     for names, figures in rows:
-        more = CostSums(**figures)
+        more = bill.CostSums(**figures)
         found[names] = found[names] + more if names in found else more
-    return tuple(CostRow(names, found[names]) for names in found if found[names] != CostSums())
+    return tuple(bill.CostRow(names, found[names]) for names in found if found[names] != bill.CostSums())
 
 
-def in_order(rows: Iterable[CostRow], by: tuple[str, ...]) -> tuple[CostRow, ...]:
+def in_order(rows: Iterable[bill.CostRow], by: tuple[str, ...]) -> tuple[bill.CostRow, ...]:
     """By time first where that is a group, then the dearest first, then by name."""
-    times = [place for place, group in enumerate(by) if group in TIME_GROUPS]
+    times = [place for place, group in enumerate(by) if group in bill.TIME_GROUPS]
 
-    def key(row: CostRow) -> tuple[list[str], int, int, tuple[str, ...]]:
+    def key(row: bill.CostRow) -> tuple[list[str], int, int, tuple[str, ...]]:
         when = [row.names[place] or "" for place in times]
         return when, -row.sums.cost_picousd, -row.sums.requests, tuple(name or "" for name in row.names)
 
@@ -86,13 +86,13 @@ def _of_ledger() -> dict[str, Expression]:
 
 
 OF_LEDGER: Mapping[str, Expression] = _of_ledger()
-OF_DAYS: Mapping[str, Expression] = {name: DAYS.c[name] for name in SUM_NAMES}
+OF_DAYS: Mapping[str, Expression] = {name: DAYS.c[name] for name in bill.SUM_NAMES}
 
 
 def summed(dialect: sa.Dialect, figures: Mapping[str, Expression]) -> list[sa.Label[Any]]:
     """The columns of a query that adds these figures up, in the order of `FIGURES`; `whole_sums` reads them."""
     found = []
-    for name in (name for name in SUM_NAMES if name in figures):
+    for name in (name for name in bill.SUM_NAMES if name in figures):
         figure = figures[name]
         if dialect.name == "sqlite" and name not in COUNT_COLUMNS:
             found.append(sa.func.sum(figure.op(">>")(sa.literal_column(str(HALF)))).label(f"{name}_high"))
@@ -102,7 +102,7 @@ def summed(dialect: sa.Dialect, figures: Mapping[str, Expression]) -> list[sa.La
     return found
 
 
-def whole_sums(row: Any, names: Any = SUM_NAMES) -> dict[str, int]:
+def whole_sums(row: Any, names: Any = bill.SUM_NAMES) -> dict[str, int]:
     """The sums of a row that `summed` asked for."""
     found = row._mapping
     whole = {name: int(found[name] or 0) for name in names if name in found}
@@ -135,7 +135,7 @@ def group_of(dialect: sa.Dialect, table: sa.Table, group: str) -> Expression:
     return table.c[{"key": "key_id", "user": "end_user", "conversation": "conversation_id"}.get(group, group)]
 
 
-def conditions(table: sa.Table, query: CostQuery) -> list[Expression]:
+def conditions(table: sa.Table, query: bill.CostQuery) -> list[Expression]:
     """The filters of a query, without its times."""
     columns, found = table.c, []
     if query.tenant is not None:
@@ -171,7 +171,7 @@ Found = tuple[tuple[str | None, ...], dict[str, int]]
 class CostReports(DatabaseClient):
     """Adds up bills of one tenant, or of all."""
 
-    async def report(self, query: CostQuery) -> CostReport:
+    async def report(self, query: bill.CostQuery) -> bill.CostReport:
         """The sums by the groups of the query, in order of time, then the dearest first.
         Raises StorageUnavailable: the storage cannot be reached."""
         missing = await count_older(self._transactions, query.tenant)
@@ -180,11 +180,11 @@ class CostReports(DatabaseClient):
         else:
             found = await self._by_stretches(query)
         rows_in_order = await offload_if(len(found) > LARGE_REPORT_ROWS, lambda: in_order(joined(found), query.by))
-        return CostReport(rows_in_order, missing, query.by)
+        return bill.CostReport(rows_in_order, missing, query.by)
 
     async def dearest_conversations(
         self, tenant: str | None, since: datetime | None, limit: int
-    ) -> tuple[CostRow, ...]:
+    ) -> tuple[bill.CostRow, ...]:
         """So many conversations that were active since then, with the sums that are kept with them: of all their
         requests, whenever these came. What is not kept of a conversation is 0: tokens of caches, savings, failures.
         Raises StorageUnavailable: the storage cannot be reached."""
@@ -196,9 +196,9 @@ class CostReports(DatabaseClient):
         kept = (columns[name] for name in OF_A_CONVERSATION)
         query = sa.select(columns.id, *kept).where(*where).order_by(*order).limit(limit)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
-        return tuple(CostRow((row.id,), _kept_sums(row)) for row in found)
+        return tuple(bill.CostRow((row.id,), _kept_sums(row)) for row in found)
 
-    async def _by_stretches(self, query: CostQuery) -> list[Found]:
+    async def _by_stretches(self, query: bill.CostQuery) -> list[Found]:
         since, until = query.since, query.until
         if since is None or until is None:
             first, last = await self._transactions.run(partial(_ends, query))
@@ -225,7 +225,7 @@ def days_of(since: datetime | None, until: datetime | None) -> tuple[date | None
     return first, last, beside
 
 
-def _by_days(query: CostQuery, connection: sa.Connection) -> list[Found]:
+def _by_days(query: bill.CostQuery, connection: sa.Connection) -> list[Found]:
     found: list[Found] = []
     first, last, beside = days_of(query.since, query.until)
     if first is None or first != last:
@@ -238,7 +238,7 @@ def _by_days(query: CostQuery, connection: sa.Connection) -> list[Found]:
     return found
 
 
-def _rolled_up_costs(query: CostQuery, period: Period, connection: sa.Connection) -> list[Found]:
+def _rolled_up_costs(query: bill.CostQuery, period: Period, connection: sa.Connection) -> list[Found]:
     """What is in the sums already, as it is with roll-ups."""
     since, until = period
     where = [LEDGER.c.rolled_up, *conditions(LEDGER, query)]
@@ -257,7 +257,7 @@ def _added(connection: sa.Connection, table: sa.Table, by: tuple[str, ...], wher
         yield names, whole_sums(row)
 
 
-def _ends(query: CostQuery, connection: sa.Connection) -> tuple[datetime, datetime]:
+def _ends(query: bill.CostQuery, connection: sa.Connection) -> tuple[datetime, datetime]:
     """When the first and the last of these bills came; the second just behind."""
     columns = LEDGER.c
     of_tenant = [columns.tenant == query.tenant] if query.tenant is not None else []
@@ -268,10 +268,10 @@ def _ends(query: CostQuery, connection: sa.Connection) -> tuple[datetime, dateti
     return ends[0], ends[1] + timedelta(microseconds=1)
 
 
-def _kept_sums(row: Any) -> CostSums:
+def _kept_sums(row: Any) -> bill.CostSums:
     """A conversation that has a cost has a price; one without may be of free models, or of unknown ones."""
     kept = {name: row._mapping[name] or 0 for name in OF_A_CONVERSATION}
-    return CostSums(**kept, priced=int(kept["cost_picousd"] > 0 or kept["unpriced"] < kept["requests"]))
+    return bill.CostSums(**kept, priced=int(kept["cost_picousd"] > 0 or kept["unpriced"] < kept["requests"]))
 
 
 def _day(when: datetime) -> date:
@@ -355,7 +355,7 @@ def _set_right(day: date, connection: sa.Connection) -> None:
     missing = {}
     for names, (kept, found) in _sides(day, connection).items():
         if differing := {each.figure: each.found - each.kept for each in _differences("", kept, found)}:
-            missing[day, *names] = dict.fromkeys(SUM_NAMES, 0) | differing
+            missing[day, *names] = dict.fromkeys(bill.SUM_NAMES, 0) | differing
     if missing:
         add_sums(connection, missing)
 
@@ -376,7 +376,7 @@ def _sides(day: date, connection: sa.Connection) -> dict[Names, tuple[dict[str, 
     for row in connection.execute(sa.union_all(*halves)):
         sides[row[0]][tuple(row[1 : 1 + len(WHO)])] = whole_sums(row)
     kept, found = sides["kept"], sides["found"]
-    nothing = dict.fromkeys(SUM_NAMES, 0)
+    nothing = dict.fromkeys(bill.SUM_NAMES, 0)
     return {names: (kept.get(names, nothing), found.get(names, nothing)) for names in kept.keys() | found.keys()}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.types.bill import PICO
+from gateway.core.types import bill
 from gateway.storage.database.schema import usage_days
 
 DAYS = usage_days.c
@@ -46,9 +46,9 @@ def read_key_use(
     for key_id, day in connection.execute(sa.union_all(*last)) if last else ():
         if day is not None:
             row: Mapping[Any, Any] = spent.get(key_id, {})
-            told = {period: int(row.get(period) or 0) * PICO for period in starts}
+            told = {period: int(row.get(period) or 0) * bill.PICO for period in starts}
             if before is not None:
-                told[TOTAL] = (before.get(key_id, 0) + int(row.get(TOTAL) or 0)) * PICO
+                told[TOTAL] = (before.get(key_id, 0) + int(row.get(TOTAL) or 0)) * bill.PICO
             found[key_id] = KeyUse(told, day)
     return found
 

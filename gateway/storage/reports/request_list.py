@@ -7,9 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core.ids import new_id
-from gateway.core.types import report_lists
-from gateway.core.types.bill import PICO
+from gateway.core import ids
+from gateway.core.types import bill, report_lists
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.stored_keys import storable
@@ -179,7 +178,7 @@ CONVERSATION_LIST_COLUMNS = (
     "updated_at",
     *OF_A_CONVERSATION,
 )
-CONVERSATION_ID_CHARS = len(new_id("conv_"))
+CONVERSATION_ID_CHARS = len(ids.new_id("conv_"))
 
 
 def list_conversations(
@@ -244,8 +243,8 @@ def _line(row: Any, sessions: tuple[str, ...]) -> report_lists.ConversationLine:
         user=row.end_user,
         sums=report_lists.KeptSums(
             **{name: getattr(row, name) or 0 for name in counts},
-            cost=(row.cost_picousd or 0) * PICO,
-            planning_cost=(row.planning_cost_picousd or 0) * PICO,
-            net_saving=(row.net_saving_picousd or 0) * PICO,
+            cost=(row.cost_picousd or 0) * bill.PICO,
+            planning_cost=(row.planning_cost_picousd or 0) * bill.PICO,
+            net_saving=(row.net_saving_picousd or 0) * bill.PICO,
         ),
     )

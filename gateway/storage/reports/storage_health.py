@@ -6,7 +6,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from gateway.core.types.upstreams import ModelCalibration
+from gateway.core.types import upstreams
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import files
@@ -31,7 +31,7 @@ class StorageHealth:
     not_added: int
     processes: int
     sessions: int
-    calibrations: Mapping[str, ModelCalibration]
+    calibrations: Mapping[str, upstreams.ModelCalibration]
 
 
 async def read_health(transactions: DatabaseTransactions, now: datetime) -> StorageHealth:

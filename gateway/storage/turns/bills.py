@@ -12,8 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types.bill import MAX_UNCOUNTED_BILLS, BranchCosts, CallCost
-from gateway.core.types.turn import LedgerEntry, RequestFailure, TurnCommit
+from gateway.core.types import bill, turn
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -47,11 +46,11 @@ FIGURES = (
     "rolled_up",
 )
 Row = dict[str, Any]
-Amend = Callable[[LedgerEntry], LedgerEntry]
+Amend = Callable[[turn.LedgerEntry], turn.LedgerEntry]
 """Gives a bill with what was added to it. It may be called more than once."""
 
 
-def write_bills(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[Row]:
+def write_bills(connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime) -> list[Row]:
     """The bills of these requests, the sums of their day, and the digests of their chains. Returns the bills' rows."""
     ledger_rows = [ledger_row(commit.ledger) for commit in commits]
     INSERT_LEDGER(connection, ledger_rows)
@@ -61,7 +60,7 @@ def write_bills(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
     return ledger_rows
 
 
-def _chain_rows(commits: Sequence[TurnCommit], now: datetime) -> list[Row]:
+def _chain_rows(commits: Sequence[turn.TurnCommit], now: datetime) -> list[Row]:
     """In one order for all, so that transactions that leave the same do not wait for each other crosswise."""
     found = {
         (key.digest, key.calls, commit.turn.conversation_id if commit.turn else "", key.whole): commit.ledger
@@ -72,11 +71,11 @@ def _chain_rows(commits: Sequence[TurnCommit], now: datetime) -> list[Row]:
     return [{**dict(zip(names, key, strict=True)), **_answered(found[key]), "created_at": now} for key in sorted(found)]
 
 
-def _answered(entry: LedgerEntry) -> Row:
+def _answered(entry: turn.LedgerEntry) -> Row:
     return {"tenant": entry.tenant, "request_id": entry.request_id}
 
 
-def ledger_row(entry: LedgerEntry) -> dict[str, Any]:
+def ledger_row(entry: turn.LedgerEntry) -> dict[str, Any]:
     """A bill as the table has it."""
     usage = entry.metadata.get("usage") or {}
     total = entry.metadata.get("cost", {}).get("total_cost")
@@ -113,12 +112,12 @@ def total_ms(metadata: Mapping[str, Any]) -> int | None:
     return whole(int(took)) if isinstance(took, int | float | Decimal) else None
 
 
-def failure_text(failure: RequestFailure | None) -> str | None:
+def failure_text(failure: turn.RequestFailure | None) -> str | None:
     """A failure as the column has it."""
     return jsons.dumps_text(asdict(failure)) if failure is not None else None
 
 
-def figure_columns(entry: LedgerEntry) -> dict[str, Any]:
+def figure_columns(entry: turn.LedgerEntry) -> dict[str, Any]:
     """The columns that sums are made of, and whether they are in them."""
     found = entry.figures
     if found is None:
@@ -139,7 +138,7 @@ def figure_columns(entry: LedgerEntry) -> dict[str, Any]:
     }
 
 
-def _call_rows(entry: LedgerEntry) -> list[dict[str, Any]]:
+def _call_rows(entry: turn.LedgerEntry) -> list[dict[str, Any]]:
     return [
         {
             "request_id": entry.request_id,
@@ -178,7 +177,7 @@ def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None
     )
 
 
-def _add_to_branch(connection: sa.Connection, entry: LedgerEntry, cost: Decimal) -> None:
+def _add_to_branch(connection: sa.Connection, entry: turn.LedgerEntry, cost: Decimal) -> None:
     """Adds to the sums of the answers to a request, and of those that were given behind them meanwhile."""
     table = schema.messages
     of_it = table.c.conversation_id == entry.conversation_id
@@ -191,16 +190,16 @@ def _add_to_branch(connection: sa.Connection, entry: LedgerEntry, cost: Decimal)
     for row in connection.execute(query.order_by(table.c.sequence_number)) if cost else ():
         if row.parent_id in behind or (row.request_id == entry.request_id and row.choice is not None):
             behind.add(row.id)
-            if row.costs is not None and (known := BranchCosts.of_text(row.costs)) is not None:
+            if row.costs is not None and (known := bill.BranchCosts.of_text(row.costs)) is not None:
                 costs = replace(known, billed=known.billed + cost).as_text()
                 connection.execute(table.update().where(table.c.id == row.id).values(costs=costs))
 
 
-def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, list[CallCost]]:
+def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, list[bill.CallCost]]:
     """The priced calls of these requests, in the order in which they were made."""
     table = schema.ledger_calls
     query = sa.select(table).where(table.c.request_id.in_(request_ids)).order_by(table.c.request_id, table.c.number)
-    found: dict[str, list[CallCost]] = {}
+    found: dict[str, list[bill.CallCost]] = {}
     for row in connection.execute(query) if request_ids else ():
         found.setdefault(row.request_id, []).append(rows.call_of(row))
     return found
@@ -211,13 +210,13 @@ BATCH = 200
 LEDGER = schema.ledger
 CONVERSATIONS = schema.conversations
 MESSAGES = schema.messages
-WithFigures = Callable[[LedgerEntry], LedgerEntry]
+WithFigures = Callable[[turn.LedgerEntry], turn.LedgerEntry]
 
 
 async def count_older(transactions: DatabaseTransactions, tenant: str | None = None) -> int:
     """How many rows of the ledger are in no sums yet; `MAX_UNCOUNTED_BILLS` are looked at, at most.
     Raises StorageUnavailable: the storage cannot be reached."""
-    few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(MAX_UNCOUNTED_BILLS).subquery()
+    few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(bill.MAX_UNCOUNTED_BILLS).subquery()
     query = sa.select(sa.func.count()).select_from(few)
     if tenant is not None:
         query = query.where(few.c.tenant == tenant)

@@ -5,12 +5,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.ids import completion_of
-from gateway.core.names import has_nul
-from gateway.core.types import report_lists
-from gateway.core.types.items import BOUND, instruction_items
-from gateway.core.types.turn import ASKED, CITED_FIELDS, CompletionQuery, LedgerEntry, StoredCompletion
+from gateway.core import ids, jsons, names
+from gateway.core.types import items, report_lists, turn
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import for_row, vault_of
@@ -23,21 +19,21 @@ BATCH = 500
 _CHAIN = messages_of(upwards())
 
 
-def read_completion(connection: sa.Connection, tenant: str, completion_id: str) -> StoredCompletion | None:
+def read_completion(connection: sa.Connection, tenant: str, completion_id: str) -> turn.StoredCompletion | None:
     """A tenant's completion by `chatcmpl-…` (`resp_…`, `msg_…`) or `req_…` (guarantee §6); None if there is none."""
     found = _read(connection, [_is(tenant, completion_id)], (), 1)
     return found[0] if found else None
 
 
-def read_requests(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> list[StoredCompletion]:
+def read_requests(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> list[turn.StoredCompletion]:
     """Those of these requests."""
     of_them = (schema.ledger.c.tenant == tenant, schema.ledger.c.request_id.in_(request_ids))
     return _read(connection, of_them, (), len(request_ids))
 
 
 def read_page(
-    connection: sa.Connection, tenant: str, query: CompletionQuery
-) -> report_lists.QueryPage[StoredCompletion] | None:
+    connection: sa.Connection, tenant: str, query: turn.CompletionQuery
+) -> report_lists.QueryPage[turn.StoredCompletion] | None:
     """In the order in which their requests arrived, or the other way round; None if `after` is none of the tenant's."""
     table = schema.ledger.c
     columns = (table.created_at, table.request_id)
@@ -65,7 +61,7 @@ def read_page(
 
 def write_metadata(
     connection: sa.Connection, tenant: str, completion_id: str, metadata: dict[str, str]
-) -> StoredCompletion | None:
+) -> turn.StoredCompletion | None:
     """The completion with this metadata in place of what it had; None if the tenant has no such one with content."""
     request_id = _stored(connection, tenant, completion_id)
     if request_id is None:
@@ -107,7 +103,7 @@ def read_input(
     of_it = (table.c.conversation_id == answer.conversation_id, table.c.digest == answer.instructions_digest)
     text = connection.execute(sa.select(table.c.body).where(*of_it)).scalar()
     instructions = list(jsons.loads_stored(text)) if text else []
-    ids = (item["id"] for item in instruction_items(answer.conversation_id, instructions))
+    ids = (item["id"] for item in items.instruction_items(answer.conversation_id, instructions))
     found = list(zip(ids, instructions, strict=False))
     chain = connection.execute(_CHAIN, {"from": answer.parent_id}).all()[::-1] if answer.parent_id and said else []
     return found + [(row.id, rows.body_of(row)) for row in chain]
@@ -123,11 +119,11 @@ def _stored(connection: sa.Connection, tenant: str, completion_id: str) -> str |
 
 def _is(tenant: str, completion_id: str) -> Condition:
     table = schema.ledger.c
-    if has_nul(completion_id):
+    if names.has_nul(completion_id):
         return sa.false()
     if completion_id.startswith("req_"):
         return sa.and_(table.tenant == tenant, table.request_id == completion_id)
-    return sa.and_(table.tenant == tenant, table.completion_id == completion_of(completion_id))
+    return sa.and_(table.tenant == tenant, table.completion_id == ids.completion_of(completion_id))
 
 
 def holds(connection: sa.Connection, column: sa.ColumnElement[Any], pair: tuple[str, str]) -> Condition:
@@ -166,7 +162,7 @@ def having(
 
 def _read(
     connection: sa.Connection, where: Iterable[Condition], order: Iterable[Any], limit: int
-) -> list[StoredCompletion]:
+) -> list[turn.StoredCompletion]:
     joined = schema.ledger.outerjoin(schema.completions)
     of_answer = schema.completions.c
     columns = (schema.ledger, of_answer.body, of_answer.metadata, of_answer.plan)
@@ -192,16 +188,16 @@ def _answers(connection: sa.Connection, request_ids: list[str]) -> dict[str, dic
     return found
 
 
-def _completion(row: Any, entry: LedgerEntry, messages: dict[int, Any]) -> StoredCompletion:
+def _completion(row: Any, entry: turn.LedgerEntry, messages: dict[int, Any]) -> turn.StoredCompletion:
     if row._mapping["body"] is None:
-        return StoredCompletion(entry)
+        return turn.StoredCompletion(entry)
     body = jsons.loads_stored(row._mapping["body"])
     for choice in body.get("choices", ()):
         message = {**messages.get(choice.get("index"), {}), **choice["message"]}
-        message.pop(BOUND, None)
+        message.pop(items.BOUND, None)
         choice["message"] = message
-    metadata, plan, asked = row._mapping["metadata"], row._mapping["plan"], body.pop(ASKED, None)
+    metadata, plan, asked = row._mapping["metadata"], row._mapping["plan"], body.pop(turn.ASKED, None)
     beside = jsons.loads_stored(plan) if plan else {}
-    cited = {name: beside.pop(name) for name in CITED_FIELDS if name in beside} or None
+    cited = {name: beside.pop(name) for name in turn.CITED_FIELDS if name in beside} or None
     kept = jsons.loads(metadata) if metadata else None
-    return StoredCompletion(entry, body, kept, beside or None, asked, cited)
+    return turn.StoredCompletion(entry, body, kept, beside or None, asked, cited)

@@ -8,13 +8,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
+from gateway.core import ids, jsons
 from gateway.core.frozen_records import record
-from gateway.core.ids import FILE, new_id
-from gateway.core.types.chain import CHAIN_START, ChainDigest, call_ids, extended, is_bare, message_digest
+from gateway.core.types import chain, tool_steps, turn
+from gateway.core.types.chain import ChainDigest
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.tool_steps import RESULT_ROLES, open_step
-from gateway.core.types.turn import LedgerEntry, StoredTurn
 from gateway.storage.database import schema
 from gateway.storage.database.file_tables import files
 from gateway.storage.database.transactions import RowRead
@@ -43,7 +41,7 @@ class AttachPoint:
     client_agrees: bool
 
 
-def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) -> AttachPoint:
+def attach_point(connection: sa.Connection, turn: turn.StoredTurn, head: str | None) -> AttachPoint:
     """Where a turn is appended now: at the head if it began there, else behind the message that it continues. It also
     stays behind that message if the head has moved to another branch meanwhile."""
     follows = turn.at_head and (turn.parent_id in (head, None) or leads_to(connection, turn.parent_id, head))
@@ -54,14 +52,16 @@ def attach_point(connection: sa.Connection, turn: StoredTurn, head: str | None) 
         row = None if parent is None else _PARENT(connection, parent)
     if row is None:
         return AttachPoint(
-            None, 0, CHAIN_START, branch_restores=turn.branch_restores, client_agrees=turn.parent_id is None
+            None, 0, chain.CHAIN_START, branch_restores=turn.branch_restores, client_agrees=turn.parent_id is None
         )
     restores = bool(row.restored) or turn.branch_restores
     client_agrees = parent == turn.parent_id
     return AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restores, client_agrees=client_agrees)
 
 
-def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoint) -> tuple[StoredTurn, AttachPoint]:
+def without_known(
+    connection: sa.Connection, turn: turn.StoredTurn, point: AttachPoint
+) -> tuple[turn.StoredTurn, AttachPoint]:
     """The turn without messages that another request has stored there meanwhile, and where the rest is appended: two
     requests that bring the same edit at once store it once (guarantee §3.4). One that differs in white space was
     forwarded otherwise, and stays another message (§4 I7)."""
@@ -90,7 +90,7 @@ def without_known(connection: sa.Connection, turn: StoredTurn, point: AttachPoin
         new_messages=turn.new_messages[count:],
         digests=turn.digests[count:],
         base=base,
-        open_step=open_step((*turn.open_step, *stored)),
+        open_step=tool_steps.open_step((*turn.open_step, *stored)),
     )
     restores = bool(row.restored) or point.branch_restores
     return rest, AttachPoint(parent, row.sequence_number + 1, chain_digest(row), restores, client_agrees=True)
@@ -113,7 +113,7 @@ def _forwarded_as(connection: sa.Connection, names: Iterable[str]) -> dict[str |
     return {row.id: _form(message_of(row)) for row in found}
 
 
-def without_quotes(turn: StoredTurn) -> StoredTurn:
+def without_quotes(turn: turn.StoredTurn) -> turn.StoredTurn:
     """A turn whose request may have read a deleted item, without what may repeat it: blocks, stored calls, frames. The
     words of its client and its model stay."""
     new = [replace(message, rendered=None, shown_in_full=(), tokens=None) for message in turn.new_messages]
@@ -122,14 +122,14 @@ def without_quotes(turn: StoredTurn) -> StoredTurn:
 
 
 def without_deleted_files(
-    connection: sa.Connection, turn: StoredTurn, tenant: str, *, failed: bool
-) -> tuple[StoredTurn, bool]:
+    connection: sa.Connection, turn: turn.StoredTurn, tenant: str, *, failed: bool
+) -> tuple[turn.StoredTurn, bool]:
     """The turn without files that were deleted while its request ran, and whether what it read of one must not be kept:
     of those, since their deletion could not find that; of a failed turn, whose attachments are not kept, of any
     (guarantee §14.5). Files are locked, so that whoever deletes one finds what is written here. Nothing in the cache is
     held for it then."""
     attached = {each.metadata.get("file_id") for each in turn.attachments} - {None}
-    named = attached | {each for each in turn.cached if each.startswith(FILE)}  # beside digests
+    named = attached | {each for each in turn.cached if each.startswith(ids.FILE)}  # beside digests
     if not named:
         return turn, False
     own = sa.select(files.c.id).where(files.c.tenant == tenant, files.c.id.in_(named)).order_by(files.c.id)
@@ -141,7 +141,7 @@ def without_deleted_files(
 
 
 def message_rows(
-    turn: StoredTurn, entry: LedgerEntry, point: AttachPoint, instructions_digest: str | None, now: datetime
+    turn: turn.StoredTurn, entry: turn.LedgerEntry, point: AttachPoint, instructions_digest: str | None, now: datetime
 ) -> tuple[list[Row], dict[bytes, str], str | None]:
     """New messages as a chain, then the answers as siblings; the links to them, by their digests (of messages that say
     the same the first has it); and the message that the next turn continues."""
@@ -157,9 +157,9 @@ def message_rows(
     }
     before, sent_before, parent, number = point.digest, turn.base, point.parent, point.number
     for message, sent_digest in zip(turn.new_messages, turn.digests, strict=True):
-        message_id = message.message_id or new_id("msg_")
+        message_id = message.message_id or ids.new_id("msg_")
         row = message_row(message, message_id, parent, number, now, shared)
-        if turn.unproven and call_ids(message.body):
+        if turn.unproven and chain.call_ids(message.body):
             row["restored"] = False
         digest = _stored_digest(message, before, sent_before, sent_digest)
         if not failed:  # a failed turn is in no chain (guarantee §3.6)
@@ -174,7 +174,7 @@ def message_rows(
     latest = parent
     for answer in turn.answers:
         message = answer.message
-        message_id = message.message_id or new_id("msg_")
+        message_id = message.message_id or ids.new_id("msg_")
         row = message_row(message, message_id, parent, number, now, shared)
         digest = _stored_digest(message, before, sent_before, answer.digest)
         row["choice"], row["status"] = answer.choice, message.status
@@ -196,8 +196,8 @@ def _stored_digest(
     """The digest of the chain as it is stored: the client's, if the chain before the message is the same."""
     reworded = message.rendered is not None
     if before.path != sent_before.path or before.said != sent_before.said:
-        return extended(before, message.body, status=message.status, reworded=reworded)
-    plain = before.plain and not reworded and (sent_digest == sent_before or is_bare(message.body))
+        return chain.extended(before, message.body, status=message.status, reworded=reworded)
+    plain = before.plain and not reworded and (sent_digest == sent_before or chain.is_bare(message.body))
     return sent_digest if plain == sent_digest.plain else sent_digest._replace(plain=plain)
 
 
@@ -214,7 +214,7 @@ def message_row(
     row = shared.copy()
     row["id"], row["parent_id"], row["sequence_number"] = message_id, parent, number
     row["role"], row["body"] = message.role, body
-    row["digest"] = message.digest or message_digest(message.body)
+    row["digest"] = message.digest or chain.message_digest(message.body)
     row["weight"] = _weight(message, len(body))
     row["created_at"] = message.created_at or now
     row["origin"], row["agent"], row["costs"] = message.origin, message.agent, message.costs
@@ -230,7 +230,7 @@ def message_row(
 
 def _weight(message: ConversationMessage, size: int) -> int:
     """Bytes that a message takes up in a window at least: tool results and documents can be reduced to a label."""
-    reducible = message.role in RESULT_ROLES or (message.role == "user" and size > REDUCIBLE_BYTES)
+    reducible = message.role in tool_steps.RESULT_ROLES or (message.role == "user" and size > REDUCIBLE_BYTES)
     return min(size, REDUCED_BYTES) if reducible else size
 
 

@@ -8,8 +8,8 @@ from weakref import WeakSet
 
 import sqlalchemy as sa
 
+from gateway.core.types import tool_steps
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, take_call
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import RowInsert
 
@@ -42,7 +42,7 @@ class OpenToolCalls:
     ) -> None:
         self._message_id = message_id
         self._called_at = called_at
-        self._made = calls_of(body or {})
+        self._made = tool_steps.calls_of(body or {})
         self._open = list(self._made)
 
     def branched(self) -> "OpenToolCalls":
@@ -53,10 +53,10 @@ class OpenToolCalls:
 
     def answered_by(self, result: dict[str, Any]) -> Row:
         """The columns that tell the call which a result answers; all NULL where there is none."""
-        call = take_call(self._open, result)
+        call = tool_steps.take_call(self._open, result)
         if not call:
             return dict(NO_CALL)
-        tool, arguments = asked(call)
+        tool, arguments = tool_steps.asked(call)
         position = next(number for number, made in enumerate(self._made) if made is call)
         return {
             "call_message_id": self._message_id,
@@ -80,13 +80,13 @@ def step_rows(
     rows to those of the steps."""
     calls = OpenToolCalls()
     for message in open_step:
-        if message.role in RESULT_ROLES:
+        if message.role in tool_steps.RESULT_ROLES:
             calls.answered_by(message.body)
         else:
             calls = OpenToolCalls(message.message_id, message.body, message.created_at)
     found: list[Row] = []
     for message, row in new:
-        if message.role not in RESULT_ROLES:
+        if message.role not in tool_steps.RESULT_ROLES:
             calls = OpenToolCalls(row["id"], message.body, row["created_at"])
             continue
         found.append(step_row(calls, message.body, row, answer_id, apart=apart))

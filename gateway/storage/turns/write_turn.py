@@ -6,12 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import jsons
-from gateway.core.clock import fewest_days
-from gateway.core.ids import content_digest
-from gateway.core.types.artifacts import LARGE, cache_group
-from gateway.core.types.tool_steps import RESULT_ROLES
-from gateway.core.types.turn import LedgerEntry, StoredTurn, TurnCommit
+from gateway.core import clock, ids, jsons
+from gateway.core.types import artifacts, tool_steps, turn
 from gateway.storage.claims import close_open, settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
@@ -59,7 +55,7 @@ INSERT_NEW_LINKS = RowInsert(schema.message_links, "ON CONFLICT DO NOTHING")
 INSERT_CACHED = RowInsert(schema.cached_contents, "ON CONFLICT DO NOTHING")
 
 
-def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: datetime) -> list[str]:
+def write_turns(connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime) -> list[str]:
     """Writes everything that requests leave. Turns are appended whole, in the order in which they commit: one that
     began at the head is appended to the present head (guarantee §3.7).
 
@@ -77,14 +73,14 @@ def write_turns(connection: sa.Connection, commits: Sequence[TurnCommit], now: d
     return gone
 
 
-def left_behind(connection: sa.Connection, turn: StoredTurn, tenant: str) -> tuple[str, ...]:
+def left_behind(connection: sa.Connection, turn: turn.StoredTurn, tenant: str) -> tuple[str, ...]:
     """What `write_turns` returns of a turn that is recorded already: no cache groups while its conversation exists."""
     if CONVERSATION_FOR_UPDATE(connection, turn.conversation_id) is not None:
         return ()
     return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
 
 
-def _without_turn(connection: sa.Connection, entry: LedgerEntry, bill: Row) -> None:
+def _without_turn(connection: sa.Connection, entry: turn.LedgerEntry, bill: Row) -> None:
     """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
     row = CONVERSATION_FOR_UPDATE(connection, bill["conversation_id"])
     if row is None:
@@ -96,12 +92,14 @@ def _without_turn(connection: sa.Connection, entry: LedgerEntry, bill: Row) -> N
 
 
 def _write_turn(
-    connection: sa.Connection, turn: StoredTurn, entry: LedgerEntry, bill: Row, now: datetime
+    connection: sa.Connection, turn: turn.StoredTurn, entry: turn.LedgerEntry, bill: Row, now: datetime
 ) -> tuple[str, ...]:
     row = CONVERSATION_FOR_UPDATE(connection, turn.conversation_id)
     if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
-        delete_unheld(connection, entry.tenant, [each.metadata[LARGE] for each in turn.attachments if each.is_excerpt])
+        delete_unheld(
+            connection, entry.tenant, [each.metadata[artifacts.LARGE] for each in turn.attachments if each.is_excerpt]
+        )
         return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
     failed = entry.status == "failed"
     cached = turn.cached
@@ -134,7 +132,7 @@ def _write_turn(
     else:
         values |= told | with_more(row, sums)
         if turn.retention_days is not None:
-            values["retention_days"] = fewest_days(row.retention_days, turn.retention_days)
+            values["retention_days"] = clock.fewest_days(row.retention_days, turn.retention_days)
         UPDATE_CONVERSATION(connection, turn.conversation_id, values)
     if instructions is not None:
         INSERT_INSTRUCTIONS(connection, [instructions])
@@ -164,15 +162,15 @@ def _write_turn(
         shared = {"conversation_id": turn.conversation_id, "tenant": entry.tenant}
         held = [{**shared, "digest": digest} for digest in turn.cached]
         INSERT_CACHED(connection, held)
-    return () if turn.cached == cached else tuple(cache_group(entry.tenant, each) for each in cached)
+    return () if turn.cached == cached else tuple(artifacts.cache_group(entry.tenant, each) for each in cached)
 
 
-def _may_quote(row: Any, entry: LedgerEntry) -> bool:
+def _may_quote(row: Any, entry: turn.LedgerEntry) -> bool:
     """Whether something of the conversation was deleted while the request ran."""
     return row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at
 
 
-def _forget_words(connection: sa.Connection, entry: LedgerEntry) -> None:
+def _forget_words(connection: sa.Connection, entry: turn.LedgerEntry) -> None:
     """Takes what upstreams said out of a failure that was billed just now: it may quote what was deleted meanwhile."""
     if entry.failure is not None:
         values = {"failure": failure_text(entry.failure.without_words())}
@@ -180,7 +178,7 @@ def _forget_words(connection: sa.Connection, entry: LedgerEntry) -> None:
         connection.execute(of_it.values(**for_row(schema.ledger, values, entry.request_id)))
 
 
-def _told(turn: StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
+def _told(turn: turn.StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
     """What the list of conversations tells of one: its latest model and user, and how it begins."""
     told = {name: bill[name] for name in ("model", "end_user")}
     if row is None or row.question is None:
@@ -188,29 +186,33 @@ def _told(turn: StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
     return told
 
 
-def _steps(connection: sa.Connection, turn: StoredTurn, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _steps(connection: sa.Connection, turn: turn.StoredTurn, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of the results that the turn brings, whose bodies they take from those of the messages."""
     new = turn.new_messages
-    if not any(message.role in RESULT_ROLES for message in new):
+    if not any(message.role in tool_steps.RESULT_ROLES for message in new):
         return []
     answer_id = messages[len(new)]["id"] if len(messages) > len(new) else None
     pairs = list(zip(new, messages, strict=False))
     return step_rows(turn.open_step, pairs, answer_id, apart=results_apart(connection))
 
 
-def _instructions(turn: StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
+def _instructions(turn: turn.StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
     """System messages are kept once per conversation; the messages of a turn name those in force."""
     if not turn.instructions:
         return None, None
     body = jsons.dumps_stored(turn.instructions)
-    digest = content_digest(body)
+    digest = ids.content_digest(body)
     return digest, {"conversation_id": turn.conversation_id, "digest": digest, "body": body}
 
 
-def _write_attachments(connection: sa.Connection, turn: StoredTurn, tenant: str, first: int, now: datetime) -> None:
+def _write_attachments(
+    connection: sa.Connection, turn: turn.StoredTurn, tenant: str, first: int, now: datetime
+) -> None:
     large = [each for each in turn.attachments if each.is_excerpt]
-    for artifact in sorted(large, key=lambda each: str(each.metadata[LARGE])):  # the order in which they are locked
-        write_text(connection, tenant, artifact.metadata[LARGE], artifact.content, now)
+    for artifact in sorted(
+        large, key=lambda each: str(each.metadata[artifacts.LARGE])
+    ):  # the order in which they are locked
+        write_text(connection, tenant, artifact.metadata[artifacts.LARGE], artifact.content, now)
     values = [
         {
             "conversation_id": turn.conversation_id,
@@ -227,7 +229,7 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, tenant: str,
                 }
             ),
             "created_at": now,
-            "document": artifact.metadata.get(LARGE),
+            "document": artifact.metadata.get(artifacts.LARGE),
             "said_digest": turn.digests[-1].said if turn.digests else turn.base.said,
             "file_id": artifact.metadata.get("file_id"),
         }
@@ -237,7 +239,7 @@ def _write_attachments(connection: sa.Connection, turn: StoredTurn, tenant: str,
         connection.execute(schema.attachments.insert(), [for_row(schema.attachments, row) for row in values])
 
 
-def _write_completion(connection: sa.Connection, turn: StoredTurn, request_id: str) -> None:
+def _write_completion(connection: sa.Connection, turn: turn.StoredTurn, request_id: str) -> None:
     """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields. After a
     prefill all of their fields, as the message is stored together with that."""
     completion = turn.completion or {}

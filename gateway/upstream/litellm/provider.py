@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 
 from gateway.core import errors, jsons
-from gateway.core.formats.anthropic.serializer import arguments_of
+from gateway.core.formats.anthropic import serializer
+from gateway.core.types import upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
-from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
 from gateway.upstream.openai.mending import (
@@ -282,7 +282,7 @@ def _make_arguments_objects(messages: Any) -> None:
     calls = [call for message in messages or () for call in message.get("tool_calls") or ()]
     for function in [call["function"] for call in calls if isinstance(call.get("function"), dict)]:
         said = function.get("arguments")
-        made = arguments_of(said)
+        made = serializer.arguments_of(said)
         if not said or made == {"arguments": said}:
             function["arguments"] = jsons.dumps_text(made)
 
@@ -295,7 +295,7 @@ class LitellmUpstream:
         self._client = client
         self._library = library
 
-    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         async with self._call(deployment) as call:
             response = await call.ask(request.body)
             answer = whole_mended(whole(response), request.body, deployment, headers=call.wire.headers)
@@ -303,7 +303,7 @@ class LitellmUpstream:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, deployment: ModelDeployment, request: UpstreamRequest
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
     ) -> AsyncIterator["LitellmChunkStream"]:
         """An answer in chunks, once the first of them is there: litellm calls some providers only then."""
         async with self._call(deployment) as call:
@@ -498,6 +498,6 @@ async def _call_nowhere(library: LitellmLibrary) -> None:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "rehearsal"}], "max_tokens": 1}
     async with httpx.AsyncClient(transport=RefusingTransport()) as client:
         try:
-            await LitellmUpstream(client, library).complete(nowhere, UpstreamRequest(body))
+            await LitellmUpstream(client, library).complete(nowhere, upstreams.UpstreamRequest(body))
         except errors.GatewayError:  # it was refused, as it had to be
             return

@@ -19,9 +19,8 @@ from typing import Any, NoReturn
 import httpx
 
 from gateway.core import errors, jsons
-from gateway.core.formats.anthropic.message_events import EventMender, MessageChunks, events_of, sound_message
-from gateway.core.formats.anthropic.serializer import fault_status, is_message
-from gateway.core.instrumentation.logs import get_logger
+from gateway.core.formats.anthropic import message_events, serializer
+from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http_client import TOO_LONG, translated
 from gateway.upstream.openai.answers import CLOSED, MAX_STREAM_BYTES
@@ -178,19 +177,19 @@ class _MendedMessage(_WatchedBody):
         if not self._streamed:
             raw = b"".join([piece async for piece in super()._pieces()])
             message = self._told(raw)
-            if message is None or not is_message(message):
+            if message is None or not serializer.is_message(message):
                 yield raw
             elif self._is_stream_wanted:
-                mender = EventMender()
-                for event in events_of(sound_message(message)):
+                mender = message_events.EventMender()
+                for event in message_events.events_of(message_events.sound_message(message)):
                     yield _written(mender.of(event))
             else:
-                yield jsons.dumps(sound_message(message))
+                yield jsons.dumps(message_events.sound_message(message))
         elif self._is_stream_wanted:
             async for each in self._events():
                 yield _written([each])
         else:
-            made = MessageChunks(created=0)
+            made = message_events.MessageChunks(created=0)
             async for found in self._events():
                 if isinstance(found, dict):
                     made.of(found)
@@ -198,11 +197,11 @@ class _MendedMessage(_WatchedBody):
                     break
             if not made.ended:
                 raise errors.UpstreamInterrupted(CLOSED)
-            yield jsons.dumps(sound_message(made.message()))
+            yield jsons.dumps(message_events.sound_message(made.message()))
 
     async def _events(self) -> AsyncIterator[dict[str, Any] | bytes]:
         """The events of a stream, mended; as they came, where they are none."""
-        parser, mender = EventParser(), EventMender()
+        parser, mender = EventParser(), message_events.EventMender()
         async for piece in super()._pieces():
             for data in parser.feed(piece):
                 event = self._told(data)
@@ -218,7 +217,7 @@ class _MendedMessage(_WatchedBody):
         if not isinstance(said, dict):
             return None
         if said.get("type") == "error" or said.get("error"):
-            raise refusal(fault_status(said), bytes(raw), {}, self._wire.deployment)
+            raise refusal(serializer.fault_status(said), bytes(raw), {}, self._wire.deployment)
         return said
 
 
@@ -244,7 +243,7 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
         raise errors.UpstreamTimeout(TOO_LONG) from error
 
 
-log = get_logger("gateway.upstream.litellm")
+log = logs.get_logger("gateway.upstream.litellm")
 OFFLINE = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",

@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 
 from gateway.core import errors, jsons
-from gateway.core.formats.stream_record import END_SECONDS, MAX_STREAM_CHARS, StreamRecord, next_batch
+from gateway.core.formats import stream_record
+from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.frozen_records import record
-from gateway.core.types.chat import SIGNS, JsonAnswer, ModelDeployment, StreamOpener
-from gateway.core.types.upstreams import UpstreamRequest
+from gateway.core.types import chat, upstreams
+from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
 from gateway.upstream.http_client import (
     END,
     HTTPX_FAULTS,
@@ -182,7 +183,7 @@ async def read_all(
         seconds = patience if due is None else max(due - clock(), 0)
         if pieces[-1][-4:].rstrip().endswith(b"}") and size > 2 * looked_at:
             try:
-                async with asyncio.timeout(END_SECONDS):
+                async with asyncio.timeout(stream_record.END_SECONDS):
                     piece = await source.read(seconds)
             except TimeoutError:
                 looked_at = size
@@ -245,7 +246,7 @@ class HttpChunkStream:
         self._first: list[dict[str, Any]] = []
         self._begun = self._is_stream = False
         self._parser = EventParser()
-        self._sign = SIGNS.get()
+        self._sign = chat.SIGNS.get()
         self._mender = StreamMender(deployment, body)
         self._patience = _PiecePatience(deployment)
         self._size = 0
@@ -304,12 +305,12 @@ class HttpChunkStream:
         """All of a stream, which came in the place of a whole answer, as the completion that it would have been.
         Raises as `begin` and `batches`."""
         await self.begin()
-        most = min(MAX_STREAM_CHARS, self._deployment.max_answer_bytes)
+        most = min(stream_record.MAX_STREAM_CHARS, self._deployment.max_answer_bytes)
         asked = self._body.get("n")
         record, ends = StreamRecord(asked if isinstance(asked, int) else 1, most), dict[int, dict[str, Any]]()
         batches = self.batches()
         try:
-            while (batch := await next_batch(batches, record)) is not None:
+            while (batch := await stream_record.next_batch(batches, record)) is not None:
                 for chunk in batch:
                     record.add(chunk)
                     finished = [choice for choice in chunk.get("choices") or () if choice.get("finish_reason")]
@@ -543,7 +544,7 @@ class HttpUpstream:
         self._think_in_parts: set[tuple[str, str]] = set()
         """Upstreams and models beside Mistral's whose answers have shown that."""
 
-    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+    async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         body = self._taken(deployment, request.body)
         answered = await self.whole(deployment, COMPLETIONS_PATH, body, request.headers, HttpChunkStream)
         if isinstance(answered.value, dict) and thinks_in_parts(answered.value.get("choices"), "message"):
@@ -586,7 +587,7 @@ class HttpUpstream:
         finally:
             connection.close()
 
-    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
+    def stream(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> StreamOpener:
         return self.events(
             deployment, COMPLETIONS_PATH, self._taken(deployment, request.body), request.headers, HttpChunkStream
         )

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gateway.core import errors, jsons, ports
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings, packed
-from gateway.core.types.upstreams import CallScope
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.routing.router import NO_CALLER, ConfiguredRouter
 
@@ -57,7 +57,7 @@ class UpstreamEmbedder:
         counter = self._counter(facts)
         return EmbeddingTariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
 
-    async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
+    async def embed(self, texts: Sequence[str], scope: upstreams.CallScope) -> TextEmbeddings:
         deployment = self._router.deployment(self._model, scope.caller)
         body = {**deployment.parameters, "model": deployment.provider_model, "input": list(texts)}
         max_bytes = MAX_BYTES_BESIDE + MAX_BYTES_PER_TEXT * len(texts)

@@ -14,10 +14,10 @@ from typing import Any
 
 from gateway.core import errors, jsons, ports
 from gateway.core.clock import SystemClock
-from gateway.core.formats.anthropic.serializer import FAULT_STATUSES
-from gateway.core.formats.responses.response_completion import FAILURE_STATUSES
-from gateway.core.formats.tool_calls import CallIds, CallPieces, whole_calls, written
-from gateway.core.types.bill import sound
+from gateway.core.formats import tool_calls
+from gateway.core.formats.anthropic import serializer
+from gateway.core.formats.responses import response_completion
+from gateway.core.types import bill
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.content import as_parts
 
@@ -119,7 +119,11 @@ SHOWN_CHARS = 4000
 RELAYED = re.compile(r"^(x-ratelimit-.*|anthropic-ratelimit-.*|openai-.*|retry-after(-ms)?)$", re.IGNORECASE)
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 
-BY_NAME = {name: status for name, status in (FAULT_STATUSES | FAILURE_STATUSES).items() if status != 500}
+BY_NAME = {
+    name: status
+    for name, status in (serializer.FAULT_STATUSES | response_completion.FAILURE_STATUSES).items()
+    if status != 500
+}
 """Statuses of errors that come in an answer of a good one, by their codes and types; of what says no more than that the
 server failed, 502 does."""
 WAITS = {"retry-after": 1, "retry-after-ms": 1000}
@@ -429,7 +433,7 @@ def whole_mended(
         fault = fault_of(told, deployment, headers)
         if answer.get("choices"):
             usage = answer.get("usage")
-            fault.may_be_charged, fault.usage = True, sound(usage) if isinstance(usage, dict) else None
+            fault.may_be_charged, fault.usage = True, bill.sound(usage) if isinstance(usage, dict) else None
         raise fault
     if not isinstance(answer, dict) or not answer.get("choices"):
         raise errors.UpstreamInvalidResponse("The upstream's answer holds no choices.")
@@ -444,16 +448,16 @@ def whole_mended(
             message["role"] = _role(message)
         legacy = message.get(LEGACY)
         if isinstance(legacy, dict) and not isinstance(legacy.get("arguments", ""), str):
-            legacy = message[LEGACY] = {**legacy, "arguments": written(legacy["arguments"] or {})}
+            legacy = message[LEGACY] = {**legacy, "arguments": tool_calls.written(legacy["arguments"] or {})}
         if isinstance(legacy, dict) and _wants_tools(body):
             del message[LEGACY]
             message["tool_calls"] = [*(message.get("tool_calls") or ()), {"function": legacy}]
         if message.get("tool_calls"):
-            message["tool_calls"] = whole_calls(message["tool_calls"], CallIds())
+            message["tool_calls"] = tool_calls.whole_calls(message["tool_calls"], tool_calls.CallIds())
             if choice.get("finish_reason") == LEGACY and not message.get(LEGACY):
                 choice["finish_reason"] = "tool_calls"
     if isinstance(found.get("usage"), dict):
-        found["usage"] = sound(found["usage"])
+        found["usage"] = bill.sound(found["usage"])
     return found
 
 
@@ -482,7 +486,7 @@ class StreamMender:
         self._deployment = deployment
         self._wants_tools = _wants_tools(body)
         self._tools = frozenset(_names(body))
-        self._calls: dict[int, CallPieces] = {}
+        self._calls: dict[int, tool_calls.CallPieces] = {}
         self._halves: dict[tuple[Any, ...], str] = {}
         """What waits for the other half of its last character, by its choice and its place in the delta."""
         self._legacy_names: set[int] = set()
@@ -519,7 +523,7 @@ class StreamMender:
         for choice in chunk.get("choices") or ():
             self._mend(choice)
         if isinstance(chunk.get("usage"), dict):
-            chunk["usage"] = sound(chunk["usage"])
+            chunk["usage"] = bill.sound(chunk["usage"])
         return [chunk]
 
     def rest(self) -> list[Json]:
@@ -546,7 +550,7 @@ class StreamMender:
         if delta.get("tool_calls"):
             pieces = self._calls.get(index)
             if pieces is None:
-                pieces = self._calls[index] = CallPieces(self._tools)
+                pieces = self._calls[index] = tool_calls.CallPieces(self._tools)
             delta["tool_calls"] = pieces.mended(delta["tool_calls"])
             if not delta["tool_calls"]:
                 del delta["tool_calls"]
@@ -561,7 +565,7 @@ class StreamMender:
         """A piece of a call as it was before there were tools."""
         arguments = said.get("arguments")
         if arguments is not None and not isinstance(arguments, str):
-            said = {**said, "arguments": written(arguments)}
+            said = {**said, "arguments": tool_calls.written(arguments)}
         if self._wants_tools:
             del delta[LEGACY]
             delta["tool_calls"] = [*(delta.get("tool_calls") or ()), {"index": LEGACY_PLACE, "function": said}]
@@ -654,7 +658,7 @@ def _mend_words(said: Json) -> None:
     if isinstance(content, list):
         content = said["content"] = _split_thoughts(said, content)
     if not isinstance(content, list):
-        said["content"] = written(content)
+        said["content"] = tool_calls.written(content)
     elif all(
         isinstance(part, dict) and part.keys() == TEXT_PART_FIELDS and isinstance(part["text"], str) for part in content
     ):

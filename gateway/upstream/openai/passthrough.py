@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 
 from gateway.core import errors, jsons
+from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.core.types.upstreams import RelayedCall
 from gateway.upstream.http_client import (
     CONTENT_LENGTH,
     END,
@@ -44,7 +44,7 @@ class PassthroughClient:
         self._pool = pool
 
     @contextlib.asynccontextmanager
-    async def open(self, deployment: ModelDeployment, call: RelayedCall) -> AsyncIterator["RawAnswer"]:
+    async def open(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> AsyncIterator["RawAnswer"]:
         """The answer once it has begun; leaving the context closes the connection.
         Raises UpstreamError: see `core/errors`; error answers in OpenAI's shape are answers."""
         answer = await self._send(deployment, call)
@@ -57,7 +57,7 @@ class PassthroughClient:
         finally:
             await answer.aclose()
 
-    async def _send(self, deployment: ModelDeployment, call: RelayedCall) -> "RawAnswer":
+    async def _send(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> "RawAnswer":
         streamed = call.body is not None and not isinstance(call.body, bytes)
         try:
             # What is sent but once is not entrusted to a connection that upstream may be closing just now.
@@ -67,7 +67,7 @@ class PassthroughClient:
                 raise
         return await self._answered(deployment, call, fresh=True)
 
-    async def _answered(self, deployment: ModelDeployment, call: RelayedCall, *, fresh: bool) -> "RawAnswer":
+    async def _answered(self, deployment: ModelDeployment, call: upstreams.RelayedCall, *, fresh: bool) -> "RawAnswer":
         seconds = deployment.first_byte_timeout
         origin, base, host = address(f"{deployment.api_base}/")
         with translated(begun=False, origin=origin):
@@ -165,7 +165,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def _fields(deployment: ModelDeployment, call: RelayedCall, host: bytes) -> Headers:
+def _fields(deployment: ModelDeployment, call: upstreams.RelayedCall, host: bytes) -> Headers:
     """The request's headers: the deployment's outrank the client's."""
     own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in deployment.headers.items()]
     own += [(name.encode(), value.encode("latin-1", "replace")) for name, value in deployment.authorization.items()]

@@ -11,8 +11,8 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.config.model_list import CLOUDS, ModelEntry
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.upstreams import family_in
 
 MAP_FILE = "model_prices_and_context_window_backup.json"
 CATALOGUE_ENTRY = re.compile(rb'^ {0,4}"((?:[^"\\]|\\.)+)": (\{.*?^    \}),?$', re.MULTILINE | re.DOTALL)
@@ -241,4 +241,4 @@ def origin_of(provider: str, name: str, api_base: str | None) -> str:
     """
     if provider in OPENAI_COMPATIBLE or provider == AZURE:
         return f"{provider} {api_base}" if api_base else provider
-    return f"{provider} claude" if family_in(name).signs_thoughts else provider
+    return f"{provider} claude" if upstreams.family_in(name).signs_thoughts else provider

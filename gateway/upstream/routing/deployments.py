@@ -9,11 +9,11 @@ from itertools import groupby
 from typing import Any, Literal
 from urllib.parse import quote
 
+from gateway.core import ids
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
 from gateway.core.config.litellm_table import ROUTER_PARAMETERS
 from gateway.core.config.model_list import ModelEntry
-from gateway.core.ids import content_digest
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.routing.catalogue import AZURE, THROUGH_LITELLM, named_base, origin_of, unsupported
 
@@ -224,7 +224,7 @@ def _identity(entry: ModelEntry) -> str:
     params = entry.litellm_params
     said = {name: value for name, value in params.model_dump().items() if name not in ROUTER_PARAMETERS}
     said["api_key"] = params.api_key.get_secret_value() if params.api_key else None
-    return content_digest(repr(sorted(said.items())))
+    return ids.content_digest(repr(sorted(said.items())))
 
 
 Strategy = Literal["weighted", "latency", "least_busy"]

@@ -18,8 +18,8 @@ from gateway.core import errors, jsons, ports
 from gateway.core.config import setting_sections
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
+from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelDeployment
-from gateway.core.types.upstreams import RoutingAttempt
 from gateway.upstream.openai.mending import waited_for
 from gateway.upstream.routing.deployments import DeploymentRank, GroupMember
 
@@ -133,7 +133,7 @@ class HealthWatch:
         nobody = ModelDeployment("", "", "", "", None, operator_key=False)
         self._unwatched = WatchedAttempt(clock, DeploymentWatch(nobody, Cooldown(1, 0.0)), nobody, 0.0, is_open=False)
 
-    def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
+    def began(self, deployment: ModelDeployment, tokens: int = 0) -> upstreams.RoutingAttempt:
         """A try begins; of a deployment that has no id, nobody keeps anything."""
         if not deployment.id:
             return self._unwatched

@@ -21,24 +21,15 @@ from dataclasses import field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from gateway.core import errors, ports
+from gateway.core import errors, ids, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.settings import Settings
-from gateway.core.formats.tool_calls import (
-    FreeformChunks,
-    Names,
-    names_of,
-    with_freeform,
-    without_freeform,
-    without_typed,
-)
+from gateway.core.formats import tool_calls
 from gateway.core.frozen_records import record
-from gateway.core.ids import completion_of, content_digest
-from gateway.core.types.chain import content_text
+from gateway.core.types import chain, chat, items, upstreams
 from gateway.core.types.chat import (
-    ANTHROPICS_KEY,
     ChatRequest,
     ChunkStream,
     JsonAnswer,
@@ -48,8 +39,6 @@ from gateway.core.types.chat import (
     StreamAround,
     StreamOpener,
 )
-from gateway.core.types.items import CUSTOM, TYPED
-from gateway.core.types.upstreams import PROTOCOLS, RoutingAttempt, RoutingCandidates, UpstreamRequest
 from gateway.upstream.openai.model_info import DiscoveredModels, completed, is_direct, lacks, tokens
 from gateway.upstream.routing.catalogue import (
     AZURE,
@@ -114,16 +103,16 @@ class RouteHint:
         """What is the same in all requests of a conversation: its name, else its first user message and cache key. None
         where nothing tells."""
         if self.name is not None:
-            return content_digest(f"{self.tenant}\n{self.name}")
+            return ids.content_digest(f"{self.tenant}\n{self.name}")
         if self.behind is not None:
             return None
         first = next((message for message in self.messages if message.get("role") == "user"), None)
         if first is None:
             return None
         content = first.get("content")
-        text = content_text(content)
+        text = chain.content_text(content)
         said = repr(content) if text is None else text.strip()
-        return content_digest(f"{self.tenant}\n{self.cache_key}\n{said}")
+        return ids.content_digest(f"{self.tenant}\n{self.cache_key}\n{said}")
 
 
 NO_HINT = RouteHint("")
@@ -132,7 +121,7 @@ NO_HINT = RouteHint("")
 def hint_of(request: ChatRequest) -> RouteHint:
     """What a request tells of its conversation. It costs nothing: the digest is made where several deployments are."""
     ref, named = request.conversation, request.forward.get(CACHE_KEY)
-    behind = None if ref.behind is None else completion_of(ref.behind)
+    behind = None if ref.behind is None else ids.completion_of(ref.behind)
     cache_key = named if isinstance(named, str) else ""
     return RouteHint(request.caller.tenant, ref.conversation_id or ref.session, behind, request.messages, cache_key)
 
@@ -234,7 +223,7 @@ class DeploymentGroup:
         """Whether its health or its limits say so."""
         return self._rank([deployment.id])[0].tier > 0
 
-    def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
+    def began(self, deployment: ModelDeployment, tokens: int = 0) -> upstreams.RoutingAttempt:
         """A try begins."""
         return self._health.began(deployment, tokens)
 
@@ -352,11 +341,11 @@ class ConfiguredRouter:
         known = self._alone.get(model)
         return known.first if known is not None else self.candidates(model, caller).first
 
-    def alone(self, model: str) -> RoutingCandidates | None:
+    def alone(self, model: str) -> upstreams.RoutingCandidates | None:
         """The one deployment of a model that has no other and is the same for every caller, once it was asked for."""
         return self._alone.get(model)
 
-    def candidates(self, model: str, caller: RequestCaller, hint: RouteHint = NO_HINT) -> RoutingCandidates:
+    def candidates(self, model: str, caller: RequestCaller, hint: RouteHint = NO_HINT) -> upstreams.RoutingCandidates:
         """Where `model` is served for this caller, and where it may be asked if that fails.
         Raises ModelNotFound: not in `model_list`, and either that is all that is served (`upstream.unlisted`) or the
         default upstream is not for this caller; or of a provider that cannot be served; Unauthorized: neither the entry
@@ -465,7 +454,7 @@ class ConfiguredRouter:
         """Whether Anthropic's models are asked for at Anthropic, with the client's own key. One that is not surely
         Anthropic's is none beside an operator's key for the default upstream: clients have to name some."""
         key = caller.anthropic_key
-        return key is not None and (key.startswith(ANTHROPICS_KEY) or self._settings.upstream.api_key is None)
+        return key is not None and (key.startswith(chat.ANTHROPICS_KEY) or self._settings.upstream.api_key is None)
 
     def anthropic(self, model: str, caller: RequestCaller) -> ModelDeployment:
         """Anthropic, with the client's own key for it: the default upstream of models by its names."""
@@ -501,7 +490,7 @@ class ConfiguredRouter:
         else:
             is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
             if (
-                not PROTOCOLS[primary.protocol].is_openais
+                not upstreams.PROTOCOLS[primary.protocol].is_openais
                 or primary.key_header != "authorization"
                 or not (chosen or is_default)
             ):
@@ -617,10 +606,12 @@ class ProtocolUpstream:
     def __init__(self, **by_protocol: ports.Upstream) -> None:
         self._by_protocol = by_protocol
 
-    def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> Coroutine[Any, Any, JsonAnswer]:
+    def complete(
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
+    ) -> Coroutine[Any, Any, JsonAnswer]:
         return self._of(deployment).complete(deployment, request)
 
-    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
+    def stream(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> StreamOpener:
         return self._of(deployment).stream(deployment, request)
 
     def _of(self, deployment: ModelDeployment) -> ports.Upstream:
@@ -637,29 +628,33 @@ class FreeformUpstream:
     def __init__(self, inner: ports.Upstream) -> None:
         self._inner = inner
 
-    def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> Coroutine[Any, Any, JsonAnswer]:
+    def complete(
+        self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
+    ) -> Coroutine[Any, Any, JsonAnswer]:
         sent, names = _sent(deployment, request)
         answered = self._inner.complete(deployment, sent)
         return _with_freeform(answered, names) if names else answered
 
-    def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
+    def stream(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> StreamOpener:
         sent, names = _sent(deployment, request)
         opener = self._inner.stream(deployment, sent)
         return _freeform(opener, names) if names else opener
 
 
-async def _with_freeform(answered: Awaitable[JsonAnswer], names: Names) -> JsonAnswer:
+async def _with_freeform(answered: Awaitable[JsonAnswer], names: tool_calls.Names) -> JsonAnswer:
     answer = await answered
-    return JsonAnswer(with_freeform(answer.body, names), answer.headers)
+    return JsonAnswer(tool_calls.with_freeform(answer.body, names), answer.headers)
 
 
 @asynccontextmanager
-async def _freeform(opener: StreamOpener, names: Names) -> AsyncIterator[ChunkStream]:
+async def _freeform(opener: StreamOpener, names: tool_calls.Names) -> AsyncIterator[ChunkStream]:
     async with opener as opened:
         yield _FreeformStream(opened, names)
 
 
-def _sent(deployment: ModelDeployment, request: UpstreamRequest) -> tuple[UpstreamRequest, Names]:
+def _sent(
+    deployment: ModelDeployment, request: upstreams.UpstreamRequest
+) -> tuple[upstreams.UpstreamRequest, tool_calls.Names]:
     """What goes up, and the tools in it that go up as functions."""
     body = request.body
     called = [message for message in body.get("messages") or () if message.get("tool_calls")]
@@ -669,12 +664,12 @@ def _sent(deployment: ModelDeployment, request: UpstreamRequest) -> tuple[Upstre
     return request if taken is body else replace(request, body=taken), _translated(deployment, body)
 
 
-def _translated(deployment: ModelDeployment, body: Json) -> Names:
+def _translated(deployment: ModelDeployment, body: Json) -> tool_calls.Names:
     """The tools that go up as functions: chats that take freeform tools still have none of types of their own."""
-    names = names_of(body)
+    names = tool_calls.names_of(body)
     if not names or not takes_freeform(deployment):
         return names
-    return {} if deployment.protocol == RESPONSES else {n: kind for n, kind in names.items() if kind != CUSTOM}
+    return {} if deployment.protocol == RESPONSES else {n: kind for n, kind in names.items() if kind != items.CUSTOM}
 
 
 def _taken(deployment: ModelDeployment, body: Json) -> Json:
@@ -684,21 +679,21 @@ def _taken(deployment: ModelDeployment, body: Json) -> Json:
         return body
     choice = body.get("tool_choice")
     calls = [call for message in body["messages"] for call in message.get("tool_calls") or ()]
-    typed = any(isinstance(each, dict) and TYPED in each for each in (*calls, *(body.get("tools") or ())))
+    typed = any(isinstance(each, dict) and items.TYPED in each for each in (*calls, *(body.get("tools") or ())))
     if takes:
-        return without_typed(body) if typed else body
+        return tool_calls.without_typed(body) if typed else body
     chosen = isinstance(choice, dict) and choice.get("type") != "function"
-    if not (typed or chosen or names_of(body) or any("custom" in call for call in calls)):
+    if not (typed or chosen or tool_calls.names_of(body) or any("custom" in call for call in calls)):
         return body
-    return without_freeform(body, keeps_allowed=deployment.protocol == RESPONSES)
+    return tool_calls.without_freeform(body, keeps_allowed=deployment.protocol == RESPONSES)
 
 
 class _FreeformStream(StreamAround):
     """A stream whose calls of these tools are what they were."""
 
-    def __init__(self, opened: ChunkStream, names: Names) -> None:
+    def __init__(self, opened: ChunkStream, names: tool_calls.Names) -> None:
         super().__init__(opened)
-        self._chunks = FreeformChunks(names)
+        self._chunks = tool_calls.FreeformChunks(names)
 
     async def batches(self) -> AsyncGenerator[list[Json], None]:
         """See `ChunkStream.batches`."""

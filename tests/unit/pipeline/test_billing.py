@@ -12,7 +12,7 @@ from gateway.core.errors import GatewayError, UpstreamTimeout, UpstreamUnreachab
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, InternalCall
 from gateway.core.types.chat import ModelDeployment, ModelFacts
 from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowSelection
-from gateway.pipeline.billing import bill, metadata_of
+from gateway.pipeline.billing import make_bill, metadata_of
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire, UpstreamOutcome
 from tests.unit.making import chat, user
 
@@ -44,7 +44,7 @@ def test_nothing_was_called() -> None:
         None,
         ["gpt-4o", "openai/gpt-4o"],
     )
-    made = bill(found, None, 1.0)
+    made = make_bill(found, None, 1.0)
     assert (made.calls, made.total) == ((), Decimal(0))
 
 
@@ -70,7 +70,7 @@ def test_failed_tries_rounds_answer_and_internal_calls_add_up() -> None:
     run.began(2.0)
     run.internal.append(InternalCall("planner", "openai/mini", {"prompt_tokens": 1, "completion_tokens": 0}, {}))
     primary = call("gpt-4o", "1", 7)
-    made = bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0)
+    made = make_bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0)
     assert [(each.purpose, each.prompt_cost) for each in made.calls] == [
         ("failed_try", Decimal("0.5")),
         ("primary", Decimal("0.25")),
@@ -100,10 +100,10 @@ def test_s13_13_rounds_and_planners_are_a_loss_and_failed_tries_are_not() -> Non
     prices = {"input_cost_per_token": Decimal(2), "output_cost_per_token": Decimal(0)}
     run.internal.append(InternalCall("planner", "openai/mini", {"prompt_tokens": 1, "completion_tokens": 0}, prices))
     primary = replace(call("gpt-4o", "1", 7), completion_cost=Decimal("0.0625"))
-    bills = [bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0)]
+    bills = [make_bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0)]
     direct = Decimal("0.5") + Decimal("0.25") + Decimal("0.0625")
     run.turn_to(replace(run.prepared, request=replace(observed, options=replace(observed.options, economy="off"))))
-    bills.append(bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0))
+    bills.append(make_bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0))
     economics = bills[0].metadata["economics"]
     assert bills[0].total == Decimal("3.9375")
     assert (Decimal(economics["direct_cost"]), Decimal(economics["net_saving"])) == (direct, direct - Decimal("3.9375"))
@@ -138,7 +138,7 @@ def test_a_bill_changes_nothing_that_it_is_made_of() -> None:
     run.warnings.append("guard_failed")
     run.began(1.0)
     attempted, primary = run.attempted(UpstreamOutcome("complete")), call("gpt-4o", "1")
-    one, other = (bill(attempted, (primary.usage, primary), 2.0) for _ in range(2))
+    one, other = (make_bill(attempted, (primary.usage, primary), 2.0) for _ in range(2))
     assert one == other
     assert attempted == run.attempted(UpstreamOutcome("complete"))
     assert one.metadata["context_utilization"]["warnings"] == ["guard_failed"]

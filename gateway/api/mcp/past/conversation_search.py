@@ -5,16 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway import retrieval
-from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, without_repeats
-from gateway.context.assembly.block import extract_text
+from gateway.context.artifacts import collect
+from gateway.context.assembly import block
 from gateway.core import errors
-from gateway.core.types import past_turns, report_lists
-from gateway.core.types.artifacts import LARGE, UNINDEXED, Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.memory import MemoryEntity
+from gateway.core.types import artifacts, memory, past_turns, report_lists, tool_steps
+from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
-from gateway.core.types.tool_steps import RESULT_ROLES, text_of
 from gateway.core.types.window import ArtifactRendering
-from gateway.pipeline.features.entity_memory import ranked, search_of
+from gateway.pipeline.features import entity_memory
 from gateway.retrieval.index_cache import PassageFinder
 from gateway.storage.conversations.attachments import content_id_of
 from gateway.storage.conversations.reading import PastReader
@@ -64,7 +62,7 @@ class FoundPast:
     """
 
     conversations: Sequence[FoundConversation]
-    things: Sequence[MemoryEntity]
+    things: Sequence[memory.MemoryEntity]
     searched: int
     size: int
     complete: bool
@@ -111,13 +109,13 @@ class _SearchedText:
 def best_conversations(
     query: str,
     read: Sequence[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]],
-    about: Iterable[MemoryEntity],
+    about: Iterable[memory.MemoryEntity],
     limit: int,
 ) -> list[FoundConversation]:
     """The conversations that bear on the query, the best first; of equal ones those in front come first.
     `about`: things that the query names: a conversation that is about one is found by its name, too."""
 
-    named: dict[str, list[MemoryEntity]] = {}
+    named: dict[str, list[memory.MemoryEntity]] = {}
     for thing in about:
         named.setdefault(thing.conversation_id or "", []).append(thing)
     texts = [each for n, (line, own) in enumerate(read) for each in _texts_of(n, line, own, named.get(line.id, ()))]
@@ -131,21 +129,24 @@ def best_conversations(
 
 
 def _texts_of(
-    number: int, line: report_lists.ConversationLine, own: past_turns.ConversationTexts, things: Sequence[MemoryEntity]
+    number: int,
+    line: report_lists.ConversationLine,
+    own: past_turns.ConversationTexts,
+    things: Sequence[memory.MemoryEntity],
 ) -> Iterator[_SearchedText]:
     messages = own.messages
-    said = {text_of(each.content) for each in messages if each.role == "user"}
+    said = {tool_steps.text_of(each.content) for each in messages if each.role == "user"}
     if line.question and not any(text.startswith(line.question) for text in said):
         yield _SearchedText(number, line.question, "user")  # its message is too old, or too large, to have been read
     for thing in things:
         yield _SearchedText(number, f"{thing.type} {thing.name} ({thing.thing_id}): {thing.action}", "memory")
-    results = extract_artifacts_from_messages(messages, len(messages))
-    for artifact in without_repeats([*own.documents, *results]):
+    results = collect.extract_artifacts_from_messages(messages, len(messages))
+    for artifact in collect.without_repeats([*own.documents, *results]):
         yield _SearchedText(number, artifact.content, _kind(artifact), artifact)
     for message in messages:
-        if message.role in RESULT_ROLES:
+        if message.role in tool_steps.RESULT_ROLES:
             continue
-        if text := text_of(message.content):
+        if text := tool_steps.text_of(message.content):
             yield _SearchedText(number, text, message.agent or message.role)
 
 
@@ -194,11 +195,11 @@ def artifact_in(read: past_turns.ConversationTexts, artifact_id: str, min_chars:
     `artifact_id`: its content id; `min_chars`: longer texts in user messages may hold documents
     (`context.document_min_chars`)."""
     messages = read.messages
-    found = [*read.documents, *extract_artifacts_from_messages(messages, len(messages))]
+    found = [*read.documents, *collect.extract_artifacts_from_messages(messages, len(messages))]
     for artifact in found:
         if artifact.content_id == artifact_id:
             return artifact
-    inside = documents_in_messages(messages, len(messages), min_chars, {})
+    inside = collect.documents_in_messages(messages, len(messages), min_chars, {})
     return next((each for each in inside if each.content_id == artifact_id), None)
 
 
@@ -217,7 +218,9 @@ def shown_of(
             spans = tuple((each.start, each.end) for each in chosen)
             headings = tuple(each.heading for each in chosen)
             rendering = ArtifactRendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=spans, headings=headings)
-            return ArtifactExtract(artifact, conversation_id, extract_text(rendering), 0, len(content), passages=True)
+            return ArtifactExtract(
+                artifact, conversation_id, block.extract_text(rendering), 0, len(content), passages=True
+            )
     end = min(len(content), offset + MAX_CHARS)
     return ArtifactExtract(artifact, conversation_id, content[offset:end], offset, end, passages=False)
 
@@ -271,8 +274,8 @@ class PastSearch:
         """Conversations and things that bear on a query: those whose first question has it, those that are about a
         thing that it names, and the latest, read until `SEARCHED_BYTES` are."""
         async with self._at_once:
-            phrases = search_of(query)
-            things = ranked(query, await self._things.search(tenant, None, phrases, 2 * MAX_NAMED))
+            phrases = entity_memory.search_of(query)
+            things = entity_memory.ranked(query, await self._things.search(tenant, None, phrases, 2 * MAX_NAMED))
             lines, more = await self._lines(tenant, query, things)
             read: list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]] = []
             room, complete = SEARCHED_BYTES, not more
@@ -308,11 +311,11 @@ class PastSearch:
             ]
             return replace(own, documents=tuple(texts))
 
-        is_whole = len(chosen) == len(large) and not any(each.metadata[UNINDEXED] for each in found.values())
+        is_whole = len(chosen) == len(large) and not any(each.metadata[artifacts.UNINDEXED] for each in found.values())
         return [(line, filled(own)) for line, own in read], is_whole
 
     async def _lines(
-        self, tenant: str, query: str, things: tuple[MemoryEntity, ...]
+        self, tenant: str, query: str, things: tuple[memory.MemoryEntity, ...]
     ) -> tuple[list[report_lists.ConversationLine], bool]:
         """The conversations to read, each once, and whether there are more."""
         found = await self._texts.recent(tenant, MAX_CONVERSATIONS + 1)
@@ -360,7 +363,7 @@ class PastSearch:
             shown = await asyncio.to_thread(shown_of, read, conversation_id, question, 0, tenant)
             if shown.passages:
                 return shown
-        text = await self._texts.part(tenant, artifact.metadata[LARGE], offset, MAX_CHARS)
+        text = await self._texts.part(tenant, artifact.metadata[artifacts.LARGE], offset, MAX_CHARS)
         return ArtifactExtract(artifact, conversation_id, text, offset, offset + len(text), passages=False)
 
     async def _places(self, tenant: str, name: str) -> list[str]:

@@ -15,7 +15,7 @@ from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.types.files import FILE_PURPOSES, UPLOADED, HeldFile
 from gateway.documents.files.file_service import UploadFields
-from gateway.storage.stored_files import find_held, list_files
+from gateway.storage import stored_files
 
 FILES = f"{PATH}/admin/files"
 ON_A_PAGE = 50
@@ -56,7 +56,9 @@ class FilePages:
             refuse_nul(name, value)
             if value is not None and len(value) > MAX_TENANT:
                 raise errors.invalid(name, f"must have at most {MAX_TENANT} characters")
-        work = partial(list_files, tenant=tenant, limit=ON_A_PAGE + 1, now=self._parts.clock.now(), after=after)
+        work = partial(
+            stored_files.list_files, tenant=tenant, limit=ON_A_PAGE + 1, now=self._parts.clock.now(), after=after
+        )
         found = await self._parts.transactions.run(work)
         shown = found[:ON_A_PAGE]
         return await page.render(
@@ -106,7 +108,7 @@ class FilePages:
 
     async def _held(self, page: PageRequest) -> HeldFile:
         """Raises FileNotFound: there is none."""
-        work = partial(find_held, tenant=None, file_id=page.params["file_id"], now=self._parts.clock.now())
+        work = partial(stored_files.find_held, tenant=None, file_id=page.params["file_id"], now=self._parts.clock.now())
         return await self._parts.transactions.run(work)
 
     async def _add(self, page: PageRequest) -> str:

@@ -9,12 +9,11 @@ from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.types.chat import ModelFacts
-from gateway.inspection.settings_in_force import DEFAULT, address, prompt_texts, settings_in_force, without_secrets
+from gateway.inspection import settings_in_force
+from gateway.storage.encryption import rewrite
 from gateway.storage.encryption.columns import open_vault
-from gateway.storage.encryption.rewrite import noted_keys
-from gateway.storage.reports.storage_health import read_kept
-from gateway.upstream.routing.catalogue import unsupported
-from gateway.upstream.routing.health import DeploymentWatch
+from gateway.storage.reports import storage_health
+from gateway.upstream.routing import catalogue, health
 
 MILLION = 1_000_000
 KINDS = {
@@ -55,7 +54,7 @@ class DeploymentShown:
     prices_from: str
     window_from: str
     problem: str | None
-    watch: DeploymentWatch | None
+    watch: health.DeploymentWatch | None
     rests: bool
     cools_for: float
 
@@ -85,13 +84,13 @@ class ModelPages:
                 DeploymentShown(
                     id=member.id,
                     entry=entry,
-                    api_base=address(entry.litellm_params.api_base or ""),
+                    api_base=settings_in_force.address(entry.litellm_params.api_base or ""),
                     place=places.get(f"model_list[{number}]", ""),
                     facts=facts,
                     prices=prices_of(facts.prices),
                     prices_from=_prices_from(known, facts),
                     window_from=_window_from(known, facts),
-                    problem=unsupported(entry),
+                    problem=catalogue.unsupported(entry),
                     watch=watch,
                     rests=rests,
                     cools_for=parts.router.health.cools_for(member.id),
@@ -100,9 +99,9 @@ class ModelPages:
         return await page.render(
             "admin_models.html",
             deployments=found,
-            routing=without_secrets(parts.settings.routing),
+            routing=settings_in_force.without_secrets(parts.settings.routing),
             serves_unlisted=parts.settings.serves_unlisted,
-            default_base=address(parts.settings.upstream.api_base),
+            default_base=settings_in_force.address(parts.settings.upstream.api_base),
         )
 
     async def configuration(self, page: PageRequest) -> PageAnswer:
@@ -111,17 +110,17 @@ class ModelPages:
         vault = open_vault(settings.storage)
         return await page.render(
             "admin_configuration.html",
-            sections=settings_in_force(settings),
-            default=DEFAULT,
+            sections=settings_in_force.settings_in_force(settings),
+            default=settings_in_force.DEFAULT,
             warnings=settings.warnings,
             moved=settings.moved,
             guards=settings.guards,
-            profiles=prompt_texts(settings),
+            profiles=settings_in_force.prompt_texts(settings),
             origins=settings.origins,
             current=None if vault is None else vault.current,
             before=() if vault is None else tuple(each for each in vault.key_ids if each != vault.current),
-            noted=sorted(await parts.transactions.run(noted_keys)),
-            kept=await parts.transactions.run(read_kept),
+            noted=sorted(await parts.transactions.run(rewrite.noted_keys)),
+            kept=await parts.transactions.run(storage_health.read_kept),
             configured=settings,
         )
 

@@ -133,7 +133,7 @@ async def test_s5_a_planner_is_asked_for_its_schema_and_billed_by_its_usage() ->
     (body,) = upstream.bodies
     assert body["response_format"] == {"type": "json_schema", "json_schema": SCHEMA}
     assert (body["max_tokens"], body["temperature"], body["model"]) == (100, 0, "cheap")
-    (call,) = model.bill.scope.calls
+    (call,) = model.open_bill.scope.calls
     assert (call.purpose, call.route, price_internal(call).total) == ("planner", "openai/cheap", Decimal("0.00002"))
     assert not call.estimated
 
@@ -148,7 +148,7 @@ async def test_s5_an_upstream_without_schemas_is_asked_for_json_and_then_for_tex
         assert (await model.ask(PLAN)).text == "{}"
     kinds = [body.get("response_format", {}).get("type") for body in upstream.bodies]
     assert kinds == ["json_schema", "json_object", None, None]  # what was refused is not asked for again
-    assert len(model.bill.scope.calls) == 2
+    assert len(model.open_bill.scope.calls) == 2
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ async def test_s6_a_call_that_was_refused_is_on_the_bill_and_costs_nothing(error
     _, _, model = set_up(lambda _: error)
     with pytest.raises(InternalModelFailed, match=reason):
         await model.ask(PLAN)
-    (call,) = model.bill.scope.calls
+    (call,) = model.open_bill.scope.calls
     assert price_internal(call).total == 0
 
 
@@ -173,7 +173,7 @@ async def test_s5_a_call_that_is_late_or_cut_off_costs_its_prompt(reply: Reply |
     _, _, model = set_up(reply)
     with pytest.raises(InternalModelFailed, match=r"planner_(timeout|failed)"):
         await model.ask(PLAN)
-    (call,) = model.bill.scope.calls
+    (call,) = model.open_bill.scope.calls
     assert call.estimated
     assert 5 < call.usage["prompt_tokens"] < 20
     assert (price_internal(call).total or 0) > 0
@@ -182,7 +182,7 @@ async def test_s5_a_call_that_is_late_or_cut_off_costs_its_prompt(reply: Reply |
 async def test_s6_what_reports_no_usage_is_counted() -> None:
     _, _, model = set_up(lambda _: says("one two three"))
     await model.ask(PLAN)
-    (call,) = model.bill.scope.calls
+    (call,) = model.open_bill.scope.calls
     assert (call.estimated, call.usage["completion_tokens"]) == (True, 3)
 
 
@@ -275,7 +275,7 @@ async def test_s5_a_cancelled_call_is_on_the_bill() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert len(model.bill.scope.calls) == 1
+    assert len(model.open_bill.scope.calls) == 1
 
 
 LIMITED: list[tuple[dict[str, Any], str]] = [
@@ -389,7 +389,7 @@ async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
 async def test_s6_an_absurdly_long_answer_is_counted_by_its_beginning() -> None:
     _, _, model = set_up(lambda _: says("word " * COUNTED_ANSWER_CHARS))
     await model.ask(PLAN)
-    (call,) = model.bill.scope.calls
+    (call,) = model.open_bill.scope.calls
     assert call.usage["completion_tokens"] == pytest.approx(COUNTED_ANSWER_CHARS, rel=0.01)
 
 

@@ -205,8 +205,9 @@ async def test_a_fault_of_telemetry_costs_no_answer(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("of telemetry")
 
     monkeypatch.setattr(otel_calls, "of_request", fault)
-    for place in ("of_answer", "of_bill", "endpoint_of"):
+    for place in ("of_answer", "of_bill"):
         monkeypatch.setattr(otel_spans, place, fault)
+    monkeypatch.setattr("gateway.core.instrumentation.metrics.endpoint_of", fault)
     monkeypatch.setattr(otel_spans.CONTEXT, "inject", fault)
     answered = []
 
