@@ -12,10 +12,10 @@ pytestmark = pytest.mark.browser
 NEW = "/ui/admin/keys/new"
 SECRET = re.compile(r"sk-gw-[\w-]{43}")
 FAULTS = {
-    "tenant": ("a tenant", "Tenant may have only letters, digits and _ . : @ - (no spaces)."),
+    "tenant": ("a tenant", "Tenant may have only letters, digits, dots, hyphens, underscores, : and @."),
     "name": ("n" * 129, "Name must have at most 128 characters."),
     "expires_at": ("2020-01-31T10:20:30", "Expires (UTC) must be in the future."),
-    "models": ("gpt-4o\nno-such-model", "Models must be served here; nothing matches no-such-model."),
+    "models": ("gpt-4o\nno-such-model", "Models must match a model that is served; no-such-model does not."),
     "budget_usd_1": ("much", "Budget 2 must be a number."),
     "rpm": ("1.5", "Requests per minute must be a whole number."),
 }

@@ -121,7 +121,7 @@ LABELS = {
 }
 """What fields are called, in their order on the page; roles by the first of their boxes."""
 PLAIN_RULES = {
-    f"must match {setting_sections.NAME_PATTERN}": "may have only letters, digits and _ . : @ - (no spaces)",
+    f"must match {setting_sections.NAME_PATTERN}": "may have only letters, digits, dots, hyphens, underscores, : and @",
     f"must match {setting_sections.LABEL}": "must not have control characters",
     "must be a time as ISO 8601 writes it": "must be a date and a time",
 }
@@ -144,7 +144,7 @@ def faults_of(
         found["expires_at"] = "must be in the future"
     unserved = [each for each in body["models"] if each not in before.get("models", ()) and not serves(each)]
     if unserved:
-        found.setdefault("models", f"must be served here; nothing matches {unserved[0]}")
+        found.setdefault("models", f"must match a model that is served; {unserved[0]} does not")
     return {
         name: f"{label} {found[name]}."
         for name, label in LABELS.items()
