@@ -393,8 +393,8 @@ def fault_of(told: Json, deployment: ModelDeployment, headers: Mapping[str, str]
 
 
 def check_choices(choices: Any, part: str) -> None:
-    """Checks what all later steps rely on; a choice without an index gets its position, and what stands as a message in
-    a stream is a delta.
+    """Checks what all later steps rely on; a choice without an index gets its position, and what stands as a message or
+    a text in a stream is a delta.
     `part`: `message` or `delta`.
     Raises UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says."""
     if not isinstance(choices, list):
@@ -404,8 +404,7 @@ def check_choices(choices: Any, part: str) -> None:
         if message is None:
             if part == "message":
                 raise errors.UpstreamInvalidResponse("The upstream's answer holds a choice without a message.")
-            if "message" in choice and "delta" not in choice:
-                message = choice["delta"] = choice.pop("message")
+            message = choice["delta"] = _instead_of_delta(choice)
         if message is not None:
             if not isinstance(message, dict):
                 raise errors.UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
@@ -415,6 +414,18 @@ def check_choices(choices: Any, part: str) -> None:
         index = choice.get("index")
         if type(index) is not int or not 0 <= index < MAX_CHOICES:
             choice["index"] = position
+
+
+def _instead_of_delta(choice: Json) -> Any:
+    """What a choice of a stream says in another place: as a whole answer does, or as one of legacy completions."""
+    if "message" in choice:
+        return choice.pop("message")
+    text = choice.get("text")
+    return {"content": text} if isinstance(text, str) and text else {}
+
+
+def _wants_one(body: Mapping[str, Any]) -> bool:
+    return body.get("n") in (None, 1)
 
 
 def whole_mended(
@@ -441,7 +452,12 @@ def whole_mended(
     found: Json = answer
     if raw is None or (ESCAPE in raw and ESCAPED_HALF.search(raw)):
         found = dict(jsons.with_whole_characters(answer))
-    for choice in found.get("choices") or ():
+    choices = found["choices"]
+    if len(choices) > 1:
+        choices.sort(key=lambda choice: choice["index"])
+    elif _wants_one(body):
+        choices[0]["index"] = 0
+    for choice in choices:
         message = choice["message"]
         _mend_words(message)
         if message.get("role"):
@@ -456,6 +472,8 @@ def whole_mended(
             message["tool_calls"] = tool_calls.whole_calls(message["tool_calls"], tool_calls.CallIds())
             if choice.get("finish_reason") == LEGACY and not message.get(LEGACY):
                 choice["finish_reason"] = "tool_calls"
+        if choice.get("finish_reason") is None:
+            choice["finish_reason"] = "tool_calls" if message.get("tool_calls") else "stop"
     if isinstance(found.get("usage"), dict):
         found["usage"] = bill.sound(found["usage"])
     return found
@@ -470,7 +488,7 @@ def _says_text_alone(chunk: Json) -> bool:
     delta = choice.get("delta")
     if type(delta) is not dict or len(delta) != 1 or type(delta.get("content")) is not str:
         return False
-    return choice.get("finish_reason") is None and "error" not in choice
+    return choice.get("finish_reason") is None and "error" not in choice and choice["index"] == 0
 
 
 class StreamMender:
@@ -491,12 +509,15 @@ class StreamMender:
         """What waits for the other half of its last character, by its choice and its place in the delta."""
         self._legacy_names: set[int] = set()
         self._last: Json = {}
+        self._wants_one = _wants_one(body)
+        self._first: int | None = None
+        """The index of the choice that came first: where one was asked for, it is that one, whatever its number."""
 
     def mended(self, chunk: Json, raw: bytes | None = None) -> list[Json]:
         """The chunk, or nothing where it tells a failure and says nothing else; its choices have been checked.
         `raw`: its bytes, if they are known."""
         if raw is not None and ESCAPE not in raw and not self._halves and _says_text_alone(chunk):
-            self.notice, self._last = None, chunk
+            self.notice, self._last, self._first = None, chunk, self._first or 0
             return [chunk]
         told = failure_in(chunk)
         if told is not None and not (_is_told(chunk.get("error")) or ANSWERS & chunk.keys() or status_of(told)):
@@ -515,6 +536,8 @@ class StreamMender:
                 return []
             kept = [{k: v for k, v in c.items() if k != "error"} | {"finish_reason": None} for c in said]
             chunk = {k: v for k, v in chunk.items() if k != "error"} | {"choices": kept}
+        for choice in (chunk.get("choices") or ()) if self._wants_one else ():
+            choice["index"] = self._place(choice["index"])
         if self._halves or raw is None or (ESCAPE in raw and ESCAPED_HALF.search(raw)):
             for choice in chunk.get("choices") or ():
                 if choice.get("delta"):
@@ -525,6 +548,11 @@ class StreamMender:
         if isinstance(chunk.get("usage"), dict):
             chunk["usage"] = bill.sound(chunk["usage"])
         return [chunk]
+
+    def _place(self, index: int) -> int:
+        if self._first is None:
+            self._first = index
+        return {self._first: 0, 0: self._first}.get(index, index) if self._first else index
 
     def rest(self) -> list[Json]:
         """What is still held where an upstream is done without having said why."""
