@@ -128,7 +128,7 @@ def test_a_new_secret_is_shown_once(admin: Opening, scripts: bool) -> None:
 def shown(page: Watched, heading: str, *, scripts: bool) -> str:
     """The secret, which a page shows at the place of its focus."""
     page.page.get_by_role("heading", name=heading, level=1).wait_for()
-    secret = page.page.input_value("#secret")
+    secret: str = page.page.input_value("#secret")
     assert SECRET.fullmatch(secret)
     assert page.focused()["id"] == "secret"
     looked_at(page, f"secret-{heading.lower().replace(' ', '-')}{'' if scripts else '-without-script'}")

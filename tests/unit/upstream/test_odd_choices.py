@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.openai.mending import StreamMender, check_choices, whole_mended
-from gateway.upstream.routing.deployments import ModelDeployment
 
 Json = dict[str, Any]
 ONE = ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=True)
