@@ -28,7 +28,7 @@ AUDIT_GROUPS: dict[str, Callable[[turn.LedgerRow], str]] = {
 was asked."""
 
 
-COUNTED = (
+CHECKED_FIGURES = (
     *("cached_tokens", "cache_write_tokens", "known_cost", "planning_cost", "planning_unpriced"),
     *("saved", "bounced_tokens", "bounced_cost"),
 )
@@ -154,7 +154,7 @@ def _compared(row: turn.LedgerRow) -> Iterable[tuple[str, Any, Any]]:
     if (counted := row.entry.figures) is not None:
         told = ledger_figures(row.entry.metadata, calls)
         # Without a net saving an older version wrote it, or nobody knows.
-        for name in COUNTED if counted.net_saving is None else (*COUNTED, *METERED):
+        for name in CHECKED_FIGURES if counted.net_saving is None else (*CHECKED_FIGURES, *METERED):
             yield f"ledger.{name}", getattr(counted, name), _kept(getattr(told, name))
     parts = {"usage": asdict(usage), "cost": asdict(cost)}
     if row.entry.metadata.get("managed") is not False:  # what is relayed uses no window

@@ -13,7 +13,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.reports import spoilt_values
 from gateway.storage.turns import bills
 
-UNREADABLE = (AttributeError, OverflowError, TypeError, ValueError)
+SPOILT_VALUE_ERRORS = (AttributeError, OverflowError, TypeError, ValueError)
 """What reading ends with where SQL has left a text in the place of a number, which SQLite keeps."""
 Work = Callable[[DatabaseTransactions], Awaitable[int]]
 
@@ -44,7 +44,7 @@ def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awai
         transactions = await opened(call.settings.storage)
         try:
             return await work(transactions)
-        except UNREADABLE:
+        except SPOILT_VALUE_ERRORS:
             if not (spoilt := await transactions.run(spoilt_values.spoilt_values)):
                 raise
             lines = ("these values cannot be read:", *(f"  {printing.printable(each)}" for each in spoilt))

@@ -44,15 +44,15 @@ def sum_columns(*names: str) -> list[Column[int]]:
     return [Column(name, BigInteger) for name in names]
 
 
-AMOUNTS = ("known_cost_picousd", "net_saving_picousd", "total_ms")
+SORTED_FIGURES = ("known_cost_picousd", "net_saving_picousd", "total_ms")
 """By which requests are sorted."""
-BESIDE = ("status", "model", *AMOUNTS)
+COVERED_COLUMNS = ("status", "model", *SORTED_FIGURES)
 """What stands in an index beside what it finds, so that no request is read to leave it out or to sort it."""
 
 
 def amounts_of(kind: str, column: str) -> Index:
     """An index by which some requests are put in the order of an amount without reading them, of any tenant or one."""
-    columns = (column, "created_at", "request_id", "tenant", *BESIDE)
+    columns = (column, "created_at", "request_id", "tenant", *COVERED_COLUMNS)
     return index_where(f"ix_ledger_amounts_of_{kind}", *columns, where=f"{column} IS NOT NULL")
 
 
@@ -89,8 +89,8 @@ ledger = Table(
     Column("failure", SealedText("ledger.failure", row="request_id")),
     UniqueConstraint("completion_id"),
     Index(None, "tenant", "conversation_id", "created_at"),
-    Index("ix_ledger_amounts_of_time", "created_at", "request_id", "tenant", *BESIDE),
-    Index("ix_ledger_amounts_of_tenant", "tenant", "created_at", "request_id", *BESIDE),
+    Index("ix_ledger_amounts_of_time", "created_at", "request_id", "tenant", *COVERED_COLUMNS),
+    Index("ix_ledger_amounts_of_tenant", "tenant", "created_at", "request_id", *COVERED_COLUMNS),
     Index(None, "model", "created_at"),
     amounts_of("user", "end_user"),
     amounts_of("key", "key_id"),
@@ -98,7 +98,10 @@ ledger = Table(
     index_where("ix_ledger_endpoint_created_at", "endpoint", "created_at", where="endpoint IS NOT NULL"),
     index_where("ix_ledger_not_complete", "status", "created_at", where=NOT_COMPLETE),
     index_where("ix_ledger_not_rolled_up", "request_id", where=NOT_YET),
-    *(index_where(f"ix_ledger_{name}_request_id", name, "request_id", where=f"{name} IS NOT NULL") for name in AMOUNTS),
+    *(
+        index_where(f"ix_ledger_{name}_request_id", name, "request_id", where=f"{name} IS NOT NULL")
+        for name in SORTED_FIGURES
+    ),
 )
 """One row for each request that called a model. `endpoint`: NULL for chat completions, else which API was asked.
 `key_id`, `project`: of the key that asked. `known_cost_picousd`: of the calls that have a price, NULL if none has;

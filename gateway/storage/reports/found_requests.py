@@ -31,7 +31,7 @@ MAX_READ = 4_000
 """Requests that one look reads at the most: each may lie on a page of its own, that no cache has yet."""
 WITH_AMOUNTS = ("user", "key", "tenant")
 """Filters whose index has the amounts in it, as that of times has."""
-BESIDE = ("tenant", "status", "model")
+COVERED_FILTERS = ("tenant", "status", "model")
 """Filters whose columns each of these indexes has, too."""
 MAX_SORTED = 40_000
 """Requests that one look puts in order by an index alone."""
@@ -139,7 +139,7 @@ def _inside(
         most = MAX_SORTED if name in WITH_AMOUNTS else MAX_READ
         left = _count(connection, [each, *period], most)
         if left <= most:
-            is_inside = says_all and leading.keys() <= {name, *BESIDE}
+            is_inside = says_all and leading.keys() <= {name, *COVERED_FILTERS}
             if name not in WITH_AMOUNTS or (left <= MAX_READ and not is_inside):
                 return None
             return [each, *period, *_beside(choice, leading)]
@@ -150,7 +150,7 @@ def _inside(
 
 def _beside(choice: report_lists.RequestChoice, leading: Mapping[str, Condition]) -> Iterable[Condition]:
     """The other filters whose columns are in each of these indexes."""
-    yield from (_aside(leading[name]) for name in BESIDE if name in leading)
+    yield from (_aside(leading[name]) for name in COVERED_FILTERS if name in leading)
     for column, limits in _amounts(choice):
         yield from _within(sa.func.coalesce(column, column), limits)
 

@@ -13,7 +13,7 @@ MAX_SPOILT = 100
 """What is named of each at most."""
 LAST_DAY = "9999-12-31"
 """No time of this day can be reckoned with."""
-READ = (
+COLUMNS_READ = (
     *schema.admin_events.c,
     *schema.ledger.c,
     *schema.ledger_calls.c,
@@ -37,7 +37,7 @@ def calls_of_no_bill(connection: sa.Connection) -> list[str]:
 
 
 def _spoilt(connection: sa.Connection) -> Iterator[str]:
-    for column in READ:
+    for column in COLUMNS_READ:
         row = sa.type_coerce(next(iter(column.table.primary_key)), sa.LargeBinary)  # as it stands there
         for name in connection.execute(sa.select(sa.cast(row, sa.Text)).where(~_readable(column)).limit(MAX_SPOILT)):
             yield f"{column.table.name} {name[0]!s}: {column.name}"

@@ -103,7 +103,7 @@ def _entered(value: Any) -> str:
 
 # What is wrong with it. Each fault stands at its field, under the name of that in the form.
 
-LABELS = {
+FIELD_LABELS = {
     "tenant": "Tenant",
     "name": "Name",
     "owner": "Owner",
@@ -147,7 +147,7 @@ def faults_of(
         found.setdefault("models", f"must match a model that is served; {unserved[0]} does not")
     return {
         name: f"{label} {found[name]}."
-        for name, label in LABELS.items()
+        for name, label in FIELD_LABELS.items()
         if name in found and (key is None or body[_member(name)] != before[_member(name)])
     }
 

@@ -171,7 +171,7 @@ class KeyPages:
             problem=problem,
             faults=faults,
             first_fault=next(iter(faults), None),
-            labels=key_form.LABELS,
+            labels=key_form.FIELD_LABELS,
             done=done,
             roles=key_form.ROLES,
             limits=key_form.RATES,
