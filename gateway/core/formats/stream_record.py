@@ -142,6 +142,10 @@ class _Message:
             if type(value) is str and key != "role":
                 pieces = self._texts.get(key)
                 if pieces is None:
+                    if isinstance(self._fields.get(key), list):  # a text behind parts
+                        self._fields[key] = [*self._fields[key], {"type": "text", "text": value}]
+                        chars += len(value)
+                        continue
                     pieces = self._texts[key] = []
                 pieces.append(value)
                 chars += len(value)
@@ -151,7 +155,9 @@ class _Message:
                 _merge_calls(self.calls, value)
                 chars += len(str(value))
             else:
-                self._texts.pop(key, None)
+                before = self._texts.pop(key, None)
+                if before and isinstance(value, list):  # parts behind a text
+                    self._fields[key] = [{"type": "text", "text": "".join(before)}]
                 _merge(self._fields, {key: value})
                 chars += len(str(value))
         return chars

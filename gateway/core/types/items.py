@@ -167,10 +167,7 @@ def input_parts(content: Any) -> list[Part]:
 
 def output_parts(body: dict[str, Any]) -> list[Part]:
     """What an assistant's message says: its text with annotations, its refusal; no thoughts that stand among texts."""
-    content = body.get("content")
-    audio = body.get("audio")
-    if not content and isinstance(audio, dict) and isinstance(audio.get("transcript"), str):
-        content = audio["transcript"]
+    content = body.get("content") or _transcript(body)
     said = as_parts(content) if isinstance(content, str) else parts_of(content)
     parts = [_output_part(part) for part in said if not (isinstance(part, dict) and part.get("type") == "thinking")]
     if isinstance(body.get("refusal"), str):
@@ -179,6 +176,28 @@ def output_parts(body: dict[str, Any]) -> list[Part]:
     if text is not None and isinstance(body.get("annotations"), list):
         text["annotations"] = [flat_annotation(annotation) for annotation in body["annotations"]]
     return parts
+
+
+def with_plain_text(said: dict[str, Any]) -> dict[str, Any]:
+    """An answer, or a delta of one, whose content is one text: that of its parts, or of what it says aloud. What else
+    is among the parts stands where chats have it."""
+    content = said.get("content") or _transcript(said)
+    if not isinstance(content, list):
+        return said if content is None else {**said, "content": content}
+    parts = output_parts({"content": content})
+    text, refusal = ("".join(str(part.get(name) or "") for part in parts) for name in ("text", "refusal"))
+    pictures = [part for part in parts if part.get("type") == "image_url"]
+    more: dict[str, Any] = {"refusal": refusal} if refusal else {}
+    if pictures:
+        more["images"] = [*(said.get("images") or ()), *pictures]
+    return {**said, **more, "content": text}
+
+
+def _transcript(said: Mapping[str, Any]) -> Any:
+    """What is said aloud, in words; else the content, which is empty."""
+    audio = said.get("audio")
+    spoken = audio.get("transcript") if isinstance(audio, dict) else None
+    return spoken if isinstance(spoken, str) else said.get("content")
 
 
 def _input_part(part: Any) -> Part:
@@ -365,7 +384,7 @@ def _said(message: ConversationMessage, status: str, parts: list[Any]) -> Item:
 def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:
     body = message.body
     items = _thoughts(body, stem, status)
-    parts = output_parts(body)
+    parts = [part for part in output_parts(body) if part.get("type") != "image_url"]
     calls = [_call(call, item_id, status) for call, item_id in _calls(body, stem)]
     pictures = pictures_of(body, stem)
     said = [_said(message, status, parts)] if _says_something(parts) or not (calls or items or pictures) else []
@@ -381,9 +400,11 @@ def pictures_of(body: Mapping[str, Any], stem: str, before: int = 0) -> list[Ite
     """Shows the pictures that a chat's answer, or a delta of one, has beside its words: each as the call of a tool that
     makes pictures, as Responses has them. One that is named by an address has it in `image_url`, and no `result`.
     `before`: pictures of the answer that came before."""
-    images = body.get("images")
+    images, content = body.get("images"), body.get("content")
+    parts = content if isinstance(content, list) else []
+    among = [part for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
     found: list[Item] = []
-    for image in images if isinstance(images, list) else ():
+    for image in (*(images if isinstance(images, list) else ()), *among):
         place = image.get("image_url") if isinstance(image, dict) else None
         url = place.get("url") if isinstance(place, dict) else place
         if not isinstance(url, str):

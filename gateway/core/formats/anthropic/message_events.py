@@ -41,7 +41,7 @@ from gateway.core.formats.anthropic.serializer import (
     with_applied,
 )
 from gateway.core.formats.tool_calls import CallIds
-from gateway.core.types.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS
+from gateway.core.types.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS, with_plain_text
 
 Json = dict[str, Any]
 Events = list[Json]
@@ -160,6 +160,8 @@ class MessageEvents:
         return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
     def _delta(self, delta: Json, events: Events) -> None:
+        if isinstance(delta.get("content"), list) or "audio" in delta:
+            delta = with_plain_text(delta)
         if signed := thoughts_in(delta):
             for block in signed:
                 self._thought(block, events)

@@ -21,6 +21,7 @@ from gateway.core.types.items import (
     flat_annotation,
     named_calls,
     named_picture,
+    with_plain_text,
 )
 
 Json = dict[str, Any]
@@ -252,7 +253,7 @@ def as_message(
     """`compaction`: the block that stands for all before the answer; `model`: the one that was asked for; `stops`: the
     request's stop sequences; `edits`: what it wants to be cleared of its context."""
     choice: Json = next(iter(completion.get("choices") or ()), {})
-    said = choice.get("message") or {}
+    said = with_plain_text(choice.get("message") or {})
     content = content_blocks(said)
     reason, sequence = stopped(choice, stops, calls=any(block["type"] == "tool_use" for block in content))
     if said.get("refusal"):
@@ -294,6 +295,7 @@ def content_blocks(said: Json) -> list[Json]:
     """The blocks of an assistant's message: thoughts, text, calls; or all of them as they came."""
     if kept := blocks_in(said.get(ANTHROPIC_BLOCKS)):
         return kept
+    said = with_plain_text(said)
     blocks = _thoughts(said)
     texts = (text_of(said.get("content")), said.get("refusal"))
     spoken: list[Json] = [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]

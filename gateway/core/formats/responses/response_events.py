@@ -37,6 +37,7 @@ from gateway.core.types.items import (
     pictures_of,
     status_of,
     typed_item,
+    with_plain_text,
 )
 
 Json = dict[str, Any]
@@ -401,8 +402,8 @@ class ResponseEvents:
 
     def _delta(self, delta: Json, choice: Json) -> list[Json]:
         events: list[Json] = []
-        if isinstance(delta.get("content"), list):
-            delta = _with_text(delta)
+        if isinstance(delta.get("content"), list) or "audio" in delta:
+            delta = with_plain_text(delta)
         thoughts = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thoughts, str) and thoughts:
             thought, begun_now = self._thought(is_summary=bool(choice.get(SUMMARY)))
@@ -518,15 +519,6 @@ class ResponseEvents:
         events = [event for each in ending for event in each.close()]
         self._items.append(item)
         return [*events, *item.begin(len(self._items) - 1)]
-
-
-def _with_text(delta: Json) -> Json:
-    """A delta whose content is the text of its parts; what else is among them stands where chats have it."""
-    parts = output_parts({"content": delta["content"]})
-    text, refusal = ("".join(str(part.get(name) or "") for part in parts) for name in ("text", "refusal"))
-    pictures = [part for part in parts if part.get("type") == "image_url"]
-    more = {"refusal": refusal} if refusal else {}
-    return {**delta, **more, "content": text, "images": [*(delta.get("images") or ()), *pictures]}
 
 
 def _in_order(choice: Json) -> list[Json]:

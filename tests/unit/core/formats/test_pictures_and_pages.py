@@ -9,6 +9,7 @@ from gateway.core.formats.anthropic.request_parser import PICTURES_NOTE, assista
 from gateway.core.formats.anthropic.serializer import as_message
 from gateway.core.formats.responses.response_completion import echo, response_of
 from gateway.core.formats.responses.response_events import ResponseEvents
+from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import items_of
 from tests.support.messages import MESSAGE
@@ -113,3 +114,48 @@ def test_sealed_citations_go_back_to_their_maker_as_they_came() -> None:
     message = assistant_message([block], "messages[1].content")
     assert message["content"] == [{"type": "text", "text": "See tea.", "citations": [sealed]}]
     assert [each["url_citation"]["url"] for each in message["annotations"]] == ["https://pages.example/a"]
+
+
+PARTS = [{"type": "text", "text": "Here."}, {"type": "refusal", "refusal": "No more."}, IMAGES[0]]
+
+
+def test_parts_of_a_content_reach_a_client_of_messages() -> None:
+    message = as_message(completion({"role": "assistant", "content": PARTS}), "m")
+    MESSAGE.validate_json(json.dumps(message), strict=True)
+    assert [block["text"] for block in message["content"]] == ["Here.", "No more.", PICTURES_NOTE]
+    assert (message["stop_reason"], message["images"]) == ("refusal", IMAGES[:1])
+    events = MessageEvents("m")
+    told = [*events.of(chunks({"role": "assistant", "content": PARTS})), *events.end()]
+    texts = [event["delta"]["text"] for event in told if event["type"] == "content_block_delta"]
+    assert texts == ["Here.", "No more.", PICTURES_NOTE]
+
+
+def test_pictures_among_the_parts_of_a_content_are_items_of_their_own() -> None:
+    body = {"role": "assistant", "content": PARTS}
+    response = response_of(completion(body), echo({}, store=True))
+    check_response(response)
+    assert [item["type"] for item in response["output"]] == ["message", "image_generation_call"]
+    events = ResponseEvents(echo({}, store=True))
+    last = [*events.of(chunks(body)), *events.end()][-1]["response"]
+    assert [item["type"] for item in last["output"]] == ["message", "image_generation_call"]
+
+
+def test_what_is_said_aloud_is_the_text_of_an_answer() -> None:
+    aloud = {"role": "assistant", "content": None, "audio": {"id": "audio_1", "transcript": "Tea?", "data": "AAAA"}}
+    (block,) = as_message(completion(aloud), "m")["content"]
+    assert block == {"type": "text", "text": "Tea?"}
+    pieces = chunks({"role": "assistant", "audio": {"transcript": "Te"}}, {"audio": {"transcript": "a?"}})
+    messages = MessageEvents("m")
+    told = [*messages.of(pieces), *messages.end()]
+    assert [event["delta"]["text"] for event in told if event["type"] == "content_block_delta"] == ["Te", "a?"]
+    responses = ResponseEvents(echo({}, store=True))
+    last = [*responses.of(pieces), *responses.end()][-1]["response"]
+    assert last["output"][0]["content"][0]["text"] == "Tea?"
+
+
+def test_a_stream_of_texts_and_parts_is_kept_whole() -> None:
+    record = StreamRecord(1)
+    for chunk in chunks({"content": "One, "}, {"content": [{"type": "text", "text": "two, "}]}, {"content": "three"}):
+        record.add(chunk)
+    content = record.completion()["choices"][0]["message"]["content"]
+    assert [part["text"] for part in content] == ["One, ", "two, ", "three"]
