@@ -411,7 +411,7 @@ async def test_s4_i6_where_no_price_is_known_what_comes_back_is_as_without_econo
     "step",
     [
         f"gateway.pipeline.{name}"
-        for name in ("billing.metered", "unstored_frames._used", "unstored_frames.BranchCosts")
+        for name in ("billing.metered", "unstored_frames._used", "unstored_frames.bill.BranchCosts.of_text")
     ],
 )
 async def test_s4_a_fault_of_the_meter_costs_no_answer(

@@ -404,7 +404,8 @@ def check_choices(choices: Any, part: str) -> None:
         if message is None:
             if part == "message":
                 raise errors.UpstreamInvalidResponse("The upstream's answer holds a choice without a message.")
-            message = choice["delta"] = _instead_of_delta(choice)
+            if "delta" not in choice or "message" in choice:
+                message = choice["delta"] = _instead_of_delta(choice)
         if message is not None:
             if not isinstance(message, dict):
                 raise errors.UpstreamInvalidResponse("The upstream's answer holds a choice that is none.")
