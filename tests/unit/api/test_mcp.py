@@ -40,6 +40,7 @@ async def test_s10_12_without_the_package_it_says_what_to_install(monkeypatch: p
     for name in [each for each in sys.modules if each.partition(".")[0] in ("mcp", "mcp_types")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "gateway.api.mcp.server", raising=False)
+    monkeypatch.delattr("gateway.api.mcp.server", raising=False)  # the package keeps what was imported of it once
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(McpNotInstalled, match=r"context-gateway\[mcp\]"):
         await asked()
