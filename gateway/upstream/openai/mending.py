@@ -517,8 +517,9 @@ class StreamMender:
     def mended(self, chunk: Json, raw: bytes | None = None) -> list[Json]:
         """The chunk, or nothing where it tells a failure and says nothing else; its choices have been checked.
         `raw`: its bytes, if they are known."""
-        if raw is not None and ESCAPE not in raw and not self._halves and _says_text_alone(chunk):
-            self.notice, self._last, self._first = None, chunk, self._first or 0
+        is_as_it_was = raw is not None and ESCAPE not in raw and not (self._halves or self._first)
+        if is_as_it_was and _says_text_alone(chunk):
+            self.notice, self._last, self._first = None, chunk, 0
             return [chunk]
         told = failure_in(chunk)
         if told is not None and not (_is_told(chunk.get("error")) or ANSWERS & chunk.keys() or status_of(told)):

@@ -49,6 +49,14 @@ def test_s1_9_a_second_choice_that_nobody_asked_for_stays_the_second() -> None:
     assert [choice["index"] for choice in streamed(*pieces)] == [0, 1, 0]
 
 
+def test_s1_9_of_two_where_one_was_asked_for_the_first_is_that_one() -> None:
+    pieces = [{"index": index, "delta": {"content": str(index)}} for index in (1, 0, 1, 0)]
+    assert [(choice["index"], choice["delta"]["content"]) for choice in streamed(*pieces)] == [
+        *((0, "1"), (1, "0")),
+        *((0, "1"), (1, "0")),
+    ]
+
+
 @pytest.mark.parametrize(
     ("choice", "delta"),
     [
