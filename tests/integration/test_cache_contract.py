@@ -22,7 +22,7 @@ async def cache(request: pytest.FixtureRequest) -> AsyncIterator[ClaimingCache]:
     if request.param == "valkey":
         server: Valkey = request.getfixturevalue("valkey")
         url = server.url
-    opened = open_cache(CacheSettings(url=url, timeout=2.0), SystemClock())
+    opened = open_cache(CacheSettings(url=url, timeout=10.0), SystemClock())
     yield opened
     await opened.close()
 
