@@ -27,10 +27,10 @@ from gateway.core.formats.anthropic.serializer import (
     ended,
     envelope_of,
     extras,
+    images_of,
     is_plain,
     message_id,
     object_of,
-    pictures_of,
     reasoning_of,
     refusal_details,
     sound_block,
@@ -179,7 +179,7 @@ class MessageEvents:
             self._text(delta["refusal"], events)
         if delta.get("annotations") and not delta.get(ANTHROPIC_EVENTS):  # Anthropic's own tell theirs by events
             self._cited(delta["annotations"], events)
-        if pictures := pictures_of(delta):
+        if pictures := images_of(delta):
             if not self._pictures:
                 self._stop(events)
                 self._text(PICTURES_NOTE, events)

@@ -269,7 +269,7 @@ def as_message(
         "usage": as_usage(completion.get("usage"), completion.get("service_tier")),
     }
     message |= extras(completion)
-    if pictures := pictures_of(said):
+    if pictures := images_of(said):
         message["images"] = pictures
     if details := refusal_details(choice):
         message["stop_details"] = details
@@ -292,16 +292,15 @@ def with_applied(told: Json, edits: Sequence[Json]) -> Json:
 
 
 def content_blocks(said: Json) -> list[Json]:
-    """The blocks of an assistant's message: thoughts, text, calls; or all of them as they came."""
+    """The blocks of an assistant's message of plain text: thoughts, text, calls; or all of them as they came."""
     if kept := blocks_in(said.get(ANTHROPIC_BLOCKS)):
         return kept
-    said = with_plain_text(said)
     blocks = _thoughts(said)
     texts = (text_of(said.get("content")), said.get("refusal"))
     spoken: list[Json] = [{"type": "text", "text": text} for text in texts if isinstance(text, str) and text]
     if texts[0] and (cited := cited_pages(said.get("annotations"), texts[0])):
         spoken[0]["citations"] = cited
-    if pictures_of(said):
+    if images_of(said):
         spoken.append({"type": "text", "text": PICTURES_NOTE})
     blocks += spoken
     for call in said.get("tool_calls") or ():
@@ -326,7 +325,7 @@ def cited_pages(annotations: Any, text: str) -> list[Json]:
     return found
 
 
-def pictures_of(said: Json) -> list[Any]:
+def images_of(said: Json) -> list[Any]:
     """The pictures that a chat's answer, or a delta of one, has beside its words."""
     images = said.get("images")
     return images if isinstance(images, list) else []
