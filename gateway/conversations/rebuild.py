@@ -277,7 +277,7 @@ async def build_llm_messages(
             # Something else that is said in the same session, such as an agent's own conversation.
             return await build_llm_messages(replace(request, conversation=ConversationRef()), store, options)
         if stored is None and ref.is_point:
-            text = f"Previous response with id '{ref.behind or ref.at}' not found."
+            text = f"Previous response with id '{ref.at if ref.behind is None else ref.behind}' not found."
             raise errors.InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
     small = small and len(stored.path if stored else ()) < conversation.INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
@@ -353,7 +353,7 @@ async def _lookup(
 ) -> HistoryLookup | None:
     """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
-    if ref.behind is not None or not (sent.answers or sent.trails):
+    if not (sent.answers or (sent.trails and ref.behind is None)):
         return None
     found = HistoryLookup(
         bodies=sent.bodies[: sent.matched],
@@ -364,7 +364,7 @@ async def _lookup(
     )
     if ref.conversation_id or ref.session:
         return found
-    if ref.at is not None:
+    if ref.is_point:
         return replace(found, instructed=False, fits_as_sent=False, maybe_delta=True)
     if not options.matches(request):
         return None
@@ -389,14 +389,15 @@ def _rebuilt(
     meter = _meter(request, stored)
     if request.conversation.branch is not None:
         return replace(_delta(sent, stored, options, meter), at_head=False)
-    if request.conversation.is_point and not stored.resume_point.kept:
+    kept_here = stored.resume_point.kept
+    if request.conversation.behind is not None or (request.conversation.at is not None and not kept_here):
         replaces = _says_more(request, sent)
         kept = () if replaces else stored.instructions
-        made = _delta(sent, stored, options, meter, replaces=replaces)
+        made = _delta(sent, stored, options, meter, replaces=replaces, known=kept_here)
         return replace(made, at_head=False, instructions=(*sent.instructions, *kept))
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
         if sent.delivered and message_forms.is_end_of(stored.path, sent.bodies):
-            sent = replace(sent, bodies=(), digests=(), pinned=frozenset())
+            return _delta(sent, stored, options, meter, known=len(sent.bodies))
         return _delta(sent, stored, options, meter)
     point = stored.resume_point
     if lookup.keys and not (point.branch_restores or has_evidence(lookup.bodies, point.kept, stored.path)):
@@ -465,19 +466,27 @@ def _continued_unchanged(
 
 
 def _delta(
-    sent: SentChain, stored: StoredConversation, options: RebuildOptions, meter: Meter, *, replaces: bool | None = None
+    sent: SentChain,
+    stored: StoredConversation,
+    options: RebuildOptions,
+    meter: Meter,
+    *,
+    replaces: bool | None = None,
+    known: int = 0,
 ) -> ConversationHistory:
     """New messages, appended to the whole path (guarantee §3.1).
-    `replaces`: the system messages that were sent replace the stored ones; None: wherever there are any."""
+    `replaces`: the system messages that were sent replace the stored ones; None: wherever there are any. `known`: as
+    many of what was sent are the end of the path already."""
     path, whole = _in_turns(stored)
     base = [*path[:whole], *message_forms.forwardable(path[whole:])]
-    if not (sent.bodies and sent.bodies[0]["role"] in tool_steps.RESULT_ROLES):
+    new = _new_messages(sent, known, _next_number(stored))
+    if not (new and new[0].role in tool_steps.RESULT_ROLES):
         base = message_forms.without_open_calls(base)
     older = stored.older_kept
     if replaces or (replaces is None and sent.instructions):
         base, older = _without_instructions(base), tuple(_without_instructions(older))
-    messages = [*base, *_new_messages(sent, 0, _next_number(stored))]
-    message_forms.check_pairs(messages, len(base), len(sent.instructions))
+    messages = [*base, *new]
+    message_forms.check_pairs(messages, len(base), len(sent.instructions) + known)
     return ConversationHistory(
         conversation_id=stored.conversation_id if options.remembers else None,
         created=False,
@@ -491,7 +500,7 @@ def _delta(
         unread=stored.unread,
         read_from=stored.path[0].message_id if stored.unread else None,
         base=stored.resume_point.digest,
-        digests=tuple(chain.chain_digests(sent.bodies, stored.resume_point.digest)),
+        digests=tuple(chain.chain_digests(sent.bodies[known:], stored.resume_point.digest)),
         branch_restores=stored.resume_point.branch_restores,
         frame=stored.frame,
         notes=stored.notes,

@@ -18,6 +18,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.formats import compaction_items
 from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer
 from gateway.core.formats.responses import request_parser, response_completion
+from gateway.core.formats.responses.item_reader import text_of
 from gateway.core.formats.responses.request_parser import CompactedExtract, ResponsesReading
 from gateway.core.formats.responses.response_events import whole_events
 from gateway.core.types import items
@@ -57,19 +58,20 @@ def refers(body: Json) -> bool:
 
 def is_reference(item: Any) -> bool:
     """Whether an item names a stored one and is nothing else."""
-    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+    if not isinstance(item, dict):
         return False
-    return item.get("type") == "item_reference" or (item.get("type") is None and "role" not in item)
+    is_bare = item.get("type") is None and "role" not in item and isinstance(item.get("id"), str)
+    return is_bare or item.get("type") == "item_reference"
 
 
 async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Json:
     """The body with stored items in the place of references to them.
-    Raises ItemNotFound: the tenant has no such item; names `input[i].id`; StorageUnavailable: the storage cannot be
-    reached."""
+    Raises InvalidRequest: one names none, or ItemNotFound: the tenant has no such item; both name `input[i].id`;
+    StorageUnavailable: the storage cannot be reached."""
     given = body.get("input")
     if not isinstance(given, list):
         return body
-    named = {index: str(item["id"]) for index, item in enumerate(given) if is_reference(item)}
+    named = {i: text_of(item, "id", f"input[{i}]") for i, item in enumerate(given) if is_reference(item)}
     if not named:
         return body
     places = {index: items.message_id_of(item_id) for index, item_id in named.items()}

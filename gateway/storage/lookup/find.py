@@ -31,6 +31,7 @@ from gateway.storage.lookup.locate import (
     CHAIN_COLUMNS,
     MESSAGES,
     Condition,
+    known_behind,
     locate,
     messages_of,
     resume_behind,
@@ -218,7 +219,7 @@ def find(
         if conversation_id is None:
             return None
         ref = ConversationRef(conversation_id)
-    answer = None
+    answer, goes_on_behind = None, ref.behind is not None
     if ref.is_point:
         answer = answer_of(connection, tenant, ref)
         if answer is None:
@@ -230,7 +231,9 @@ def find(
     point = resume_behind(row)
     if answer is not None:
         point = resume_behind(answer)
-        if lookup is not None:
+        if lookup is not None and goes_on_behind:
+            point = known_behind(connection, point, row.id, lookup)
+        elif lookup is not None:
             digests = tuple(chain.chain_digests(lookup.bodies, point.digest))
             point = locate(connection, row.id, row.head_id, replace(lookup, digests=digests)) or point
     elif ref.branch is not None:

@@ -3,6 +3,7 @@ digests and links of messages that were imported or follow a deleted one (ADR 8)
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -239,6 +240,15 @@ def locate(
     return found
 
 
+def known_behind(
+    connection: sa.Connection, end: ResumePoint, conversation_id: str, lookup: HistoryLookup
+) -> ResumePoint:
+    """The point with the sent messages that are the run that ends there (guarantee §3.1); what follows them is new."""
+    if end.message_id is None:
+        return end
+    return replace(end, kept=_PathSearch(connection, conversation_id, lookup).run_length(end.message_id))
+
+
 class _PathSearch:
     def __init__(self, connection: sa.Connection, conversation_id: str, lookup: HistoryLookup) -> None:
         self._connection = connection
@@ -275,15 +285,18 @@ class _PathSearch:
     def run_to(self, head_id: str | None) -> ResumePoint | None:
         """As a run that ends at the head, or at another of the answers that were given with it; answers that are
         stored nowhere may follow it."""
-        bodies = self._lookup.bodies
-        answers = [i for i, body in enumerate(bodies) if body["role"] == "assistant"]
         if head_id is None:
             return None
         for end in self._choices(head_id):
-            for last in reversed(answers[-LOCATE_RECENT_MESSAGES:]):
-                if _is_run(self._upwards(end), bodies, last):
-                    return self._onwards(self._point(end, last + 1))
+            if kept := self.run_length(end):
+                return self._onwards(self._point(end, kept))
         return None
+
+    def run_length(self, end: str) -> int:
+        """How many of the sent messages are the end of the chain that ends with that message; the last is an answer."""
+        bodies = self._lookup.bodies
+        answers = [i for i, body in enumerate(bodies) if body["role"] == "assistant"][-LOCATE_RECENT_MESSAGES:]
+        return next((i + 1 for i in reversed(answers) if _is_run(self._upwards(end), bodies, i)), 0)
 
     def _choices(self, head_id: str) -> Iterator[str]:
         """The head, and only then the answers of the same request beside it (guarantee §3.4)."""

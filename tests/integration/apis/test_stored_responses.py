@@ -97,6 +97,38 @@ def test_s10_5_tool_results_go_on_from_the_response_with_their_calls(
     assert error["param"] == "input[0]"
 
 
+def test_s10_5_what_a_response_ends_with_is_not_doubled_by_sending_it_again(
+    gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """A client that names a response and sends its output, too, or all that was said: nothing is doubled (§3.1)."""
+    first = ask(gateway, upstream, "one", "first")
+    new: Any = {"role": "user", "content": "two"}
+    named = {"type": "item_reference", "id": first["output"][0]["id"]}
+    plain = {"role": "assistant", "content": "first"}
+    resends: Any = ([*first["output"], new], [named, new], [{"role": "user", "content": "one"}, plain, new])
+    for sent in resends:
+        ask(gateway, upstream, sent, "second", previous_response_id=first["id"])
+        assert said(upstream) == [("user", "one"), ("assistant", "first"), ("user", "two")]
+    others: Any = [{**plain, "content": "other"}, new]
+    ask(gateway, upstream, others, "third", previous_response_id=first["id"])
+    assert [words for _, words in said(upstream)] == ["one", "first", "other", "two"]
+    upstream.reply(text="I look.", tool_calls=[CALL])
+    asked = {"model": "small", "tools": [TOOL]}
+    called = create(gateway, {**asked, "input": "three"})
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "a boat"}
+    upstream.reply(text="seen")
+    again = {**asked, "input": [*called["output"], result], "previous_response_id": called["id"]}
+    create(gateway, again)
+    assert [role for role, _ in said(upstream)] == ["user", "assistant", "tool"]
+    upstream.reply(text="never")
+    again["input"] = [*called["output"], {**result, "call_id": "call_9"}]
+    assert refused(gateway, again)["param"] == "input[2]"
+    with http(gateway) as client:
+        kept = client.get(f"/conversations/{called['conversation']['id']}/items", params={"order": "asc"}).json()
+    kinds = [item["type"] for item in kept["data"]]
+    assert kinds == ["message", "message", "function_call", "function_call_output", "message"]
+
+
 def test_s10_5_a_response_is_read_again(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """As it was answered, whole and in events; what was brought is listed."""
     upstream.reply(text="first", usage=usage_of(11, 7))
@@ -165,6 +197,8 @@ def test_s10_5_a_deleted_or_strange_response_is_not_there(
         stranger.responses.cancel(kept["id"])
     with pytest.raises(openai.BadRequestError):
         client.responses.cancel(kept["id"])
+    nameless = refused(gateway, {"model": "small", "input": "x", "previous_response_id": ""})
+    assert nameless["message"] == "Previous response with id '' not found."
     both = {"model": "small", "input": "x", "previous_response_id": kept["id"], "conversation": "conv_x"}
     assert refused(gateway, both)["param"] == "previous_response_id"
     assert len(upstream.chats) == calls + 1
@@ -194,3 +228,6 @@ def test_s10_5_an_item_is_referred_to(
     upstream.reply(text="y")
     create(one_gateway, {"model": "small", "input": wanted})
     assert said(upstream) == [("assistant", "seen"), ("user", "x")]
+    for nameless in ({}, {"id": None}, {"id": 5}):
+        error = refused(one_gateway, {"model": "small", "input": [{"type": "item_reference", **nameless}]})
+        assert error["param"] == "input[0].id"
