@@ -55,7 +55,7 @@ demo: $(VENV)/.demo ## the main job against a real local model, no key and no se
 
 # What takes seconds of its own is marked `long` and left to `make test`.
 unit: $(VENV)/.dev ## the tests that need no server and no network, without the long ones: seconds
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal -m "not long" tests/unit $(T)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" tests/unit $(T)
 
 # Twice as many processes as cores: half of the time a test waits for what it has asked a gateway.
 # What is compiled is kept, also where the environment forbids it: each worker compiles hundreds of modules else.

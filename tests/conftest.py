@@ -35,6 +35,8 @@ from tests.support.valkey import Valkey, ValkeyProcess
 if TYPE_CHECKING:
     from tests.support.faults.ways import Crossing
 
+pytest_plugins = ["tests.support.forked_workers"]
+
 gc.disable()  # until everything is collected
 leave_out_local_constants()
 read_certificates_once()
@@ -131,9 +133,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests are objects that stay: the collector need not look at them again and again, nor while they
-    are made, which takes it as long as a third of their collection, in each worker."""
+    are made, which takes it as long as a third of their collection. Forked workers share what gateways are forked by.
+    """
+    asked = any("fork_server" in getattr(item, "fixturenames", ()) for item in session.items)
+    if asked and session.config.pluginmanager.hasplugin("forked workers"):
+        shared_fork_server().begin()
     gc.freeze()
     gc.enable()
 
@@ -240,9 +246,9 @@ def provider(upstream: MockUpstream) -> MockProvider:
     return MockProvider(upstream)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _end_of_fork_servers() -> Iterator[None]:
-    yield
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Ends what gateways were forked by, once all fixtures are."""
     for litellm in (False, True):
         shared_fork_server(litellm=litellm).close()
 

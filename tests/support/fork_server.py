@@ -123,8 +123,12 @@ class ForkServer:
             os.close(telling)
         return Forked(told)
 
+    def begin(self) -> None:
+        """Starts its process, which imports while others work, and which whoever is forked from here shares."""
+        self._running()
+
     def close(self) -> None:
-        """End the process."""
+        """Ends the process, once all who share it have done so."""
         if self._process is not None and self._control is not None:
             self._control.close()
             self._process.wait(10)
