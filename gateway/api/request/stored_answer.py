@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from gateway.billing import cost, ledger_verification, metadata, stream
-from gateway.billing.stream import ChunkRelay
+from gateway.billing import cost, ledger_verification, metadata
+from gateway.core.formats import stream_record
+from gateway.core.formats.stream_record import ChunkRelay
 from gateway.core.types import turn
 
 FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -70,9 +71,11 @@ def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) 
 
 def _as_chunks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The chunks of an upstream that sends each choice in one piece, and its own fields with the first chunk."""
-    envelope = {name: value for name, value in body.items() if name not in (*stream.CHUNK_FIELDS, *GATEWAY_FIELDS)}
+    envelope = {
+        name: value for name, value in body.items() if name not in (*stream_record.CHUNK_FIELDS, *GATEWAY_FIELDS)
+    }
     shared: dict[str, Any] = {"object": "chat.completion.chunk"}
-    shared |= {name: body[name] for name in stream.ON_EVERY_CHUNK if name in body}
+    shared |= {name: body[name] for name in stream_record.ON_EVERY_CHUNK if name in body}
     for choice in body["choices"]:
         begins = {"index": choice["index"], "delta": {"role": "assistant"}, "finish_reason": None}
         yield {**envelope, **shared, "choices": [begins]}

@@ -198,7 +198,7 @@ async def test_a_feature_that_fails_on_a_begun_stream_ends_the_call_and_leaves_i
             ["primary"],
         )
         assert cast(Ending, made.script).ended == 1
-        assert (made.pipeline._routes.answering.count, len(made.pipeline.settlement.running)) == (0, 0)
+        assert (made.pipeline._attempts.routes.answering.count, len(made.pipeline.settlement.running)) == (0, 0)
     finally:
         await made.inside.close()
 

@@ -146,7 +146,7 @@ class World:
 
     def __init__(self, inside: InProcess, script: Script) -> None:
         self.inside, self.script, self.pipeline = inside, script, inside.pipeline
-        self.pipeline._sender._upstream = script
+        self.pipeline._attempts._sender._upstream = script
 
     def request(self, content: str = "hello", model: str = "m", **fields: Any) -> ChatRequest:
         body = {"model": model, "messages": [{"role": "user", "content": content}], **fields}
@@ -189,7 +189,7 @@ def purposes(bill: LedgerEntry | None) -> list[tuple[str, str]]:
 async def test_a_request_is_prepared_without_being_sent(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         run = await made.pipeline._new_run(made.request())
-        assert await made.pipeline._prepare(run) is None
+        assert await made.pipeline._attempts.make_ready(run) is None
         prepared = run.prepared
         assert prepared.messages == [{"role": "user", "content": "hello"}]
         assert (prepared.target.model, prepared.target.number, prepared.is_instead) == ("m", 0, False)
@@ -338,7 +338,7 @@ async def test_a_stream_goes_the_same_road(tmp_path: Path) -> None:
         assert client.got[0]["response_metadata"]["request_id"] == request.request_id
         assert client.got[-1]["response_metadata"] is not None
         assert ["stream_options" in body for _, body in made.script.sent] == [True, False]
-        assert made.pipeline._routes.answering.count == 0
+        assert made.pipeline._attempts.routes.answering.count == 0
 
 
 @pytest.mark.parametrize(("batches", "status"), [(0, "failed"), (1, "partial")])
@@ -354,7 +354,7 @@ async def test_s6_a_client_that_leaves_in_mid_stream_is_billed_as_far_as_it_came
         assert (bill.status, bill.error_code) == (status, "client_disconnected")
         assert (client.text, bill.metadata["cost"]["estimated"]) == ("a" * batches, True)
         assert bill.calls[0].usage["completion_tokens"] == 1
-        assert (made.pipeline._routes.answering.count, len(made.pipeline.settlement.running)) == (0, 0)
+        assert (made.pipeline._attempts.routes.answering.count, len(made.pipeline.settlement.running)) == (0, 0)
 
 
 async def test_s6_a_client_that_leaves_a_stream_that_came_whole_is_billed_what_it_used(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ async def test_s6_a_stream_that_cannot_be_closed_has_its_bill(tmp_path: Path) ->
             return opened()
 
     async with world(tmp_path) as made:
-        made.pipeline._sender._upstream = Stuck()
+        made.pipeline._attempts._sender._upstream = Stuck()
         request = made.request(stream=True)
         answer = not_paused(await made.pipeline.stream(request))
         with pytest.raises(UpstreamInterrupted):
@@ -442,7 +442,7 @@ async def test_s6_what_is_reported_of_an_answer_that_a_guard_keeps_back_is_bille
     async with world(tmp_path, *([AtOnce(["a", "b"], None, None)] if streamed else [])) as made:
         guard = Ponders(refuses=refuses)
         chain = GuardChain([RunningGuard(GuardEntry(name="g", timeout=60), guard, SystemClock())])
-        made.pipeline._sender._upstream = GuardedUpstream(made.script, GuardCheckpoint(chain, None))
+        made.pipeline._attempts._sender._upstream = GuardedUpstream(made.script, GuardCheckpoint(chain, None))
         request = made.request(stream=streamed)
         asked = asyncio.ensure_future(made.stream(request, Client()) if streamed else made.answer(request))
         await guard.looks.wait()
@@ -471,7 +471,7 @@ async def test_a_stream_that_does_not_open_holds_nothing(tmp_path: Path) -> None
     async with world(tmp_path, DOWN) as made:
         with pytest.raises(UpstreamUnreachable):
             await made.pipeline.stream(made.request(stream=True))
-        assert made.pipeline._routes.answering.count == 0
+        assert made.pipeline._attempts.routes.answering.count == 0
 
 
 def recalling(number: int) -> Json:

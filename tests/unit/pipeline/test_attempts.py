@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
-from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -19,8 +18,7 @@ from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.pipeline.pipeline import ModelRoutes, Pipeline, UpstreamSender
-from gateway.pipeline.preparing import with_history
+from gateway.pipeline.attempts import ModelRoutes, RequestAttempts, UpstreamSender, with_history
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire
 from tests.unit.making import chat, user
 
@@ -124,7 +122,7 @@ def test_a_request_is_rebuilt_with_all_that_it_had() -> None:
 
 
 class Asking:
-    """The pipeline's loop over an upstream. `waits` are the seconds that it waited before each further try."""
+    """The loop over the targets of an upstream. `waits` are the seconds that it waited before each further try."""
 
     def __init__(self, upstream: Any, sleep: Callable[[float], Awaitable[None]] | None = None, **settings: Any) -> None:
         nothing: Any = None
@@ -139,21 +137,16 @@ class Asking:
             sleep=sleep or self._sleep,
             chance=Longest(),
         )
-        self.sender = UpstreamSender(upstream=upstream, preparer=contexts, settings=made)
-        self._pipeline = Pipeline(
-            parts=nothing,
-            preparer=contexts,
-            routes=self.routes,
-            sender=self.sender,
-            settlement=bills,
+        sender = UpstreamSender(upstream=upstream, preparer=contexts, settings=made)
+        self._attempts = RequestAttempts(
+            preparer=contexts, routes=self.routes, sender=sender, settlement=bills, files=nothing
         )
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
 
     async def whole(self, run: RequestRun) -> JsonAnswer:
-        with self.routes.answering:
-            return await self._pipeline._asked(run, partial(self.sender.whole, run))
+        return await self._attempts.whole_answer(run)
 
 
 class Longest(Random):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.billing.stream import ChunkRelay
+from gateway.core.formats.stream_record import ChunkRelay
 
 KNOWN = {"response_metadata": {"known": True}, "conversation": {"id": "conv_1"}}
 BILL = {"response_metadata": {"bill": True}, "conversation": {"id": "conv_1"}}

@@ -1,0 +1,726 @@
+"""Prepares requests for targets and asks these, one after the other until one answers: each time the conversation is
+rebuilt, the context made, and there is room in budgets for what it may cost.
+
+`AttemptedRoute` says where a request is asked, once that has failed also again, at another deployment, of another
+model (ADR 29). All of that happens before anything has gone to the client (guarantee §12.6, §12.7)."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TypeVar
+
+from gateway.billing.quota import call_costs
+from gateway.context.manager import BuiltContext, PlannerAccess
+from gateway.context.whole_files import passed_on
+from gateway.context.window import counting
+from gateway.context.window.counting import PromptBudget, TurnBound
+from gateway.conversations import message_forms, rebuild
+from gateway.core import errors, ids, ports
+from gateway.core.config import setting_sections
+from gateway.core.config.settings import Settings
+from gateway.core.instrumentation import logs
+from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.types import bill, upstreams
+from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.conversation import ConversationHistory
+from gateway.pipeline.parts import PipelineParts
+from gateway.pipeline.payload import upstream_request
+from gateway.pipeline.settlement import RequestSettlement
+from gateway.pipeline.stages import KeptFrame, PausedRequest, PreparedRequest, RequestRun, Target, TargetWire
+from gateway.upstream.routing import health, protocols, router
+from gateway.upstream.routing.protocols import KnownProtocols
+from gateway.upstream.routing.router import ConfiguredRouter
+
+T = TypeVar("T")
+log = logs.get_logger("gateway.pipeline.pipeline")
+IDEMPOTENCY_KEY_HEADER = "idempotency-key"
+UNDRAWN = nullcontext()
+USAGE_REFUSALS = (400, 404, 422)
+"""Statuses by which upstreams refuse `stream_options`; their message names the field."""
+SURPLUS_TRIES = 3
+"""How often a context is made again for what features put into it. What is left of it has less of that each time."""
+
+
+class RequestPreparer:
+    """Makes requests ready to be sent, and once more where an upstream refuses them."""
+
+    def __init__(self, *, settings: Settings, parts: PipelineParts, settlement: RequestSettlement) -> None:
+        self._parts = parts
+        self._settings = settings.context
+        self._match = settings.conversation.match
+        self._turns = TurnBound.of(settings.max_turns, settings.memory.oldest_share)
+        self._protocols = KnownProtocols(parts.clock, settings.upstream.hosted_tools)
+        self._settlement = settlement
+
+    async def another(self, run: RequestRun, target: Target) -> PreparedRequest:
+        """Rebuilds and makes the context for another target than the one of `run`, which stays as it is.
+        Raises GatewayError: it cannot be asked there."""
+        before = run.prepared
+        prepared = await self.for_target(run.asked, target)
+        prepared = replace(prepared, conversation_id=before.conversation_id, own=before.own)
+        if not prepared.request.is_proxied:
+            prepared = await self.rebuilt(prepared)
+            made = await self.built(run, prepared)
+            if isinstance(made, PausedRequest):
+                raise errors.GatewayError("compaction")
+            prepared = await self.with_surplus(run, made)
+        await self.reserve(prepared)  # it may be dearer
+        return prepared
+
+    async def for_target(self, asked: ChatRequest, target: Target) -> PreparedRequest:
+        """A request as its target takes it, of which nothing is read yet.
+        Raises InvalidRequest: it needs what the target has not; names the field."""
+        await self._parts.router.learn(target.model, target.chosen)
+        request = asked if asked.model == target.model else replace(asked, model=target.model)
+        facts = self._parts.router.facts(target.model, target.chosen)
+        if request.attachments and not _can_attach(request):
+            text = "Attachments need a user message to stand with, and a context.mode other than off."
+            raise errors.InvalidRequest(text, param="attachments", code="invalid_value")
+        wire = TargetWire(target.chosen)
+        if (native := request.native) is not None:
+            if native.needs and self._parts.files.keeps(request.caller):
+                native = protocols.needs_no_pictures(native)
+            wire = TargetWire(*self._protocols.of(target.chosen, native))
+            taken = self._protocols.taken(wire.deployment, native)
+            request = request if taken is request.native else replace(request, native=taken)
+        if request.api == "messages" and wire.deployment.protocol != "anthropic":
+            request = replace(request, forward=counting.writable(request.forward, facts))
+        features, budget = self._parts.features.of(asked), self._budget(request, facts)
+        prepared = PreparedRequest(asked, request, target, wire, facts, budget, features)
+        for hook in features.on_request if request.options.mode != "off" else ():
+            prepared = hook(prepared)
+        return prepared
+
+    def _budget(self, request: ChatRequest, facts: ModelFacts) -> PromptBudget:
+        options = request.options
+        if options.mode == "off":
+            return PromptBudget(None, None, clear_above=options.clear_above)
+        budget = counting.budget_for(facts, request.forward, options.max_input_tokens, self._settings)
+        if self._turns is None and options.clear_above is None:
+            return budget
+        return replace(budget, turns=self._turns, clear_above=options.clear_above)
+
+    async def rebuilt(self, prepared: PreparedRequest) -> PreparedRequest:
+        """Rebuilds the conversation. If the request surely fits and its client sent all of it, the context is known,
+        too: its messages are forwarded as they came."""
+        with self._parts.spans("rebuild"):
+            return await self._rebuilt(prepared)
+
+    async def _rebuilt(self, prepared: PreparedRequest) -> PreparedRequest:
+        request, history, kept = prepared.request, None, None
+        budget = prepared.budget.cleared
+        if request.attachments:
+            request = await self._parts.attachments.with_contents(request)
+        await self._parts.counters.ready(prepared.facts)
+        as_sent = None
+        if not prepared.features.on_inputs:  # which read a conversation otherwise than it came
+            as_sent = self._parts.context.as_sent(request, prepared.facts, budget)
+        # of what is not stored, a frame may be known, whoever's conversations are continued
+        if as_sent is None or request.store or not rebuild.starts_conversation(request, "tenant"):
+            options = rebuild.RebuildOptions(
+                request.store,
+                self._match,
+                fits_as_sent=as_sent is not None,
+                budget_tokens=budget.tokens,
+                before_lookup=partial(self._settlement.running.ended, request),
+            )
+            history = await rebuild.build_llm_messages(request, self._parts.store, options)
+            if self._parts.frames is not None and not request.store:
+                history, kept = await self._parts.frames.put_over(request, history)
+        context = as_sent if history is None or history.as_sent else None
+        prepared = with_history(prepared, request, history, kept, context)
+        for hook in prepared.features.on_history:
+            prepared = await hook(prepared)
+        return prepared
+
+    async def storable(self, prepared: PreparedRequest) -> PreparedRequest:
+        """The request, once it is sure that its turn can be stored, before a model is paid for (guarantee §3.6)."""
+        request, history = prepared.request, prepared.history
+        if not request.store or request.options.dry_run or history is None:
+            return prepared
+        if history.session and history.conversation_id:
+            claimed = await self._parts.store.claim_session(
+                request.caller.tenant, history.session, history.conversation_id
+            )
+            return replace(prepared, conversation_id=claimed)
+        if request.claim is None or not request.claim.shared:  # the claim has shown it
+            await self._parts.store.reachable()
+        return prepared
+
+    async def built(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
+        """Makes the context where one is needed, with room made above `clear_above` where that can be done.
+        Raises ContextLengthExceeded: it cannot be made to fit."""
+        if prepared.context is not None:
+            return prepared
+        made = await self._built_within(run, prepared)
+        for hook in prepared.features.on_context:
+            again = hook(made) if isinstance(made, PreparedRequest) else None
+            if again is not None:
+                with suppress(errors.ContextLengthExceeded):
+                    made = await self._built_within(run, again)  # its planner is not asked twice
+        return made
+
+    async def _built_within(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
+        options, wanted = prepared.request.options, prepared.budget.cleared
+        if wanted is not prepared.budget:
+            with suppress(errors.ContextLengthExceeded):
+                made, built = await self._built(run, prepared, wanted)
+                if built.fitted.new_pass and options.pauses:
+                    return PausedRequest(made.request, made.history.parent_id if made.history else None)
+                built.utilization.compacted = options.compacts and built.fitted.new_pass
+                return replace(made, budget=wanted)
+        return (await self._built(run, prepared, prepared.budget))[0]
+
+    async def with_surplus(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest:
+        """The request so that it fits with what features put into what goes up, such as placeholders (guarantee
+        §12.10): tokens are counted of what the client said.
+        Raises ContextLengthExceeded: it cannot be made to."""
+        hooks, budget = prepared.features.on_payload, prepared.budget
+        if not hooks or prepared.context is None:
+            return prepared
+        counter = self._parts.counters.counter(prepared.facts)
+        most = room = budget.tokens
+        for _ in range(SURPLUS_TRIES + 1):
+            surplus = sum([await hook(prepared, counter) for hook in hooks])
+            prepared = replace(prepared, surplus=surplus)
+            if most is None or room is None or not surplus or _tokens(prepared) <= most:
+                return prepared
+            room = min(room - 1, most - surplus)
+            if room <= 0:
+                break
+            prepared = (await self._built(run, prepared, replace(budget, tokens=room)))[0]
+        raise errors.ContextLengthExceeded(budget.overflow(_tokens(prepared)), param="messages")
+
+    async def _built(
+        self, run: RequestRun, prepared: PreparedRequest, budget: PromptBudget
+    ) -> tuple[PreparedRequest, BuiltContext]:
+        """Makes the context. `history` stays as it is stored: `new_frame` compares against it.
+
+        In mode `off` the named conversation is put in front, and nothing is managed: no window, no model is asked.
+        """
+        request, facts, context = prepared.request, prepared.facts, self._parts.context
+        history = _whole_history(prepared)
+        history = message_forms.for_origin(history, prepared.wire.deployment.origin)
+        plan = prepared.plan if prepared.context is not None else run.prepared.plan
+        begin = partial(self._settlement.open_calls.begin, run, prepared)
+        access = PlannerAccess(prepared.wire.deployment, run.scope, plan, begin)
+        shown, reports = history, []
+        for hook in prepared.features.on_inputs:
+            if (read := await hook(prepared, shown, budget)) is not None:
+                shown = read.history
+                reports.append(read.report)
+        if request.options.mode == "off":
+            options = replace(request.options, mode="simple", economy=bill.OFF, planning="never", whole=False)
+            request = replace(request, options=options)
+        built = await context.build(request, shown, facts, budget, access)
+        for report in reports:
+            built = report(built) if report is not None else built
+        if prepared.recall is not None:
+            built = replace(built, recalls=True)
+        return with_history(prepared, prepared.request, history, prepared.kept_frame, built), built
+
+    async def reserve(self, prepared: PreparedRequest) -> None:
+        """Makes sure that budgets and limits have room for what a request may cost at the most: the prompt as counted
+        plus the longest possible answer, multiplied by the number of calls that `recall` allows (guarantee §12.3).
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked."""
+        request, facts = prepared.request, prepared.facts
+        if request.admission is None or request.options.dry_run:  # which no bill of a primary call would give back
+            return
+        prompt = self._prompt_at_most(prepared)
+        reserved = prepared.budget.reserved_output or self._settings.reserved_output_tokens
+        output = call_costs.most_output(request.forward, request.choices, facts.max_output_tokens, reserved)
+        cost = call_costs.most_cost(facts.prices, prompt, output, request.forward.get("service_tier"))
+        if cost is not None and prepared.recall is not None:
+            cost *= 1 + prepared.recall.left
+        await request.admission.reserve(cost, prompt + output)
+
+    def _prompt_at_most(self, prepared: PreparedRequest) -> int:
+        context = prepared.context
+        if context is not None and context.fitted.tokens:
+            return call_costs.prompt_at_most(context.fitted.tokens, exact=context.fitted.exact)
+        counter = self._parts.counters.counter(prepared.facts)
+        tokens, exact = counter.estimate(prepared.messages)
+        return call_costs.prompt_at_most(tokens + counter.tools(prepared.request.forward), exact=exact)
+
+    async def mended(self, run: RequestRun, refusal: errors.UpstreamRefused) -> PreparedRequest:
+        """The request as it may be sent once more to a target that has refused it: fitted anew, once, if it was too
+        long; without what the upstream has not; or by chat completions.
+        Raises UpstreamRefused: this one, if it is of nothing that can be mended; an overflow with the figures that are
+        known; InvalidRequest: the request needs what no other API has."""
+        prepared = run.prepared
+        if isinstance(refusal, errors.UpstreamOverflow):
+            return await self._refitted(run, refusal)
+        native, wire = prepared.request.native, prepared.wire
+        if (
+            native is not None
+            and native.protocol == wire.deployment.protocol
+            and refusal.status in protocols.NOT_SPOKEN
+        ):
+            spoken = self._protocols.instead(wire.deployment, wire.fallback, native, refusal)
+            return replace(prepared, wire=replace(wire, deployment=spoken, fallback=None))
+        if native is not None and native.hosted and native.protocol == wire.deployment.protocol:
+            with suppress(errors.UpstreamRefused):
+                taken = self._protocols.without_refused(wire.deployment, native, refusal)
+                return replace(prepared, request=replace(prepared.request, native=taken))
+        for hook in prepared.features.on_refusal:
+            if (again := hook(prepared, refusal)) is not None:
+                return again
+        asked = prepared.request.stream and wire.asks_usage
+        if not asked or refusal.status not in USAGE_REFUSALS or "stream_options" not in str(refusal.original):
+            raise refusal
+        self._settlement.metrics.upstream_failed(prepared.request.model, refusal)
+        return replace(prepared, wire=replace(wire, asks_usage=False))
+
+    async def _refitted(self, run: RequestRun, overflow: errors.UpstreamOverflow) -> PreparedRequest:
+        prepared, context = run.prepared, run.prepared.context
+        request, facts, target = prepared.request, prepared.facts, prepared.target
+        self._parts.router.refused(request.model, target.chosen, overflow.told_window)
+        window = facts.context_window or facts.max_input_tokens
+        if prepared.refused_budget or context is None or request.options.mode == "off":
+            self._settlement.usage.learn_refusal(prepared)
+            overflow.explain(window, context.fitted.tokens if context else None)
+            raise overflow
+        self._settlement.metrics.upstream_failed(request.model, overflow)
+        budget = counting.tightened(prepared.budget, context.fitted.tokens, overflow.reported, overflow.limit)
+        known = self._parts.router.facts(request.model, target.chosen)
+        if known != facts:  # its window is known by now
+            whole = self._budget(request, known)
+            budget = replace(whole, tokens=min(whole.tokens or 1, budget.tokens or 1))
+        again = replace(prepared, facts=known, refused_budget=prepared.budget)
+        run.turn_to(again)
+        try:
+            made, built = await self._built(run, again, budget)
+        except errors.ContextLengthExceeded:
+            overflow.explain(window, context.fitted.tokens)
+            raise overflow from None  # of two counts, the one that says so
+        built.utilization.warnings.append("refitted_after_upstream_overflow")
+        return replace(made, budget=budget)
+
+
+def with_history(
+    prepared: PreparedRequest,
+    request: ChatRequest,
+    history: ConversationHistory | None,
+    kept_frame: KeptFrame | None,
+    context: BuiltContext | None,
+) -> PreparedRequest:
+    """Returns the request with its conversation and context. Each request passes here, and `dataclasses.replace` takes
+    ten times as long."""
+    return PreparedRequest(
+        prepared.asked,
+        request,
+        prepared.target,
+        prepared.wire,
+        prepared.facts,
+        prepared.budget,
+        prepared.features,
+        history,
+        context,
+        prepared.own,
+        prepared.recall,
+        kept_frame,
+        prepared.refused_budget,
+        prepared.surplus,
+        prepared.conversation_id,
+    )
+
+
+def _tokens(prepared: PreparedRequest) -> int:
+    return prepared.surplus + (prepared.context.fitted.tokens if prepared.context is not None else 0)
+
+
+def _whole_history(prepared: PreparedRequest) -> ConversationHistory:
+    """The conversation that a context is made of: all of it also where messages were to go up as they came, and nobody
+    looked into them."""
+    history, context = prepared.history, prepared.context
+    if history is not None and context is not None and context.is_as_sent:
+        return rebuild.completed_history(prepared.request, history)
+    return history or rebuild.new_history(prepared.request)
+
+
+def _can_attach(request: ChatRequest) -> bool:
+    """Documents enter through the block at the head of the current user message; a conversation may have one."""
+    has_user = any(message["role"] == "user" for message in request.messages)
+    ref = request.conversation
+    continues = ref.conversation_id or ref.session or ref.is_point
+    return request.options.mode != "off" and bool(has_user or continues)
+
+
+class ModelRoutes:
+    """Knows where models are served, and how many requests are asking there."""
+
+    def __init__(
+        self,
+        *,
+        router: ConfiguredRouter,
+        settings: setting_sections.RoutingSettings,
+        clock: ports.Clock,
+        metrics: GatewayMetrics,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.metrics = metrics
+        self.sleep = sleep
+        self.chance = chance or random.Random()
+        self.budget = health.RetryBudget(settings.retry_share, settings.retry_minimum)
+        self.answering = AnsweredRequests()
+        self.has_fallbacks = health.has_fallbacks(settings)
+        self._router = router
+
+    def first(self, request: ChatRequest) -> Target:
+        """Where a request is to be asked first.
+        Raises ModelNotFound, Unauthorized, ModelNotAllowed: nowhere, or not for this caller."""
+        candidates = self.candidates(request)
+        request.check_models()
+        return Target(request.model, candidates, candidates.first)
+
+    def candidates(self, request: ChatRequest) -> upstreams.RoutingCandidates:
+        """Where the request's model is served. Raises ModelNotFound, Unauthorized: nowhere, or not for this caller."""
+        alone = self._router.alone(request.model)
+        return alone or self._router.candidates(request.model, request.caller, router.hint_of(request))
+
+    def check_model(self, model: str, caller: RequestCaller) -> ModelDeployment:
+        """Where a caller is answered by a model. Raises ModelNotFound, ModelNotAllowed, Unauthorized: nowhere."""
+        found = self._router.deployment(model, caller)
+        caller.check_model(model)
+        return found
+
+
+class AnsweredRequests:
+    """How many requests are being answered: each is, in a block of this."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+
+
+class AttemptedRoute:
+    """What one request has tried for one answer, and where that leads."""
+
+    def __init__(self, routes: ModelRoutes, run: RequestRun) -> None:
+        self._routes = routes
+        self._settings = routes.settings
+        self._run = run
+        self._models = [run.asked.model]
+        """Those that were asked, or could not be."""
+        self._tries: list[ModelDeployment] = []
+        self._is_drawn = False
+        """The next try draws on the budget of retries."""
+        self._key: tuple[PreparedRequest, str] | None = None
+
+    def key_of(self, prepared: PreparedRequest) -> str:
+        """The `Idempotency-Key` of a body: the same as long as the same is sent again."""
+        if self._key is None or self._key[0] is not prepared:
+            self._key = prepared, ids.new_id("idem_")
+        return self._key[1]
+
+    def trying(self) -> AbstractContextManager[None]:
+        """While the target that is prepared is asked."""
+        self._tries.append(self._run.prepared.target.chosen)
+        return self._routes.budget.trying() if self._is_drawn else UNDRAWN
+
+    async def better(self) -> AsyncIterator[Target]:
+        """Other models in the place of one of which all deployments rest, where they are well."""
+        is_exhausted = self._routes.has_fallbacks and self._run.prepared.target.candidates.exhausted
+        for target in (
+            self._other_models("general", only_well=True) if is_exhausted and not self._run.is_delivered else ()
+        ):
+            yield target
+
+    async def instead(self, error: errors.GatewayError) -> AsyncIterator[Target]:
+        """Other models in the place of one that cannot even be asked."""
+        kind = health.kind_of(error, self._settings) if self._routes.has_fallbacks else None
+        for target in self._other_models(kind) if kind is not None else ():
+            yield target
+
+    async def after(self, error: errors.GatewayError) -> AsyncIterator[Target]:
+        """Where to ask anew after an error, the best first; whoever takes one asks there."""
+        kind, left = health.kind_of(error, self._settings), self._left()
+        if kind is None or self._run.is_delivered or self._run.asked.has_left() or (left is not None and left <= 0):
+            return
+        if kind == "general":
+            async for target in self._other_tries(error):
+                yield target
+            if self._run.asked.has_left():  # during a wait
+                return
+        self._is_drawn = False
+        for target in self._other_models(kind) if self._routes.has_fallbacks else ():
+            yield target
+
+    async def _other_tries(self, error: errors.GatewayError) -> AsyncIterator[Target]:
+        """Of the same model: at a deployment that was not asked yet, else where it was asked last, after a wait."""
+        target = self._run.prepared.target
+        while True:
+            other = target.candidates.next(target.chosen, error) if target.candidates.several else None
+            rests = other is not None and target.candidates.rests(other)
+            if rests and self._routes.has_fallbacks and self._named("general"):
+                return
+            facts = self._facts(error, other or target.chosen, rests=rests)
+            decision = health.decide(facts, self._settings, self._routes.chance.random, self._routes.clock.now())
+            if not decision.again:
+                return
+            self._is_drawn = facts.is_drawn
+            if decision.wait > 0:
+                with self._routes.budget.trying():  # it is the second one there
+                    await self._routes.sleep(decision.wait)
+                if self._run.asked.has_left():
+                    return
+            yield target if other is None else self._target(target.model, target.candidates, other)
+
+    def _facts(self, error: errors.GatewayError, place: ModelDeployment, *, rests: bool) -> health.FailedTry:
+        return health.FailedTry(
+            error,
+            len(self._tries),
+            sum(each is place or each == place for each in self._tries),
+            begun=self._run.is_delivered,
+            rests=rests,
+            has_room=self._routes.budget.has_room(self._routes.answering.count),
+            left=self._left(),
+        )
+
+    def _left(self) -> float | None:
+        """Seconds that its client still waits; None if it does not say."""
+        asked = self._run.asked
+        return None if asked.patience is None else asked.started + asked.patience - self._routes.clock.monotonic()
+
+    def _other_models(self, kind: health.Kind, *, only_well: bool = False) -> Iterator[Target]:
+        """`only_well`: a model of which all deployments rest is no better."""
+        for model in self._named(kind):
+            try:
+                candidates = self._routes.candidates(replace(self._run.asked, model=model))
+            except errors.GatewayError as fault:
+                log.warning("fallback_cannot_be_asked", model=model, code=fault.code)
+                continue
+            if only_well and candidates.exhausted:
+                continue
+            self._models.append(model)
+            yield self._target(model, candidates, candidates.first, kind)
+
+    def _target(
+        self,
+        model: str,
+        candidates: upstreams.RoutingCandidates,
+        chosen: ModelDeployment,
+        kind: health.Kind | None = None,
+    ) -> Target:
+        now = self._run.prepared.target
+        first = now.chosen.origin if now.origin is None else now.origin
+        return Target(model, candidates, chosen, now.number + 1, first, kind)
+
+    def _named(self, kind: health.Kind) -> list[str]:
+        """The models that may answer instead, and that this caller may ask."""
+        asked, key = self._run.asked, self._run.asked.caller.key
+        if not asked.fallbacks:
+            return []
+        names = health.instead_of(asked.model, self._run.prepared.request.model, kind, self._settings, self._models)
+        return [name for name in names if key is None or key.may_ask(name)]
+
+    def took(self, target: Target, error: errors.GatewayError | None, before: Target) -> None:
+        """Counts that a target is turned to, or asked again, after an error of the one before."""
+        if error is not None:
+            self._routes.metrics.upstream_failed(before.model, error)
+        if target.kind is not None and target is not before:
+            self._routes.metrics.fell_back(target.kind)
+        elif error is not None:
+            self._routes.metrics.retried(error)
+
+
+class UpstreamSender:
+    """Asks the target of a request; what its upstream refuses is mended and sent once more."""
+
+    def __init__(
+        self, *, upstream: ports.Upstream, preparer: RequestPreparer, settings: setting_sections.RoutingSettings
+    ) -> None:
+        self._upstream = upstream
+        self._preparer = preparer
+        self._settings = settings
+
+    async def whole(self, run: RequestRun, route: AttemptedRoute) -> JsonAnswer:
+        """A whole answer. Raises GatewayError: see `core/errors`."""
+
+        async def complete(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> JsonAnswer:
+            request = upstream_request(prepared, self._headers(prepared, route), run.scope)
+            answer = await self._upstream.complete(prepared.wire.deployment, request)
+            attempt.answered()
+            usage = answer.body.get("usage")
+            written = usage.get("completion_tokens") if isinstance(usage, dict) else None
+            attempt.ended(None, written if isinstance(written, int) else 0)
+            for hook in prepared.features.on_answer:
+                answer = hook(prepared, answer)
+            return answer
+
+        return await self._mended(run, complete)
+
+    async def opened(self, run: RequestRun, route: AttemptedRoute, stack: AsyncExitStack) -> ChunkStream:
+        """A stream that has begun; `stack` holds it open. Raises as `whole`."""
+
+        async def opening(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> ChunkStream:
+            request = upstream_request(prepared, self._headers(prepared, route), run.scope)
+            opened = await stack.enter_async_context(self._upstream.stream(prepared.wire.deployment, request))
+            attempt.answered()
+
+            def ended(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> bool:
+                attempt.ended(error, run.written)
+                return False
+
+            stack.push(ended)
+            for hook in prepared.features.on_stream:
+                opened = hook(prepared, opened)
+            return opened
+
+        return await self._mended(run, opening)
+
+    async def _mended(
+        self, run: RequestRun, call: Callable[[PreparedRequest, upstreams.RoutingAttempt], Awaitable[T]]
+    ) -> T:
+        while True:
+            prepared = run.prepared
+            tokens = prepared.context.fitted.tokens if prepared.context is not None else 0
+            attempt = prepared.target.candidates.began(prepared.target.chosen, tokens)
+            try:
+                try:
+                    return await call(prepared, attempt)
+                except BaseException as error:
+                    attempt.ended(error)
+                    raise
+            except errors.UpstreamRefused as refusal:
+                run.turn_to(await self._preparer.mended(run, refusal))
+
+    def _headers(self, prepared: PreparedRequest, route: AttemptedRoute) -> dict[str, str]:
+        """The client's headers, and where one deployment may be asked twice, what tells it that this is one request."""
+        headers = prepared.request.caller.headers
+        if not self._settings.retries or not upstreams.PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
+            return headers
+        return {**headers, IDEMPOTENCY_KEY_HEADER: route.key_of(prepared)}
+
+
+class RequestAttempts:
+    """Prepares requests for their targets and asks these, the next where one fails."""
+
+    def __init__(
+        self,
+        *,
+        preparer: RequestPreparer,
+        routes: ModelRoutes,
+        sender: UpstreamSender,
+        settlement: RequestSettlement,
+        files: ports.FileStore,
+    ) -> None:
+        self.routes = routes
+        self._preparer = preparer
+        self._sender = sender
+        self._settlement = settlement
+        self._files = files
+
+    async def for_first_target(self, asked: ChatRequest) -> PreparedRequest:
+        """A request as its first target takes it, of which nothing is read yet.
+        Raises GatewayError: it may not be asked; there is no bill."""
+        return await self._preparer.for_target(asked, self.routes.first(asked))
+
+    async def whole_answer(self, run: RequestRun) -> JsonAnswer:
+        """A whole answer. Raises GatewayError: see `core/errors`; that of whom was asked last."""
+        with self.routes.answering:
+            return await self._asked(run, partial(self._sender.whole, run))
+
+    async def opened_stream(self, run: RequestRun, stack: AsyncExitStack) -> ChunkStream:
+        """A stream that has begun; `stack` holds it open, and lets go of one of a round before.
+        Raises as `whole_answer`."""
+        await stack.aclose()
+        stack.enter_context(self.routes.answering)
+        try:
+            return await self._asked(run, partial(self._sender.opened, run, stack=stack))
+        except BaseException:
+            await stack.aclose()
+            raise
+
+    async def make_ready(self, run: RequestRun) -> PausedRequest | None:
+        """Makes a request ready to be sent, and sees to it that budgets have room for it.
+        Raises GatewayError: it must not be sent, or cannot."""
+        paused = await self._prepared(run)
+        if paused is None:
+            await self._preparer.reserve(run.prepared)
+        return paused
+
+    async def _prepared(self, run: RequestRun) -> PausedRequest | None:
+        """Rebuilds and makes the context of what is to be sent first. If it cannot be fitted to its model, the request
+        is prepared for a fallback model."""
+        preparer, asked, clock = self._preparer, run.asked, self._settlement.clock
+        if asked.is_proxied:
+            run.turn_to(replace(run.prepared, own=await passed_on(asked, self._files)))
+            return None
+        rebuilt = await preparer.rebuilt(run.prepared)
+        at = clock.monotonic()
+        try:
+            made = await preparer.built(run, rebuilt)
+        except errors.ContextLengthExceeded as error:
+            route = AttemptedRoute(self.routes, run)
+            if not await self._turned(run, route.instead(error), route):
+                raise
+            made = run.prepared
+        if isinstance(made, PausedRequest):
+            await self._settlement.paused(run)
+            return made
+        if made.features.on_payload:
+            run.turn_to(made)
+            made = await preparer.with_surplus(run, made)
+        run.timings.update(rebuild=at - asked.started, plan=clock.monotonic() - at)
+        conversation_id = made.history.conversation_id if made.history else None
+        made = made if made.conversation_id == conversation_id else replace(made, conversation_id=conversation_id)
+        run.turn_to(made)
+        run.turn_to(await preparer.storable(made))
+        self._settlement.running.enter(run)
+        return None
+
+    async def _asked(self, run: RequestRun, send: Callable[[AttemptedRoute], Awaitable[T]]) -> T:
+        """One answer: of the target that is prepared or, where that fails, of the next that may be asked.
+        Raises GatewayError: see `core/errors`; that of whom was asked last."""
+        route, at = AttemptedRoute(self.routes, run), self._settlement.clock.monotonic()
+        if self.routes.has_fallbacks:
+            await self._turned(run, route.better(), route)
+        while True:
+            await self._settlement.open_calls.begin(run, run.prepared)
+            run.began(at, self._settlement.clock.monotonic())
+            try:
+                with route.trying():
+                    return await send(route)
+            except errors.GatewayError as error:
+                run.failed(error, self._settlement.clock.monotonic())
+                if not await self._turned(run, route.after(error), route, error):
+                    raise
+
+    async def _turned(
+        self,
+        run: RequestRun,
+        targets: AsyncIterator[Target],
+        route: AttemptedRoute,
+        error: errors.GatewayError | None = None,
+    ) -> bool:
+        """Whether the request is prepared for one of these targets, the first that can be asked.
+        `error`: of the try before, if there was one."""
+        before, cost = run.prepared.target, None
+        async for target in targets:
+            if error is not None and error.may_be_charged and cost is None:
+                cost = await self._settlement.usage.of_failure(run)
+            if target is not before:
+                try:
+                    run.turn_to(await self._preparer.another(run, target))
+                except errors.GatewayError as fault:
+                    event = "deployment_cannot_be_asked" if target.kind is None else "fallback_cannot_be_asked"
+                    log.warning(event, model=target.model, code=fault.code)
+                    continue
+            if error is not None:
+                run.followed(cost)
+            route.took(target, error, before)
+            return True
+        return False
