@@ -77,10 +77,13 @@ def chat_content(content: Any, where: str, needs: list[str] | None = None) -> st
     return [_chat_part(part, f"{where}[{index}]", needs) for index, part in _listed(content, where)]
 
 
-def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str, Any]:
+def answer_content(
+    content: Any, where: str, *, may_be_empty: bool, read_other: Callable[[str, str], None]
+) -> dict[str, Any]:
     """The content of an assistant's item: `content`, `refusal` and `annotations` of a chat message.
 
-    One text becomes a string, which every provider takes; so does a lone refusal its own field.
+    One text becomes a string, which every provider takes; refusals are a field of their own.
+    `read_other`: takes the type and the path of a part that is neither.
     Raises InvalidRequest: it is none; names the field."""
     if isinstance(content, str):
         return {"content": content}
@@ -88,24 +91,20 @@ def answer_content(content: Any, where: str, *, may_be_empty: bool) -> dict[str,
         return {"content": None}
     parts: list[Part] = []
     annotations: list[Any] = []
+    refusal = ""
     for index, part in _listed(content, where):
         name = f"{where}[{index}]"
         kind = _kind(part, name)
         if kind == "refusal":
-            parts.append({"type": "refusal", "refusal": _text(part, "refusal", name)})
+            refusal += _text(part, "refusal", name)
         elif kind in OUTPUT_TEXT_TYPES:
             annotations += _annotations(part, name)
             parts.append(_chat_text(part, name, ("annotations", "logprobs")))
         else:
-            raise errors.invalid(f"{name}.type", f"must be one of {', '.join((*OUTPUT_TEXT_TYPES, 'refusal'))}")
-    body: dict[str, Any] = {"content": parts}
-    if len(parts) == 1:
-        only = parts[0]
-        if only["type"] == "refusal":
-            body = {"content": None, "refusal": only["refusal"]}
-        elif len(only) == 2:
-            body = {"content": only["text"]}
-    return {**body, "annotations": annotations} if annotations else body
+            read_other(kind, name)
+    is_plain = len(parts) == 1 and len(parts[0]) == 2
+    body = {"content": parts[0]["text"] if is_plain else parts or None, "refusal": refusal, "annotations": annotations}
+    return {name: value for name, value in body.items() if value or name == "content"}
 
 
 def _chat_part(part: Any, where: str, needs: list[str] | None) -> Part:
@@ -261,6 +260,10 @@ class ItemReader:
         """An item that no chat can hold."""
         raise errors.invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
 
+    def read_other_part(self, kind: str, where: str) -> None:
+        """A part of an answer that is no text."""
+        raise errors.invalid(f"{where}.type", f"must be one of {', '.join((*OUTPUT_TEXT_TYPES, 'refusal'))}")
+
     def end(self) -> None:
         """After the last item. Raises InvalidRequest: reasoning was not followed by what it led to."""
         if self._reasoning:
@@ -288,7 +291,9 @@ class ItemReader:
         if role == "assistant":
             partial = item.get("status") == "incomplete"
             may_be_empty = partial or self.needs is not None
-            answer = answer_content(item["content"], f"{where}.content", may_be_empty=may_be_empty)
+            answer = answer_content(
+                item["content"], f"{where}.content", may_be_empty=may_be_empty, read_other=self.read_other_part
+            )
             self.add_words({**answer, **name}, item, "partial" if partial else "complete", where)
         else:
             content = input_content(item["content"], f"{where}.content", self.needs)

@@ -100,6 +100,10 @@ class InputReader(ItemReader):
         answer.setdefault("output_items", []).append(item)
         self.hosted.append((where, kind))
 
+    def read_other_part(self, kind: str, where: str) -> None:
+        """Kept in its place in the answer (`item_order`): only whoever said it understands it."""
+        self.hosted.append((where, kind))
+
     def end(self) -> None:
         """Thoughts that led to nothing are left out: an answer was cut, or its rest deleted."""
         self.taken_items()

@@ -60,7 +60,7 @@ MAX_STATED_NUMBER = 10**15
 
 def completion_of(response: Mapping[str, Any]) -> Json:
     """A whole response as a completion."""
-    items = objects(response.get("output"))
+    items = [item for _, item in _placed(response.get("output"))]
     message = message_of(items)
     choice: Json = {"index": 0, "message": message, "finish_reason": finish_reason(response, message)}
     tokens = [token for part in _said(items) for token in objects(part.get("logprobs"))]
@@ -199,6 +199,28 @@ def chat_token(token: Json) -> Json:
 def objects(value: Any) -> list[Json]:
     """The objects of a list; none of anything else."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _placed(output: Any) -> list[tuple[int, Json]]:
+    """The items of an output, mended, each with its place in it."""
+    entries = enumerate(output if isinstance(output, list) else ())
+    return [(place, _mended_item(item)) for place, item in entries if isinstance(item, dict)]
+
+
+def _mended_item(item: Json) -> Json:
+    """An item, with what some servers leave out of a message, or say in a chat's words, as Responses has it."""
+    if item.get("type") is None and "role" in item:
+        item = {**item, "type": "message"}
+    content = item.get("content")
+    if item.get("type") != "message" or not isinstance(content, str | list):
+        return item
+    return {**item, "content": [_mended_part(part) for part in ([content] if isinstance(content, str) else content)]}
+
+
+def _mended_part(part: Any) -> Any:
+    if isinstance(part, str):
+        part = {"type": "output_text", "text": part, "annotations": []}
+    return {**part, "type": "output_text"} if isinstance(part, dict) and part.get("type") == "text" else part
 
 
 def as_text(value: Any) -> str:
@@ -530,11 +552,12 @@ class ResponseChunks:
     def _made(self, kind: str, event: Mapping[str, Any]) -> list[Json]:
         """The chunks that an event is; none where a chat has none."""
         delta, item = event.get("delta"), event.get("item")
+        item = _mended_item(item) if isinstance(item, dict) else None
         place, part = self._place(event), event.get("content_index")
         match kind.removeprefix("response."):
-            case "output_item.added" if isinstance(item, dict):
+            case "output_item.added" if item is not None:
                 return self._told(self._begin(place, item))
-            case "output_item.done" if isinstance(item, dict):
+            case "output_item.done" if item is not None:
                 return self._catch_up(place, item)
             case "output_text.delta" if isinstance(delta, str):
                 return self._told(self._words(self._at(place, "message"), delta, part, event.get("logprobs")))
@@ -722,11 +745,12 @@ class ResponseChunks:
 
     def _finish(self, response: Json) -> list[Json]:
         self._ended = True
-        output = objects(response.get("output"))
+        output = _placed(response.get("output"))
         chunks: list[Json] = []
-        for number, item in enumerate(output):
+        for number, item in output:
             chunks += self._catch_up(str(item.get("id")) if self._by_ids else number, item)
-        order = order_of(output or [self._whole[place] for place in self._open if place in self._whole])
+        done = [self._whole[place] for place in self._open if place in self._whole]
+        order = order_of([item for _, item in output] or done)
         if order:
             chunks += self._told(self._listed(ITEM_ORDER, order))
         reason = finish_reason(response, {"tool_calls": self._calls})

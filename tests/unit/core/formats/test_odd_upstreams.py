@@ -8,8 +8,16 @@ import pytest
 from gateway.core.errors import UpstreamRefused
 from gateway.core.formats.anthropic.message_events import error_body
 from gateway.core.formats.anthropic.serializer import as_message
-from gateway.core.formats.responses.response_completion import echo, message_of, response_of
+from gateway.core.formats.responses.request_parser import read_input
+from gateway.core.formats.responses.response_completion import (
+    ResponseChunks,
+    completion_of,
+    echo,
+    message_of,
+    response_of,
+)
 from gateway.core.formats.responses.response_events import ResponseEvents
+from gateway.core.formats.responses.response_request import input_items
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import items_of
 from tests.support.messages import MESSAGE
@@ -105,3 +113,44 @@ def test_a_streamed_content_of_parts_is_told_whole() -> None:
     message, drawn = streamed({"index": 0, "delta": {"content": parts}, "finish_reason": "stop"})["output"]
     assert [part.get("text") or part["refusal"] for part in message["content"]] == ["so it is", "no"]
     assert (drawn["type"], drawn["result"]) == ("image_generation_call", "iVBORw0KGgo=")
+
+
+TEXT = {"type": "output_text", "text": "yes", "annotations": []}
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": "{}"}
+IN_OTHER_WORDS: dict[str, list[Any]] = {
+    "no type": [{"role": "assistant", "content": [TEXT]}],
+    "a text": [{"type": "message", "role": "assistant", "content": "yes"}],
+    "a text among parts": [{"type": "message", "content": ["yes"]}],
+    "a part of a chat": [{"type": "message", "content": [{"type": "text", "text": "yes"}]}],
+    "no items beside it": [None, "x", {"type": "message", "content": [TEXT]}],
+}
+
+
+@pytest.mark.parametrize("output", IN_OTHER_WORDS.values(), ids=IN_OTHER_WORDS)
+@pytest.mark.parametrize("tells_items", [True, False])
+def test_a_response_that_says_its_text_in_other_words(output: list[Any], tells_items: bool) -> None:
+    """It is heard whole and streamed, and once."""
+    response = {"id": "r", "status": "completed", "output": [*output, CALL]}
+    said = completion_of(response)["choices"][0]["message"]
+    assert (said["content"], len(said["tool_calls"])) == ("yes", 1)
+    chunks = ResponseChunks(as_items=False)
+    done = [{"type": "response.output_item.done", "output_index": n, "item": each} for n, each in enumerate(output)]
+    events = [*(done if tells_items else ()), {"type": "response.completed", "response": response}]
+    deltas = [choice["delta"] for event in events for chunk in chunks.of(event) for choice in chunk["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "yes"
+    assert sum(len(delta.get("tool_calls") or ()) for delta in deltas) == 1
+
+
+def test_what_an_answer_said_beside_its_text_is_taken_back() -> None:
+    """A part of a type that nobody knows stays in its place for whoever made it; a refusal is a field of the message,
+    as it is stored."""
+    other = {"type": "zorp", "x": 1}
+    refusal = {"type": "refusal", "refusal": "no"}
+    output = [{"type": "message", "id": "msg_x", "role": "assistant", "content": [other, TEXT, refusal]}]
+    stored = message_of(output)
+    shown = items_of(ConversationMessage("assistant", stored, message_id="msg_" + "0" * 32))
+    (again,), _, hosted = read_input(shown)
+    names = ("content", "refusal")
+    assert [again.body[name] for name in names] == [stored[name] for name in names] == ["yes", "no"]
+    assert [kind for _, kind in hosted] == ["zorp"]
+    assert [part["type"] for part in input_items([again.body])[0]["content"]] == ["zorp", "output_text", "refusal"]
