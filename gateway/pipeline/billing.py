@@ -400,12 +400,13 @@ def warnings_of(attempted: AttemptedRequest) -> list[str]:
         found += admission.warnings
     if prepared.is_instead:
         found.append(BY_FALLBACK)
+    left_out = list(prepared.asked.left_out)
     native, asked, fields = prepared.request.native, prepared.asked.native, dict.fromkeys(prepared.asked.forward)
     if native is not None and asked is not None:
         is_served = native.hosted and native.protocol == prepared.wire.deployment.protocol
-        left_out = [kind for _, kind in asked.hosted] if not is_served else []
-        found += [f"{HOSTED_TOOL_LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in left_out]
+        left_out += [kind for _, kind in asked.hosted] if not is_served else []
         fields |= dict.fromkeys(asked.fields)
+    found += [f"{HOSTED_TOOL_LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in left_out]
     # What went up untouched may be a field of the gateway's own, not quite as that is spelt.
     missed = [(name[:MAX_FIELD_CHARS], meant) for name in fields if (meant := names.near_miss(name)) is not None]
     return found + [f"{UNKNOWN_FIELD}: {name} (did you mean {meant}?)" for name, meant in missed]

@@ -19,7 +19,7 @@ from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
 from gateway.core.frozen_records import record
-from gateway.core.types import chat, conversation, items, memory
+from gateway.core.types import chat, conversation, items, memory, tool_steps
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller
 from gateway.core.types.conversation import ConversationRef
@@ -82,6 +82,26 @@ def without_pins(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
     for index in named:
         found[index] = {name: value for name, value in messages[index].items() if name != PINNED}
     return found, pinned
+
+
+def _without_server_calls(
+    messages: list[dict[str, Any]], settings: Settings
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The messages without calls that a provider answered itself, and the names of their tools: clients that had them
+    from another gateway can send no results.
+    Raises InvalidRequest: they may not be left out (`upstream.hosted_tools`); names `messages[i]`."""
+    left_out = tool_steps.server_calls(messages)
+    if not left_out:
+        return messages, ()
+    if settings.upstream.hosted_tools == "refuse":
+        where = f"messages[{min(left_out)}]"
+        text = f"{where} calls a tool of a provider's own without its result, and upstream.hosted_tools is refuse."
+        raise errors.InvalidRequest(text, param=where, code="unsupported_parameter")
+    found = list(messages)
+    for index, calls in left_out.items():
+        found[index] = tool_steps.without_some(found[index], calls)
+    names = [str((call.get("function") or {}).get("name")) for calls in left_out.values() for call in calls]
+    return found, tuple(dict.fromkeys(names))
 
 
 def check_tools(body: dict[str, Any]) -> None:
@@ -292,13 +312,17 @@ def parse_chat_request(
     if plain is None and messages:
         messages, pinned = without_pins(messages)
     check_tools(body)
+    has_tools = bool(body.get("tools") or body.get("functions"))
+    options = _options(context, headers, settings, caller, has_tools=has_tools)
+    left_out: tuple[str, ...] = ()
+    if plain is None and messages and options.mode != "off":
+        messages, left_out = _without_server_calls(messages, settings)
     for name in ("context", "conversation", "attachments", "agent", "memory"):
         forward.pop(name, None)
     if not settings.upstream.forward_store:  # both go up, or neither
         forward.pop("store", None)
         if kept is not None:
             del forward["metadata"]
-    has_tools = bool(body.get("tools") or body.get("functions"))
     request = ChatRequest(
         request_id=arrival.request_id,
         caller=caller,
@@ -307,7 +331,7 @@ def parse_chat_request(
         forward=forward,
         conversation=conversation_id,
         attachments=_attachments(fields.attachments),
-        options=_options(context, headers, settings, caller, has_tools=has_tools),
+        options=options,
         store=settings.conversation.store if fields.store is None else fields.store,
         stream=bool(fields.stream),
         include_usage=bool(fields.stream and (fields.stream_options or {}).get("include_usage")),
@@ -324,6 +348,7 @@ def parse_chat_request(
         known=known or KnownMessages(),
         patience=_patience(headers),
         fallbacks=FALLBACKS not in headers or _header(SWITCH, headers, FALLBACKS) != "off",
+        left_out=left_out,
     )
     if "memory" not in body and not settings.memory.things:
         return request

@@ -249,6 +249,8 @@ class ChatRequest:
     """Seconds from `started` that its client waits for an answer to begin, if it says so."""
     fallbacks: bool = True
     """Another model may answer where its own fails."""
+    left_out: tuple[str, ...] = ()
+    """Tools of which calls were taken out of its messages, as a provider ran them itself."""
 
     @property
     def admission(self) -> HeldAdmission | None:

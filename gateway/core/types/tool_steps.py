@@ -2,6 +2,7 @@
 there were tools (`function_call`, role `function`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Any
 
 from gateway.core.ids import artifact_id
@@ -11,6 +12,8 @@ from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessa
 
 RESULT_ROLES = ("tool", "function")
 TOOL_CALL_FIELDS = ("tool_calls", "function_call")
+SERVER_CALL = "srvtoolu_"
+"""How the ids of calls begin that Anthropic answers itself: other gateways hand them to clients as theirs."""
 
 
 def calls_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -57,6 +60,24 @@ def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str
 def without_calls(body: Mapping[str, Any]) -> dict[str, Any]:
     """What an assistant said beside its calls."""
     return {name: value for name, value in body.items() if name not in TOOL_CALL_FIELDS}
+
+
+def server_calls(messages: Sequence[Mapping[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """The calls without a result that Anthropic answered itself, by the places of their messages."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for index, message in enumerate(messages):
+        own = [call for call in message.get("tool_calls") or () if str(call.get("id")).startswith(SERVER_CALL)]
+        if own:
+            results = takewhile(lambda each: each["role"] == "tool", islice(messages, index + 1, None))
+            answered = {each.get("tool_call_id") for each in results}
+            found[index] = [call for call in own if call["id"] not in answered]
+    return {index: calls for index, calls in found.items() if calls}
+
+
+def without_some(body: Mapping[str, Any], left_out: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A message without these of its calls."""
+    calls = [call for call in body["tool_calls"] if call not in left_out]
+    return {**body, "tool_calls": calls} if calls else {**without_calls(body), "content": body.get("content") or ""}
 
 
 def take_call(calls: list[dict[str, Any]], result: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import httpx
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic import serializer
-from gateway.core.types import upstreams
+from gateway.core.types import tool_steps, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
@@ -184,9 +184,6 @@ NOT_A_CLIENTS = re.compile(
 """Words in the names of litellm's settings, which are the operator's alone."""
 PLACEHOLDER_API_KEY = "no-key"
 """Given where there is no key: litellm would take one out of the environment."""
-SERVER_CALL = "srvtoolu_"
-"""How the ids of calls begin that Anthropic answers itself; litellm tells of them, and of their results, in
-`provider_specific_fields`, too."""
 MARKED_ENDS = ("gemini", "vertex_ai_beta")
 """Providers whose streams litellm ends cleanly even if they broke off: `GatewayTransport` looks for their end."""
 
@@ -220,8 +217,9 @@ def chunk(part: Any) -> dict[str, Any]:
 
 
 def _ran_by_provider(call: Mapping[str, Any]) -> bool:
-    """Whether a call is of a tool that Anthropic runs itself: a client that took it for its own could not answer it."""
-    return str(call.get("id")).startswith(SERVER_CALL)
+    """Whether a call is of a tool that Anthropic runs itself: a client that took it for its own could not answer it.
+    litellm tells of it, and of its result, in `provider_specific_fields`, too."""
+    return str(call.get("id")).startswith(tool_steps.SERVER_CALL)
 
 
 def _plain(response: Any) -> dict[str, Any]:

@@ -6,6 +6,10 @@ import pytest
 
 from gateway.conversations.message_forms import check_pairs, forwardable, without_open_calls
 from gateway.core.errors import InvalidRequest
+from tests.support.answers import chat, http
+from tests.support.factory import GatewayFactory
+from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_upstream import MockUpstream
 from tests.unit.making import assistant, stored, system, tool, user
 
 STEP = [assistant(None, "c1", "c2"), tool("c2", "two"), tool("c1", "one")]
@@ -77,3 +81,39 @@ def test_the_last_calls_wait_for_results_unless_something_else_follows() -> None
 def test_a_system_message_between_call_and_result_breaks_the_pair() -> None:
     with pytest.raises(InvalidRequest):
         check_pairs(stored([user("a"), assistant(None, "c"), system("x"), tool("c", "x")]), 0, 0)
+
+
+SEARCH = {"id": "srvtoolu_1", "type": "function", "function": {"name": "web_search", "arguments": "{}"}}
+LOOK = {"id": "toolu_2", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+NO_RESULTS: list[list[dict[str, Any]]] = [
+    [user("a"), {"role": "assistant", "content": "found", "tool_calls": [SEARCH]}, user("b")],
+    [user("c"), {"role": "assistant", "content": None, "tool_calls": [SEARCH]}, user("d")],
+    [user("e"), {"role": "assistant", "content": None, "tool_calls": [SEARCH, LOOK]}, tool("toolu_2", "x")],
+]
+
+
+@pytest.mark.parametrize("messages", NO_RESULTS, ids=["said", "silent", "beside another"])
+def test_calls_that_a_provider_answered_itself_are_left_out_with_a_warning(
+    messages: list[dict[str, Any]], one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Other gateways hand Anthropic's own calls to clients, who can send no results of them (guarantee §1.10)."""
+    found = chat(one_gateway, model="small", messages=messages)
+    warnings = found["response_metadata"]["context_utilization"]["warnings"]
+    assert warnings == ["hosted_tool_left_out: web_search (upstream.hosted_tools)"]
+    said = upstream.last.body["messages"][1]
+    assert said.get("tool_calls") == ([LOOK] if messages[2]["role"] == "tool" else None)
+    assert (said["content"] or "") == (messages[1]["content"] or "")
+    again = [*messages, {"role": "assistant", "content": found["choices"][0]["message"]["content"]}, user("next")]
+    assert chat(one_gateway, model="small", messages=again)["conversation"] == found["conversation"]
+
+
+def test_such_a_call_with_its_result_stays_and_may_be_refused_without(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    refusing = start_gateway({"upstream": {"hosted_tools": "refuse"}})
+    answered = [user("a"), {"role": "assistant", "content": None, "tool_calls": [SEARCH]}, tool("srvtoolu_1", "x")]
+    chat(refusing, model="small", messages=answered)
+    assert upstream.last.body["messages"] == answered
+    with http(refusing) as client:
+        refused = client.post("/chat/completions", json={"model": "small", "messages": NO_RESULTS[0]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages[1]")
