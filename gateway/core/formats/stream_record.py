@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from gateway.core import errors
-from gateway.core.types.bill import USAGE_FIGURES, figure
+from gateway.core.types.bill import USAGE_FIGURES, figure, sound
 from gateway.core.types.items import ANTHROPIC_EVENTS, ITEM_ORDER
 
 Chunks = list[dict[str, Any]]
@@ -50,8 +50,8 @@ class StreamRecord:
                 if value is not None and key not in NOT_ENVELOPE:
                     envelope[key] = value
         usage = chunk.get("usage")
-        if isinstance(usage, dict) and (self.usage is None or any(figure(usage, name) for name in USAGE_FIGURES)):
-            self.usage = usage  # a last word of zeros takes back nothing
+        if isinstance(usage, dict):
+            self.usage = usage if self.usage is None else _told_on(self.usage, usage)
         for choice in chunk.get("choices") or ():
             index = choice["index"]
             message = self._messages.get(index)
@@ -319,3 +319,12 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
 
 def _finishes(chunk: dict[str, Any]) -> bool:
     return any(choice.get("finish_reason") for choice in chunk["choices"])
+
+
+def _told_on(before: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:
+    """The usage of a stream that tells it again: the last word counts, but zeros take back nothing, as some servers
+    tell what was sent first and what was answered last."""
+    if not any(figure(usage, name) for name in USAGE_FIGURES):
+        return before
+    kept = {name: before[name] for name in USAGE_FIGURES[:2] if figure(before, name) and not figure(usage, name)}
+    return sound({**before, **usage, **kept}) if kept else usage

@@ -475,9 +475,21 @@ def whole_mended(
                 choice["finish_reason"] = "tool_calls"
         if choice.get("finish_reason") is None:
             choice["finish_reason"] = "tool_calls" if message.get("tool_calls") else "stop"
-    if isinstance(found.get("usage"), dict):
-        found["usage"] = bill.sound(found["usage"])
+    if (usage := _usage_told(found)) is not None:
+        found["usage"] = usage
     return found
+
+
+def _usage_told(answer: Json) -> Json | None:
+    """The usage of an answer or a chunk, without what cannot be true: where it belongs, else beside a choice, as
+    Moonshot has it, or in `x_groq`."""
+    groq = answer.get("x_groq")
+    others = [groq] if isinstance(groq, dict) else []
+    told = [each.get("usage") for each in (answer, *(answer.get("choices") or ()), *others)]
+    found = [usage for usage in told if isinstance(usage, dict)]
+    counts = (usage for usage in found if any(bill.figure(usage, name) for name in bill.USAGE_FIGURES))
+    usage = next(counts, found[0] if found and found[0] is answer.get("usage") else None)
+    return None if usage is None else bill.sound(usage)
 
 
 def _says_text_alone(chunk: Json) -> bool:
@@ -547,8 +559,8 @@ class StreamMender:
             chunk = jsons.with_whole_characters(chunk)
         for choice in chunk.get("choices") or ():
             self._mend(choice)
-        if isinstance(chunk.get("usage"), dict):
-            chunk["usage"] = bill.sound(chunk["usage"])
+        if (usage := _usage_told(chunk)) is not None:
+            chunk["usage"] = usage
         return [chunk]
 
     def _place(self, index: int) -> int:

@@ -34,6 +34,19 @@ def test_a_last_word_of_zeros_takes_no_usage_back() -> None:
         assert record([*begun, {"choices": [], "usage": said}, {"choices": [], "usage": last}]).usage == said
 
 
+def test_a_usage_in_two_parts_is_one() -> None:
+    """Some servers tell what was sent with the first chunk and what was answered with the last."""
+    details = {"prompt_tokens_details": {"cached_tokens": 4}}
+    sent = {"prompt_tokens": 100, "completion_tokens": 0, "total_tokens": 100, **details}
+    for answered in ({"completion_tokens": 3}, {"prompt_tokens": 0, "completion_tokens": 3, "total_tokens": 3}):
+        chunks = [{**delta(content="a"), "usage": sent}, {**delta(finish="stop"), "usage": answered}]
+        whole = {"prompt_tokens": 100, "completion_tokens": 3, "total_tokens": 103, **details}
+        assert record(chunks).usage == whole
+        assert record([*chunks, {"choices": [], "usage": whole}]).usage == whole
+    growing = [{**delta(content="a"), "usage": {**sent, "completion_tokens": count}} for count in (1, 2, 3)]
+    assert (record(growing).usage or {})["completion_tokens"] == 3
+
+
 def streamed(reply: Reply, **request: Any) -> list[dict[str, Any]]:
     """The chunks that the mock upstream, which knows nothing of the gateway, makes of an answer."""
     import json

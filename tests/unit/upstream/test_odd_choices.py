@@ -1,5 +1,6 @@
 """Choices that an upstream numbers or fills oddly reach every client: nothing of them is lost (guarantee §1.9)."""
 
+import copy
 import json
 from typing import Any
 
@@ -78,3 +79,24 @@ def test_s1_9_each_choice_of_a_stream_has_a_delta(choice: Json, delta: Json | No
 def test_s1_9_a_whole_answer_says_why_it_ended(message: Json, said: Json) -> None:
     (choice,) = whole({"index": 0, "message": dict(message), **said})
     assert choice["finish_reason"] == ("tool_calls" if "tool_calls" in message else "stop")
+
+
+TOLD = {"prompt_tokens": 100, "completion_tokens": 3, "total_tokens": 103}
+STOP: Json = {"index": 0, "delta": {}, "finish_reason": "stop"}
+PLACES: dict[str, Json] = {
+    "beside a choice": {"choices": [{**STOP, "usage": TOLD}]},
+    "of Groq": {"choices": [STOP], "x_groq": {"id": "g", "usage": {**TOLD, "queue_time": 0.1}}},
+    "beside zeros": {"choices": [{**STOP, "usage": TOLD}], "usage": dict.fromkeys(TOLD, 0)},
+    "twice": {"choices": [{**STOP, "usage": {**TOLD, "prompt_tokens": 1}}], "usage": TOLD},
+}
+
+
+@pytest.mark.parametrize("chunk", PLACES.values(), ids=PLACES)
+def test_usage_is_read_wherever_an_upstream_tells_it_and_once(chunk: Json) -> None:
+    (mended,) = StreamMender(ONE, {}).mended(copy.deepcopy(chunk))
+    message = {"role": "assistant", "content": "a"}
+    whole = {**copy.deepcopy(chunk), "choices": [{**chunk["choices"][0], "message": message}]}
+    for found in (mended, whole_mended(whole, {}, ONE)):
+        assert {name: found["usage"][name] for name in TOLD} == TOLD
+    nothing = {"choices": [{**STOP, "usage": None}], "x_groq": {"id": "g"}}
+    assert "usage" not in StreamMender(ONE, {}).mended(nothing)[0]
