@@ -236,7 +236,8 @@ class MessageEvents:
 
     def _fragment(self, fragment: Json, position: int, events: Events) -> None:
         index, call_id = fragment.get("index"), fragment.get("id")
-        function = object_of(fragment.get("function"))
+        custom = fragment.get("custom")
+        function = object_of(fragment.get("function") if custom is None else custom)
         place = index if isinstance(index, int) else position
         call = self._calls.get(place)
         if call is None or (call_id and call.id and call_id != call.id):
@@ -244,7 +245,8 @@ class MessageEvents:
             self._waiting.append(call)
         call.id = call.id or str(call_id or "")
         call.name = call.name or str(function.get("name") or "")
-        piece = function.get("arguments")
+        call.is_freeform = call.is_freeform or custom is not None
+        piece = function.get("arguments" if custom is None else "input")
         if isinstance(piece, str) and piece:
             call.add(piece)
             if call is self._call and call.is_object:
@@ -273,7 +275,8 @@ class MessageEvents:
     def _stop(self, events: Events) -> None:
         if self._open is not None:
             if self._call is not None and not self._call.is_object:
-                given = jsons.dumps_text(arguments_of(self._call.text))
+                text = self._call.text
+                given = jsons.dumps_text({"input": text} if self._call.is_freeform else arguments_of(text))
                 events.append(self._changed({"type": "input_json_delta", "partial_json": given}))
             events.append({"type": "content_block_stop", "index": self._next})
             self._next += 1
@@ -286,10 +289,12 @@ class MessageEvents:
 class _StreamedCall:
     """A tool call of which pieces come."""
 
-    __slots__ = ("_pieces", "id", "name")
+    __slots__ = ("_pieces", "id", "is_freeform", "name")
 
     def __init__(self) -> None:
         self.id = self.name = ""
+        self.is_freeform = False
+        """Its input is a text, not an object."""
         self._pieces: list[str] = []
 
     def add(self, piece: str) -> None:
@@ -303,11 +308,11 @@ class _StreamedCall:
     def is_object(self) -> bool:
         """Whether they may become an object, as this API has them; others are told whole, in one."""
         first = next((piece.lstrip()[:1] for piece in self._pieces if not piece.isspace()), "{")
-        return first == "{"
+        return first == "{" and not self.is_freeform
 
     @property
     def is_whole(self) -> bool:
-        return jsons.is_json(self.text)
+        return not self.is_freeform and jsons.is_json(self.text)
 
 
 TYPES = {
@@ -372,7 +377,8 @@ def sound_message(message: Json) -> Json:
     """A whole message, with nothing changed in which nothing is odd."""
     ids = CallIds()
     blocks = [sound_block(block, ids) for block in message["content"]]
-    return {**message, **_ended(message), "content": blocks, "usage": _usage(message.get("usage"))}
+    named = {} if isinstance(message.get("model"), str) else {"model": ""}
+    return {**message, **named, **_ended(message), "content": blocks, "usage": _usage(message.get("usage"))}
 
 
 class EventMender:

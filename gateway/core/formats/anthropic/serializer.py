@@ -152,6 +152,8 @@ def is_plain(blocks: list[Json]) -> bool:
 
 def sound_block(block: Json, ids: CallIds) -> Json:
     """A block; that of a call has an id of its own, a name, and an object of arguments (guarantee §1.9)."""
+    if block["type"] == "text" and not isinstance(block.get("text"), str):
+        return {**block, "text": ""}
     if block["type"] != "tool_use":
         return block
     said = {"id": ids.distinct(block.get("id")), "name": block.get("name"), "input": block.get("input")}
@@ -304,12 +306,17 @@ def content_blocks(said: Json) -> list[Json]:
         spoken.append({"type": "text", "text": PICTURES_NOTE})
     blocks += spoken
     for call in said.get("tool_calls") or ():
-        function = object_of(call.get("function"))
-        given = arguments_of(function.get("arguments"))
-        blocks.append(
-            {"type": "tool_use", "id": str(call.get("id")), "name": str(function.get("name")), "input": given}
-        )
+        name, given = _asked_of(call)
+        blocks.append({"type": "tool_use", "id": str(call.get("id")), "name": str(name), "input": given})
     return blocks
+
+
+def _asked_of(call: Json) -> tuple[Any, Json]:
+    """The tool that a call is of, and what it is given; a freeform text as that of the function that stands for it."""
+    custom, function = call.get("custom"), object_of(call.get("function"))
+    if isinstance(custom, dict):
+        return custom.get("name"), {"input": custom.get("input") or ""}
+    return function.get("name"), arguments_of(function.get("arguments"))
 
 
 def cited_pages(annotations: Any, text: str) -> list[Json]:
@@ -508,11 +515,7 @@ def _still_said(block: Any, named: set[str], message: Json) -> bool:
 
 
 def _call(call: Json, ids: _CallIds) -> Block:
-    custom, function = call.get("custom"), call.get("function") or {}
-    if isinstance(custom, dict):  # which goes up as a function, and is read here for what thoughts are bound to
-        name, given = custom.get("name"), {"input": custom.get("input") or ""}
-    else:
-        name, given = function.get("name"), arguments_of(function.get("arguments"))
+    name, given = _asked_of(call)  # a freeform one goes up as a function, and is read for what thoughts are bound to
     made = {"type": "tool_use", "id": ids.of_call(str(call.get("id"))), "name": name, "input": given}
     return {**made, BREAKPOINT: call[BREAKPOINT]} if call.get(BREAKPOINT) else made
 

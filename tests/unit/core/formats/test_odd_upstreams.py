@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import UpstreamRefused
-from gateway.core.formats.anthropic.message_events import error_body
+from gateway.core.formats.anthropic.message_events import MessageEvents, error_body, sound_message
 from gateway.core.formats.anthropic.serializer import as_message
 from gateway.core.formats.responses.request_parser import read_input
 from gateway.core.formats.responses.response_completion import (
@@ -154,3 +154,32 @@ def test_what_an_answer_said_beside_its_text_is_taken_back() -> None:
     assert [again.body[name] for name in names] == [stored[name] for name in names] == ["yes", "no"]
     assert [kind for _, kind in hosted] == ["zorp"]
     assert [part["type"] for part in input_items([again.body])[0]["content"]] == ["zorp", "output_text", "refusal"]
+
+
+@pytest.mark.parametrize("odd", [None, 5, {"a": 1}], ids=str)
+def test_a_message_without_a_model_or_with_a_text_that_is_none(odd: Any) -> None:
+    """LiteLLM would refuse all of it."""
+    found = sound_message({"model": odd, "content": [{"type": "text", "text": odd}, {"type": "text", "text": "yes"}]})
+    assert [found["model"], *(block["text"] for block in found["content"])] == ["", "", "yes"]
+
+
+def test_a_freeform_call_that_a_client_of_messages_did_not_ask_for() -> None:
+    """It is one of the function that stands for such a tool, whole and streamed."""
+    calls: list[Json] = [
+        {"id": f"call_{name}", "type": "custom", "custom": {"name": name, "input": "1 + 1"}} for name in "ab"
+    ]
+    asked = [{"name": name, "input": {"input": "1 + 1"}} for name in "ab"]
+    whole = as_message(completion(choices=[{"message": {"role": "assistant", "tool_calls": calls}}]), "m")
+    assert [{name: block[name] for name in ("name", "input")} for block in whole["content"]] == asked
+    events = MessageEvents("m")
+    found = []
+    for index, call in enumerate(calls):
+        begun = {**call, "index": index, "custom": {"name": call["custom"]["name"], "input": ""}}
+        pieces = [{"index": index, "custom": {"input": piece}} for piece in ("1", " + 1")]
+        deltas = [{"tool_calls": [each]} for each in (begun, *pieces)]
+        found += [e for delta in deltas for e in events.of([completion(choices=[{"index": 0, "delta": delta}])])]
+    found += events.of([completion(choices=[{"index": 0, "delta": {}, "finish_reason": "tool_calls"}])])
+    found += events.end()
+    names = [event["content_block"]["name"] for event in found if event["type"] == "content_block_start"]
+    given = [event["delta"]["partial_json"] for event in found if "partial_json" in event.get("delta", {})]
+    assert [{"name": n, "input": json.loads(g)} for n, g in zip(names, given, strict=True)] == asked
