@@ -6,7 +6,7 @@ where they stand, and the second are few and known: nothing of a form is kept th
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -21,6 +21,9 @@ COMPACTED = 1000
 """Fields from this number on are fields of the message as `compact` gives them."""
 RANGE_CHUNK_CHARS = (96, 24)
 """Characters that are looked for at once, before a word alone is."""
+MAX_SHORT_PIECES = 24
+"""Pieces shorter than a chunk, of a text, from which on it is looked for in what compaction makes of the messages, too:
+an extract of that shares nothing but words with what its client sent."""
 END_CHARS = 16
 OWN_RUN = re.compile(
     rf"<context_data note=\"{re.escape(block.BLOCK_NOTE)}\">\n|"
@@ -88,6 +91,7 @@ class RangeFinder:
         """`count`: of the messages; `ids` gets the artifacts' ids that forms name."""
         self._texts, self._ids = texts, ids
         self._places = [(i, n) for i in range(count) for n in range(len(texts.fields(i)))]
+        self._has_compacted = False
         self._build()
 
     def _build(self) -> None:
@@ -96,6 +100,9 @@ class RangeFinder:
 
     def with_compacted(self) -> None:
         """Also looks in what compaction makes of texts, where that is another."""
+        if self._has_compacted:
+            return
+        self._has_compacted = True
         known = set(self._places)
         more = [(i, n + COMPACTED) for i, n in self._places if n < COMPACTED]
         field = self._texts.field
@@ -108,7 +115,7 @@ class RangeFinder:
         `own`: the message that it is a form of, which is looked at first.
         Raises Unsayable: a word of it stands in no message, and is none of the gateway's."""
         pieces: Said = []
-        at, last = 0, 0
+        at, last, short = 0, 0, 0
         first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
         while at < len(text):
             if (name := block.ARTIFACT_ID.match(text, at)) is not None:
@@ -129,6 +136,10 @@ class RangeFinder:
                 _add(pieces, [*self._places[number], start, end])
                 last = self._starts[number] + end
                 at += end - start
+                short += end - start < RANGE_CHUNK_CHARS[-1]
+                if short > MAX_SHORT_PIECES and not self._has_compacted:
+                    self.with_compacted()
+                    return self.said(text, own)
                 continue
             if token[0][0].isalpha() and token[0].lower() not in OWN_WORDS:
                 raise UnsayableForm(token[0])
@@ -146,15 +157,23 @@ class RangeFinder:
             sizes.append(line + 1 - at)
         if not (is_own and len(token) == 1 and not token.isdigit()):
             sizes.append(len(token))
+        least = RANGE_CHUNK_CHARS[-1]
+        if sizes and sizes[0] > least and next(self._found(text[at : at + least], near), None) is None:
+            sizes = [size for size in sizes if size < least]  # what is longer begins with it
         for size in sizes:
-            chunk = text[at : at + size]
-            for start in (*near, 0):
-                where = self._all.find(chunk, start)
-                if where >= 0 and (found := self._extended(text, at, where, size)) is not None:
+            for where in self._found(text[at : at + size], near):
+                if (found := self._extended(text, at, where, size)) is not None:
                     return found
-                if start == 0:
-                    break
         return None
+
+    def _found(self, chunk: str, near: tuple[int, ...]) -> Iterator[int]:
+        """Where a chunk stands: from the first place `near` on, before it from the next on, and so on."""
+        stop = len(self._all)
+        for start in (*near, 0):
+            if start < stop:
+                if (where := self._all.find(chunk, start, stop + len(chunk) - 1)) >= 0:
+                    yield where
+                stop = start
 
     def _extended(self, text: str, at: int, where: int, size: int) -> tuple[int, int, int] | None:
         number = bisect_right(self._starts, where) - 1
