@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -238,15 +238,30 @@ async def test_ten_replicas_migrate_an_empty_database_at_once(
     assert await ConversationStore(transactions, SystemClock()).ready()
 
 
+@pytest.fixture(scope="module")
+def next_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """In which `gateway` is the next version."""
+    environment = scrubbed_environment() | {"PYTHONSAFEPATH": "1"}
+    sources = next_sources(tmp_path_factory.mktemp("next") / "sources")
+    return environment | {"PYTHONPATH": os.pathsep.join([str(sources), environment["PYTHONPATH"]])}
+
+
+@pytest.fixture(scope="module")
+def next_server(next_environment: dict[str, str]) -> Iterator[ForkServer]:
+    with contextlib.closing(ForkServer(next_environment)) as server:
+        yield server
+
+
 async def test_ten_replicas_of_the_next_version_migrate_at_once(
-    transactions: DatabaseTransactions, tmp_path: Path, empty_storage_url: str
+    transactions: DatabaseTransactions,
+    tmp_path: Path,
+    empty_storage_url: str,
+    next_server: ForkServer,
+    next_environment: dict[str, str],
 ) -> None:
     """§9: ten real processes on a database with data: all succeed, the data is whole."""
     store = await begun(transactions)
-    environment = scrubbed_environment() | {"DATABASE_URL": empty_storage_url, "PYTHONSAFEPATH": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(next_sources(tmp_path / "next")), environment["PYTHONPATH"]])
-    with contextlib.closing(ForkServer(environment)) as next_server:
-        assert_ten_migrate(next_server, environment, tmp_path)
+    assert_ten_migrate(next_server, next_environment | {"DATABASE_URL": empty_storage_url}, tmp_path)
     assert await transactions.run(revision_of) == NEXT
     assert await store.ready()
     assert await said(store, "conv_1") == ["q1", "a1"]

@@ -11,7 +11,6 @@ from tests.support.gateway_process import REPOSITORY
 NEXT, BREAKING = "9998", "9999"
 """Revisions of the version after this one, and of one that this version may not run beside."""
 INDEX = "ix_conversations_of_the_next"
-LEFT_OUT = shutil.ignore_patterns("__pycache__")
 MIGRATIONS = {
     NEXT: f'''"""The next: a column and a table more, and an index of a table that may be large."""
 import sqlalchemy as sa
@@ -36,15 +35,16 @@ def upgrade():
 
 def next_migrations(folder: Path) -> Path:
     """The migrations of this version and the two after it, in a new folder."""
-    shutil.copytree(REPOSITORY / "migrations", folder, ignore=LEFT_OUT)
+    shutil.copytree(REPOSITORY / "migrations", folder)
     for revision, text in MIGRATIONS.items():
         (folder / "versions" / f"{revision}_next.py").write_text(text)
     return folder
 
 
 def next_sources(folder: Path) -> Path:
-    """The sources of the next version in a new folder, for the `PYTHONPATH` of a process of its own."""
-    shutil.copytree(REPOSITORY / "gateway", folder / "gateway", ignore=LEFT_OUT)
+    """The sources of the next version in a new folder, for the `PYTHONPATH` of a process of its own, with what is
+    compiled of them: to compile them anew takes as long as all that the process does."""
+    shutil.copytree(REPOSITORY / "gateway", folder / "gateway")
     next_migrations(folder / "migrations")
     file = folder / "gateway" / "storage" / "database" / "schema.py"
     here, there = f'REVISION = "{schema.REVISION}"', f'REVISION = "{NEXT}"'
