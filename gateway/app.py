@@ -27,8 +27,6 @@ from gateway.api.keys.endpoint import KeyEndpoints, key_routes
 from gateway.api.mcp.endpoint import McpEndpoint
 from gateway.api.messages.count_tokens import CountTokens, ListedModels
 from gateway.api.messages.endpoint import MessagesEndpoint
-from gateway.api.middleware.cors import CorsPreflights, CrossOrigin
-from gateway.api.middleware.origin_check import OriginCheck
 from gateway.api.openapi.openapi_document import OpenApiEndpoint, RootEndpoint
 from gateway.api.operations import LiveEndpoint, MetricsPage, ModelsEndpoint, ReadyEndpoint
 from gateway.api.organization.endpoint import organization_routes
@@ -39,8 +37,15 @@ from gateway.api.request_list_endpoint import PATH as REQUESTS_PATH
 from gateway.api.request_list_endpoint import RequestListEndpoint
 from gateway.api.responses.compact import CompactionEndpoint
 from gateway.api.responses.endpoint import ResponsesEndpoint, StoredResponses, response_routes
-from gateway.api.server.fast_router import CHAT_PATH, App, EdgeMiddleware, FastRouter, ShutdownState
-from gateway.api.server.receiving import LargeBodies
+from gateway.api.server.asgi import CHAT_PATH, App, LargeBodies
+from gateway.api.server.middleware import (
+    CorsPreflights,
+    CrossOrigin,
+    EdgeMiddleware,
+    FastRouter,
+    OriginCheck,
+    ShutdownState,
+)
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.api.tokens import SignedTokens
 from gateway.api.ui.app import UiApp

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.api.pagination import included, parameters
 from gateway.api.request.validation import check_conversation_id
-from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
-from gateway.api.server.receiving import LARGE_BODY, json_body, read_body
+from gateway.api.server.asgi import LARGE_BODY, Receive, Scope, Send, answer_headers, json_body, read_body, send_json
 from gateway.core import errors
 from gateway.core.tasks import offload_if
 from gateway.core.types import audit_log

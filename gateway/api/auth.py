@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gateway.api.server.fast_router import Scope, came_by_messages
+from gateway.api.server.asgi import Scope, came_by_messages
 from gateway.api.tokens import SignedTokens, is_signed
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache

@@ -13,26 +13,28 @@ from gateway.api.auth import FORWARDED_HEADERS, KeyAuthenticator, check_known
 from gateway.api.fields import renamed
 from gateway.api.request.stored_answer import replayed_chunks, stored_answer
 from gateway.api.request.validation import RequestArrival
-from gateway.api.server.fast_router import (
+from gateway.api.server.asgi import (
     CLIENT,
     EVENT_STREAM,
+    LARGE_BODY,
     SENDING,
+    BodySlot,
     ClientConnection,
     ClientDisconnected,
+    KeptAlive,
+    LargeBodies,
     Receive,
     Scope,
     Send,
     answer_headers,
-    as_gateway_error,
     named_event,
-    note_caller,
-    note_fault,
+    read_body,
     send_json,
     send_json_bytes,
     send_start,
+    until_disconnect,
 )
-from gateway.api.server.keepalive import KeptAlive
-from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, read_body, until_disconnect
+from gateway.api.server.middleware import as_gateway_error, note_caller, note_fault
 from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats.stream_record import Chunks

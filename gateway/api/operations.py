@@ -12,8 +12,8 @@ from typing import Any, Literal
 from gateway import __version__
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.pagination import parameters
-from gateway.api.server.fast_router import Receive, Scope, Send, ShutdownState, send_json, send_start
-from gateway.api.server.receiving import header
+from gateway.api.server.asgi import Receive, Scope, Send, header, send_json, send_start
+from gateway.api.server.middleware import ShutdownState
 from gateway.api.shapes import Unix, many, shape
 from gateway.api.statistics import Statistics, StatisticsEndpoint
 from gateway.core import errors

@@ -5,9 +5,9 @@ from typing import Any, Literal, get_type_hints
 
 from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator, seen_tenant
-from gateway.api.middleware.origin_check import is_foreign, is_local
 from gateway.api.pagination import limit_of, parameters
-from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.api.server.asgi import Receive, Scope, Send, send_json
+from gateway.api.server.middleware import is_foreign, is_local
 from gateway.api.shapes import Unix, Usd, many, said, shape
 from gateway.core import errors, ports
 from gateway.core.config import exposure, setting_sections

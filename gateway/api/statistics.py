@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.request.body_cache import BodyCache
-from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.api.server.asgi import Receive, Scope, Send, send_json
 from gateway.api.shapes import Json, shape
 from gateway.context.planning import decision
 from gateway.core import errors, ports

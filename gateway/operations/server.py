@@ -22,7 +22,8 @@ from typing import Any
 import uvicorn
 
 from gateway import __version__
-from gateway.api.server.fast_router import App, ShutdownState
+from gateway.api.server.asgi import App
+from gateway.api.server.middleware import ShutdownState
 from gateway.api.server.protocol import limited
 from gateway.core import printing
 from gateway.core.config import exposure

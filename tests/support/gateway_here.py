@@ -27,7 +27,8 @@ import httpx
 import httpx2
 import pytest
 
-from gateway.api.server.fast_router import CLIENT, App, ShutdownState
+from gateway.api.server.asgi import CLIENT, App
+from gateway.api.server.middleware import ShutdownState
 from gateway.app import create_app
 from gateway.core.config.loading import load_settings
 from gateway.core.instrumentation.logs import LineHandler, json_line

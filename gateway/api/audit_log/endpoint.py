@@ -13,7 +13,7 @@ from starlette.routing import Route
 from gateway.api.api_call import ApiCall, MethodEndpoint, received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.pagination import Query, limit_of, newest_first, parameters, unix_time_of
-from gateway.api.server.fast_router import Receive, Scope, Send, send_start
+from gateway.api.server.asgi import Receive, Scope, Send, send_start
 from gateway.api.shapes import IsoTime, Json, many, said, shape
 from gateway.core import errors
 from gateway.core.config import setting_sections

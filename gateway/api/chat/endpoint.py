@@ -7,8 +7,7 @@ from typing import Any
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
 from gateway.api.request.body_cache import BodyCache, read_chat_request
 from gateway.api.request.validation import RequestArrival
-from gateway.api.server.fast_router import STREAM_END, Receive, Scope, Send, event
-from gateway.api.server.keepalive import comment
+from gateway.api.server.asgi import STREAM_END, Receive, Scope, Send, comment, event
 from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
 from gateway.core.formats.responses.request_parser import ResponsesReading

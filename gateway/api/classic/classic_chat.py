@@ -18,9 +18,7 @@ from gateway.api.fields import RequestFields, SessionName, read
 from gateway.api.pagination import given_metadata
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request.validation import CONVERSATION_ID, RequestArrival
-from gateway.api.server.fast_router import STREAM_END, Receive, Scope, Send, event
-from gateway.api.server.keepalive import comment
-from gateway.api.server.receiving import json_body
+from gateway.api.server.asgi import STREAM_END, Receive, Scope, Send, comment, event, json_body
 from gateway.api.shapes import Error, Json, either, shape
 from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings

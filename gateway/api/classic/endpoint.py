@@ -17,7 +17,7 @@ from gateway.api.operations import ReadyEndpoint
 from gateway.api.pagination import check_named, limit_of, newest_first
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request.validation import CONVERSATION_ID
-from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.api.server.asgi import Receive, Scope, Send, send_json
 from gateway.api.shapes import IsoTime, Json, many, said, shape, shown
 from gateway.api.statistics import Statistics, StatisticsEndpoint
 from gateway.core import errors, names

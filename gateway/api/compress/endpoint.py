@@ -11,8 +11,18 @@ from gateway.api.messages.endpoint import chat_request
 from gateway.api.request.chat_shapes import BILL, MESSAGES, MODEL
 from gateway.api.request.gateway_fields import ContextField
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
-from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json
-from gateway.api.server.receiving import LARGE_BODY, LargeBodies, json_body, read_body, until_disconnect
+from gateway.api.server.asgi import (
+    LARGE_BODY,
+    LargeBodies,
+    Receive,
+    Scope,
+    Send,
+    answer_headers,
+    json_body,
+    read_body,
+    send_json,
+    until_disconnect,
+)
 from gateway.api.shapes import Json, said, shape
 from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import Settings

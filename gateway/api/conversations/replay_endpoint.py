@@ -21,7 +21,7 @@ from gateway.api.conversations.replay_request import (
 )
 from gateway.api.conversations.turn_endpoints import NOTHING, sum_of
 from gateway.api.request.validation import check_conversation_id
-from gateway.api.server.fast_router import (
+from gateway.api.server.asgi import (
     CLIENT,
     EVENT_STREAM,
     STREAM_END,
@@ -30,11 +30,12 @@ from gateway.api.server.fast_router import (
     Send,
     answer_headers,
     event,
-    note_fault,
+    json_body,
     send_json,
     send_start,
+    until_disconnect,
 )
-from gateway.api.server.receiving import json_body, until_disconnect
+from gateway.api.server.middleware import note_fault
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings

@@ -7,7 +7,7 @@ from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.conversations.endpoint import ConversationObject
 from gateway.api.conversations.import_check import parse_export
-from gateway.api.server.fast_router import Receive, Scope, Send, answer_headers, send_json, send_start
+from gateway.api.server.asgi import Receive, Scope, Send, answer_headers, send_json, send_start
 from gateway.api.shapes import shape, unix
 from gateway.core import errors
 from gateway.core.types import audit_log, records

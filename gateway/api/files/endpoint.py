@@ -13,8 +13,7 @@ from typing_extensions import TypedDict
 
 from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.api.pagination import Query, check_named, listed, newest_first, parameters, refuse_nul
-from gateway.api.server.fast_router import App, ClientDisconnected, Receive, Scope, Send, send_json
-from gateway.api.server.receiving import check_encoding, header
+from gateway.api.server.asgi import App, ClientDisconnected, Receive, Scope, Send, check_encoding, header, send_json
 from gateway.api.shapes import Binary, Unix, one_of, shape, shown
 from gateway.core import errors
 from gateway.core.types import audit_log

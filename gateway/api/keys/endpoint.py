@@ -11,8 +11,7 @@ from starlette.routing import Route
 from gateway.api.auth import KeyAuthenticator, RuntimeKeys
 from gateway.api.keys.serializer import KeyObject, KnownKey, NewKeyObject, as_keys, changed_fields, grace_of, new_fields
 from gateway.api.pagination import Query, check_named, limit_of, listed, parameters
-from gateway.api.server.fast_router import Receive, Scope, Send, send_json
-from gateway.api.server.receiving import json_body, read_body
+from gateway.api.server.asgi import Receive, Scope, Send, json_body, read_body, send_json
 from gateway.api.shapes import ListObject
 from gateway.core import errors
 from gateway.core.types.chat import RequestCaller

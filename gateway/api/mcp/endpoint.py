@@ -9,9 +9,8 @@ from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.mcp.asker import ASKER, McpCaller
 from gateway.api.mcp.past.conversation_search import PastSearch
-from gateway.api.middleware.origin_check import is_foreign, is_local
-from gateway.api.server.fast_router import Receive, Scope, Send
-from gateway.api.server.receiving import header
+from gateway.api.server.asgi import Receive, Scope, Send, header
+from gateway.api.server.middleware import is_foreign, is_local
 from gateway.core import errors
 from gateway.core.config import exposure
 from gateway.core.config.settings import Settings

@@ -26,7 +26,7 @@ from gateway import __version__
 from gateway.api.mcp.arguments import TOOLS, ToolFacts
 from gateway.api.mcp.asker import ASKER, McpCaller
 from gateway.api.mcp.tools import McpTools
-from gateway.api.server.fast_router import Receive, Scope, Send
+from gateway.api.server.asgi import Receive, Scope, Send
 from gateway.core import errors
 from gateway.core.instrumentation import logs
 

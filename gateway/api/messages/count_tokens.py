@@ -10,8 +10,7 @@ from gateway.api.fields import renamed
 from gateway.api.messages.endpoint import chat_request
 from gateway.api.operations import ModelsEndpoint
 from gateway.api.request.validation import RequestArrival
-from gateway.api.server.fast_router import Receive, Scope, Send, came_by_messages, send_json
-from gateway.api.server.receiving import json_body, until_disconnect
+from gateway.api.server.asgi import Receive, Scope, Send, came_by_messages, json_body, send_json, until_disconnect
 from gateway.api.shapes import Json, shape
 from gateway.core import errors, ports
 from gateway.core.config.settings import Settings

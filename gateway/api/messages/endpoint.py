@@ -11,17 +11,17 @@ from gateway.api.request.body_cache import BodyCache, ReadAsChat
 from gateway.api.request.chat_shapes import ATTACHED, BILL, CONVERSATION, MESSAGES
 from gateway.api.request.gateway_fields import ContextField
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request, plain_messages
-from gateway.api.server.fast_router import (
+from gateway.api.server.asgi import (
     EVENT_STREAM,
     SENDING,
     Receive,
     Scope,
     Send,
+    json_body,
     named_event,
     send_json,
     send_start,
 )
-from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Json, said, shape
 from gateway.core import ids, jsons
 from gateway.core.config.settings import Settings

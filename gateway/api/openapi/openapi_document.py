@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from gateway import __version__
-from gateway.api.server.fast_router import Receive, Scope, Send, send_json, send_start
+from gateway.api.server.asgi import Receive, Scope, Send, send_json, send_start
 from gateway.core import jsons
 
 ABOUT = "A context-managing gateway in front of OpenAI-compatible models: set OPENAI_BASE_URL to …/v1."

@@ -24,7 +24,7 @@ from gateway.api.organization.parameters import (
     ReportRequest,
     asked,
 )
-from gateway.api.server.fast_router import Receive, Scope, Send, send_json
+from gateway.api.server.asgi import Receive, Scope, Send, send_json
 from gateway.api.shapes import Unix, many, shape
 from gateway.core import ports
 from gateway.core.types import audit_log, bill

@@ -24,17 +24,20 @@ from gateway.api.passthrough.relay_rules import (
     only_stores_files,
     query_up,
 )
-from gateway.api.server.fast_router import (
+from gateway.api.server.asgi import (
+    LARGE_BODY,
+    BodySlot,
     ClientDisconnected,
+    LargeBodies,
     Message,
     Receive,
     Scope,
     Send,
-    note_caller,
-    note_fault,
-    nothing_at,
+    check_encoding,
+    header,
+    until_disconnect,
 )
-from gateway.api.server.receiving import LARGE_BODY, BodySlot, LargeBodies, check_encoding, header, until_disconnect
+from gateway.api.server.middleware import note_caller, note_fault, nothing_at
 from gateway.billing import relayed_usage
 from gateway.billing.quota.gate import AdmittedRequest
 from gateway.core import errors

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from gateway.api.fields import RequestFields, SessionName, a_pin, keeps_metadata_rules, read
 from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.api.request.remembered_entities import memory_of
-from gateway.api.server.receiving import an_object, json_body
+from gateway.api.server.asgi import an_object, json_body
 from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings

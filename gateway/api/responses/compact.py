@@ -10,7 +10,7 @@ from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import renamed
 from gateway.api.request.validation import RequestArrival, parse_chat_request
-from gateway.api.server.fast_router import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
+from gateway.api.server.asgi import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
 from gateway.api.shapes import Json, said, shape
 from gateway.conversations import rebuild
 from gateway.core import errors, ids, ports

@@ -16,18 +16,18 @@ from gateway.api.request.chat_shapes import BILL, OURS
 from gateway.api.request.stored_answer import as_completion, replayed_chunks
 from gateway.api.request.validation import RequestArrival, check_spelling
 from gateway.api.responses.compact import HISTORY, CompactionEndpoint, ResolvedItems, refers, triggered
-from gateway.api.server.fast_router import (
+from gateway.api.server.asgi import (
     EVENT_STREAM,
     App,
     Receive,
     Scope,
     Send,
     answer_headers,
+    comment,
+    json_body,
     named_event,
     send_start,
 )
-from gateway.api.server.keepalive import comment
-from gateway.api.server.receiving import json_body
 from gateway.api.shapes import Deleted, Json, ListObject, shape
 from gateway.core import errors, ids, jsons
 from gateway.core.config.settings import Settings

@@ -1,1 +1,1 @@
-"""The HTTP server's edge: its protocol, bodies as they arrive, admission, signs of life, the fast router."""
+"""The HTTP server's edge: its protocol, what endpoints receive and send, and what stands around every endpoint."""

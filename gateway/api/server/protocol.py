@@ -11,7 +11,7 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from gateway.api.server.fast_router import CHAT_PATH, CLIENT
+from gateway.api.server.asgi import CHAT_PATH, CLIENT
 from gateway.core import errors, ids, jsons
 from gateway.core.config.settings import ServerSettings
 from gateway.core.instrumentation import logs

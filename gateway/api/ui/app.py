@@ -3,8 +3,8 @@ loads no more of it than this."""
 
 import asyncio
 
-from gateway.api.middleware.origin_check import is_local
-from gateway.api.server.fast_router import App, Receive, Scope, Send
+from gateway.api.server.asgi import App, Receive, Scope, Send
+from gateway.api.server.middleware import is_local
 from gateway.api.ui.dependencies import PageParts
 from gateway.core import errors
 from gateway.core.config import exposure

@@ -25,8 +25,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from gateway.api.auth import seen_tenant
-from gateway.api.server.fast_router import Scope
-from gateway.api.server.receiving import header
+from gateway.api.server.asgi import Scope, header
 from gateway.api.tokens import Expected, Issuer, policy_of_claims
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, home, redirect

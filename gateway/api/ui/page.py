@@ -24,8 +24,7 @@ from urllib.parse import parse_qs, urlencode
 from gateway.api.auth import ANONYMOUS
 from gateway.api.pagination import parameters
 from gateway.api.passthrough.bodies import FormBody, FormPart, understood
-from gateway.api.server.fast_router import Receive, Scope
-from gateway.api.server.receiving import header
+from gateway.api.server.asgi import Receive, Scope, header
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.rendering import rendered
 from gateway.core import errors

@@ -13,8 +13,7 @@ from urllib.parse import quote, urlencode
 from pydantic import ValidationError
 
 from gateway.api.conversations.replay_request import ReplayField, RequestMaker, replay_field
-from gateway.api.server.fast_router import CLIENT
-from gateway.api.server.receiving import until_disconnect
+from gateway.api.server.asgi import CLIENT, until_disconnect
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, redirect
 from gateway.core import errors, ids

@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway.api.middleware.origin_check import is_foreign
 from gateway.api.request.validation import check_conversation_id
-from gateway.api.server.fast_router import ClientDisconnected, Receive, Scope, Send, as_gateway_error, note_fault
-from gateway.api.server.receiving import header, read_body
+from gateway.api.server.asgi import ClientDisconnected, Receive, Scope, Send, header, read_body
+from gateway.api.server.middleware import as_gateway_error, is_foreign, note_fault
 from gateway.api.ui.admin.file_pages import FilePages
 from gateway.api.ui.admin.key_pages import KeyPages
 from gateway.api.ui.admin.model_pages import ModelPages

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from gateway.api.classic.classic_chat import AnswerParts
 from gateway.api.passthrough.bodies import FormPart
-from gateway.api.server.fast_router import (
+from gateway.api.server.asgi import (
     CLIENT,
     EVENT_STREAM,
     STREAM_END,
@@ -22,9 +22,9 @@ from gateway.api.server.fast_router import (
     Scope,
     Send,
     event,
-    note_fault,
+    header,
 )
-from gateway.api.server.receiving import header
+from gateway.api.server.middleware import note_fault
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.api.ui.rendering import number, said, usd

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.api.passthrough.endpoint import RelayedUpload
-from gateway.api.server.receiving import LARGE_BYTES, BodySlot, LargeBodies
+from gateway.api.server.asgi import LARGE_BYTES, BodySlot, LargeBodies
 from gateway.core.errors import Overloaded
 
 BUDGET = 3 * LARGE_BYTES

@@ -1,4 +1,4 @@
-"""`api/server/fast_router.py`, `app.py`: what is posted to a whole path passes the router by."""
+"""`api/server/middleware.py`, `app.py`: what is posted to a whole path passes the router by."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from starlette.routing import Match, Route, Router
 
-from gateway.api.server.fast_router import App, FastRouter, ShutdownState
+from gateway.api.server.asgi import App
+from gateway.api.server.middleware import FastRouter, ShutdownState
 from gateway.app import Gateway, posted, route_table
 from gateway.core.config.settings import Settings
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.api.operations import ReadyEndpoint
-from gateway.api.server.fast_router import EdgeMiddleware, ShutdownState
+from gateway.api.server.middleware import EdgeMiddleware, ShutdownState
 from gateway.core import jsons
 from gateway.core.instrumentation.metrics import GatewayMetrics
 

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from gateway import __version__, app
-from gateway.api.server.fast_router import ShutdownState
+from gateway.api.server.middleware import ShutdownState
 from gateway.app import route_table
 from gateway.core.config.settings import Settings
 from tests.support.answers import Json, chat, http, read_stream, user

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.api.auth import UNKNOWN
 from gateway.api.completion_handler import identify, keyed
-from gateway.api.server.receiving import LARGE_BODY
+from gateway.api.server.asgi import LARGE_BODY
 from gateway.core.errors import InvalidRequest, StorageUnavailable
 from gateway.core.types.turn import RequestIdentity
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
-from gateway.api.middleware.origin_check import is_foreign
+from gateway.api.server.middleware import is_foreign
 from gateway.api.ui import rendering
 from gateway.api.ui.cost_pages import ColumnValue, column_chart
 from gateway.api.ui.health_page import trouble_text

@@ -7,8 +7,8 @@ from functools import partial
 from gateway.api.auth import ANONYMOUS
 from gateway.api.files.endpoint import UploadForm
 from gateway.api.pagination import refuse_nul
-from gateway.api.server.fast_router import note_fault
-from gateway.api.server.receiving import header
+from gateway.api.server.asgi import header
+from gateway.api.server.middleware import note_fault
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
 from gateway.core import errors, jsons

@@ -1,34 +1,45 @@
-"""What every request gets: an id, errors in OpenAI's shape, one log line without content or keys."""
+"""What stands around every endpoint: an id, errors in OpenAI's shape, one log line without content or keys; where a
+request comes from, this machine or another site's page (guarantee §10.12, §13.2); and CORS for the pages of other
+origins that `server.cors_origins` names.
+
+CORS headers are added outside of the edge, so that errors have them, too; preflights are answered inside of it, so that
+they have an id and a line in the log like every request.
+"""
 
 import asyncio
+import ipaddress
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from decimal import Decimal
-from functools import lru_cache
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Match
 
-from gateway.core import errors, ids, jsons, ports
+from gateway.api.server.asgi import (
+    App,
+    ClientDisconnected,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    came_by_messages,
+    send_json,
+    send_start,
+)
+from gateway.core import errors, ids, ports
 from gateway.core.clock import SystemClock
+from gateway.core.config import exposure
 from gateway.core.formats.anthropic import message_events
 from gateway.core.instrumentation import logs, metrics, refusals
 from gateway.core.instrumentation.metrics import GatewayMetrics
+from gateway.core.types import chat
 from gateway.core.types.chat import RequestCaller
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 log = logs.get_logger("gateway.api")
-EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-STREAM_END = b"data: [DONE]\n\n"
-CHAT_PATH = "/v1/chat/completions"
-MESSAGES_PATH = "/v1/messages"
-MODELS_PATH = "/v1/models"
 NEARBY: dict[frozenset[str], str] = {
     frozenset({"health", "healthz", "healthcheck", "livez", "readyz", "ping", "status"}): (
         ": /health/live says whether the process runs, /health/ready whether it can answer"
@@ -45,29 +56,21 @@ NEARBY: dict[frozenset[str], str] = {
     ),
 }
 """What somebody was probably looking for, by the first segment of a path that is not served."""
-ANTHROPIC_VERSION_HEADER = b"anthropic-version"
-"""The header that every client of Anthropic's API sends."""
-CLIENT = "gateway.client"
-"""The key of the scope under which a request finds its `ClientConnection`, if the server has one."""
-SENDING = "gateway.send"
-"""The key of the scope under which a streamed answer is sent, as signs of life may have begun it."""
 NOTHING_SENT = 499
 """Status in logs and metrics of a request whose client left before its answer began."""
-
-
-class ClientDisconnected(Exception):
-    """The client has left."""
-
-
-class ClientConnection(Protocol):
-    """The connection of a request, as far as it can be asked and written to without waiting."""
-
-    def has_left(self) -> bool: ...
-
-    def write(self, piece: bytes) -> bool:
-        """Sends a piece of a body that has begun and is not complete; returns whether more can be taken now. What the
-        client does not take at once is kept in memory."""
-        ...
+FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
+"""Headers that only a proxy adds: what comes by one does not come from this machine."""
+PRIVATE = (".localhost", ".internal", ".local", ".lan", ".home.arpa")
+"""Endings of names that nobody on the internet can let lead to this machine."""
+ANY_ORIGIN = "*"
+ORIGIN_SAFE_METHODS = ("GET", "HEAD")
+"""Methods with which browsers send no `Origin` to the page's own host."""
+STRICTER = ("/ui", "/mcp", "/health/")
+"""Paths that look themselves where a request comes from, or spend nothing and tell nobody anything."""
+MAX_HOSTS = 100
+"""Values of `Host` that are remembered."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+ALL = "*"
 
 
 class ShutdownState:
@@ -195,14 +198,6 @@ class EdgeMiddleware:
         )
 
 
-def came_by_messages(scope: Scope) -> bool:
-    """Whether a request is one of Anthropic's API: by its path, or at a path that both have by its header."""
-    path = scope.get("path", "")
-    if path.startswith(MODELS_PATH):
-        return any(name == ANTHROPIC_VERSION_HEADER for name, _ in scope["headers"])
-    return bool(path == MESSAGES_PATH or path.startswith(MESSAGES_PATH + "/"))
-
-
 def _worded(fault: errors.GatewayError, scope: Scope) -> dict[str, Any]:
     """An error in the words of the API that the request came by."""
     return message_events.error_body(fault, scope["gateway"]["request_id"]) if came_by_messages(scope) else fault.body()
@@ -243,44 +238,147 @@ def nothing_at(path: str) -> errors.NotFound:
     return errors.NotFound(f"There is nothing at this path{meant}.")
 
 
-async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-    await send_json_bytes(send, status, jsons.dumps(body), headers)
+class OriginCheck:
+    """Keeps other sites' pages out, as `check_near` says. Nearly all requests have no `Origin` and name
+    a host that was looked at before."""
+
+    def __init__(self, app: App, origins: Sequence[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origins)
+        self._known: set[bytes] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and ANY_ORIGIN not in self._origins and not scope["path"].startswith(STRICTER):
+            self._check(scope["headers"], scope["method"])
+        await self._app(scope, receive, send)
+
+    def _check(self, headers: chat.Headers, method: str) -> None:
+        named = dict(headers)
+        host = named.get(b"host")
+        if b"origin" not in named and host in self._known:
+            return
+        check_near(headers, self._origins, method)
+        is_plain = not any(name == b"origin" or name in FORWARDED for name, _ in headers)
+        if host is not None and is_plain and len(self._known) < MAX_HOSTS:
+            self._known.add(host)
 
 
-async def send_json_bytes(send: Send, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
-    described = {"content-type": "application/json", "content-length": str(len(content))}
-    await send_start(send, status, {**(headers or {}), **described})
-    await send({"type": "http.response.body", "body": content})
+def check_near(headers: chat.Headers, origins: AbstractSet[str], method: str) -> None:
+    """Keeps other sites' pages out where anybody on this machine may spend an operator's key (guarantee §10.16).
+
+    A page is known by its `Origin`, which browsers send with all that is not merely read, and no page can leave out;
+    one whose name was made to lead here (DNS rebinding) by the `Host` that it names. What came by a proxy may name any,
+    but not where it only reads: such a page sends no `Origin` with that, and may set the headers of proxies itself.
+    `origins`: those whose pages may ask.
+    Raises Forbidden: another site's page is behind the request."""
+    named = {name: value.decode("latin-1") for name, value in headers}
+    origin, host = named.get(b"origin"), named.get(b"host", "")
+    if origin is not None and origin not in origins and not exposure.is_loopback(host_of(origin)):
+        text = f"A page of {origin[:100]} may not ask: server.cors_origins does not name it."
+        raise errors.Forbidden(text, param="origin")
+    is_configured = any(each.partition("://")[2] == host for each in origins)
+    by_proxy = method not in ORIGIN_SAFE_METHODS and not FORWARDED.isdisjoint(named)
+    if not (is_configured or by_proxy or _is_private(host_of(f"//{host}"))):
+        ways = "set auth.keys, or name its origin in server.cors_origins"
+        text = f"The host {host[:100]} is not this machine's: ask by a loopback address, {ways}."
+        raise errors.Forbidden(text, param="host")
 
 
-async def send_start(send: Send, status: int, headers: dict[str, str]) -> None:
-    """Status and headers of an answer whose body is still to be sent."""
-    encoded = [(_name(name), value.encode("latin-1", "replace")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
+def _is_private(host: str) -> bool:
+    """Whether a host is an address, or a name that no foreign page can have."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host.rstrip(".") or host.rstrip(".").lower().endswith(PRIVATE)
+    return True
 
 
-@lru_cache(maxsize=256)
-def _name(header: str) -> bytes:
-    return header.lower().encode()
+def is_local(scope: Scope) -> bool:
+    """Whether a request comes from this machine, by no proxy, and names a loopback host: a foreign page whose name
+    leads here (DNS rebinding) names its own."""
+    names = [value for name, value in scope["headers"] if name == b"host"]
+    if len(names) != 1 or any(name in FORWARDED for name, _ in scope["headers"]):
+        return False
+    return exposure.is_loopback(host_of(f"//{names[0].decode('latin-1')}")) and _is_near(scope.get("client"))
 
 
-def event(data: object) -> bytes:
-    """A server-sent event as chat clients take it: `data:` alone, never a name (guarantee §6).
+def is_foreign(scope: Scope) -> bool:
+    """Whether another site's page is behind a request: by `Sec-Fetch-Site`, which browsers send to loopback and by TLS
+    and no page can set, else by `Origin`. `server.cors_origins` let such pages call the API, never the page.
 
-    Line separators and control characters are escaped: many clients split the stream at them, too.
+    A link of another site may be followed. A form of the page itself has the `Origin` `null`, since it tells no
+    referrer: without `Sec-Fetch-Site` its token alone says where it comes from.
     """
-    content = jsons.dumps(data)
-    if not content.isascii() or b"\x7f" in content:
-        content = jsons.LINE_SEPARATORS.sub(jsons.escaped, content)
-    return b"data: " + content + b"\n\n"
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    is_link = scope["method"] in ("GET", "HEAD")
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+    if site == "same-origin":
+        return False
+    if site not in (None, "none") and not (is_link and headers.get(b"sec-fetch-mode") == "navigate"):
+        return True
+    if origin is None or (origin == "null" and not is_link):
+        return False
+    return str(origin).partition("://")[2].lower() != str(headers.get(b"host", "")).lower()
 
 
-def named_event(data: dict[str, Any]) -> bytes:
-    """A server-sent event under the name of its `type`, as Responses and Messages have them; never on a chat."""
-    return b"event: " + str(data["type"]).encode() + b"\n" + event(data)
+def host_of(address: str) -> str:
+    """The host that an address names, without its port; empty if it names none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
 
 
-def answer_headers(conversation_id: str | None, cost: Decimal | None = None) -> dict[str, str]:
-    """The headers with an answer's conversation, if it has one, and its cost in USD, if it is known (guarantee §6)."""
-    headers = {"x-conversation-id": conversation_id} if conversation_id else {}
-    return headers if cost is None else {**headers, "x-gateway-response-cost": f"{cost:f}"}
+def _is_near(client: tuple[str, int] | None) -> bool:
+    """Whether a connection comes from this machine, as far as is known."""
+    try:
+        return client is None or ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return True  # not by an address: a socket of this machine
+
+
+class CorsPreflights:
+    """Answers preflights of these origins; all other requests go on to the application."""
+
+    def __init__(self, app: App, origins: Sequence[str]) -> None:
+        self._app = app
+        self._rules = _rules(app, origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "OPTIONS":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if "origin" not in headers or "access-control-request-method" not in headers:
+            await self._app(scope, receive, send)
+            return
+        answer = self._rules.preflight_response(headers)
+        allowed = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
+        await send_start(send, answer.status_code, {**allowed, "content-length": "0"})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class CrossOrigin:
+    """Lets pages of these origins read answers. Requests without an `Origin` go on as they are."""
+
+    def __init__(self, app: App, origins: Sequence[str]) -> None:
+        self._app = app
+        self._rules = _rules(app, origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        else:
+            await self._rules.simple_response(scope, receive, send, request_headers=Headers(scope=scope))
+
+
+def _rules(app: App, origins: Sequence[str]) -> CORSMiddleware:
+    """No cookies: clients authenticate by a header, which a page must know."""
+    return CORSMiddleware(
+        app,
+        allow_origins=list(origins),
+        allow_methods=METHODS,
+        allow_headers=(ALL,),
+        expose_headers=(ALL,),
+        max_age=600,
+    )

@@ -1,1 +1,0 @@
-"""What stands around every endpoint: the origin check and CORS."""
