@@ -36,8 +36,13 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.types import conversation, memory, recall, tool_steps, upstreams, window
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
-from gateway.core.types.content import dicts_of
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, FormNotes
+from gateway.core.types.conversation import (
+    ConversationHistory,
+    ConversationMessage,
+    EarlierMessages,
+    FormNotes,
+    dicts_of,
+)
 from gateway.core.types.window import RepeatedDocument, RepeatedDocuments, WindowInputs
 from gateway.documents import file_reader
 

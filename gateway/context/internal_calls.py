@@ -19,7 +19,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
 from gateway.core.types import agents, bill, upstreams
 from gateway.core.types.chat import ModelDeployment, ModelFacts
-from gateway.core.types.content import texts_of
+from gateway.core.types.conversation import texts_of
 
 
 @dataclass(slots=True)

@@ -21,8 +21,7 @@ from gateway.core import errors, ids, ports
 from gateway.core.tasks import offload_if
 from gateway.core.types import items, window
 from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile
-from gateway.core.types.content import dicts_of
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, dicts_of
 from gateway.documents import file_reader
 from gateway.documents.document import DocumentOwner
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from gateway.core import errors
 from gateway.core.types import chain, conversation, items, tool_steps
-from gateway.core.types.content import dicts_of
 from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,
@@ -18,6 +17,7 @@ from gateway.core.types.conversation import (
     PromptFrame,
     StoredConversation,
     TokenCounts,
+    dicts_of,
 )
 
 MARKER = re.compile(r"[ \t]*\[(?:NEXT|FROM|TEAM_TASK)(?:[ \t]*:[^\]\n]*)?\]", re.IGNORECASE)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from gateway.context.assembly import block
 from gateway.core import jsons
 from gateway.core.types import past_turns, tool_steps
-from gateway.core.types.content import parts_of
+from gateway.core.types.conversation import parts_of
 from gateway.inspection.document_parts import shown_artifacts
 
 MAX_COMPARED_LINES = 1000

@@ -27,7 +27,7 @@ from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import bill, records, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.content import dicts_of
+from gateway.core.types.conversation import dicts_of
 from gateway.pipeline.stages import (
     BYTES_PER_TOKEN,
     AttemptedRequest,

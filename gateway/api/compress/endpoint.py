@@ -30,8 +30,7 @@ from gateway.core.formats.anthropic import serializer
 from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.content import dicts_of
-from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.conversation import ConversationRef, dicts_of
 from gateway.pipeline.pipeline import LimitedPipeline, Pipeline
 from gateway.pipeline.stages import not_paused
 

@@ -23,7 +23,7 @@ from gateway.api.request.stored_answer import as_completion
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shape
 from gateway.core import errors, ids
 from gateway.core.types import items, turn
-from gateway.core.types.content import texts_of
+from gateway.core.types.conversation import texts_of
 from gateway.storage.store import ConversationStore
 
 MetadataUpdate = shape("MetadataUpdate", "Replaces the metadata as a whole.", {"metadata": Metadata | None})

@@ -27,8 +27,7 @@ from gateway.core import errors, ids
 from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types import agents, bill, chain, items, records, report_lists, turn
-from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.conversation import ConversationMessage, parts_of
 from gateway.documents.files.file_service import FilesHere
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.store import ConversationStore

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.billing.cost import EXACT_MONEY, TokenRates
 from gateway.core.types import items
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.content import parts_of
+from gateway.core.types.conversation import parts_of
 
 LIFETIME = timedelta(minutes=5)
 """How long a prompt cache lives that nobody uses, where its client asks for nothing else: Anthropic's, and those of

@@ -20,8 +20,7 @@ from gateway.core import ids, jsons
 from gateway.core.frozen_records import record
 from gateway.core.types import artifacts, places, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, RequestAttachment, ToolCall
-from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults, parts_of
 from gateway.documents import file_reader
 
 DOCUMENT_CHARS = 1000

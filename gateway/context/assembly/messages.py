@@ -33,8 +33,7 @@ from gateway.core.formats.anthropic import edits, plain_blocks
 from gateway.core.types import conversation, items, memory, tool_steps, upstreams, window
 from gateway.core.types.artifacts import ProcessingStrategy
 from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest
-from gateway.core.types.content import as_parts, dicts_of, map_parts, parts_of, texts_of
-from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.conversation import ConversationMessage, as_parts, dicts_of, map_parts, parts_of, texts_of
 from gateway.core.types.window import ArtifactRendering, ForwardedMessages, WindowInputs, WindowSelection
 
 # The memory message: what is pinned and has left the window, and summaries of turns that did (guarantee §4 I2,

@@ -41,8 +41,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.formats import tool_calls
 from gateway.core.types import items, upstreams
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import MessageParts
+from gateway.core.types.conversation import MessageParts, parts_of
 from gateway.documents.document import PageFacts, Reading
 
 if TYPE_CHECKING:

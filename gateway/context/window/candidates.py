@@ -20,8 +20,7 @@ from gateway.core import ids
 from gateway.core.frozen_records import record
 from gateway.core.types import conversation, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactType
-from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import ConversationMessage, NotedForms
+from gateway.core.types.conversation import ConversationMessage, NotedForms, parts_of
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
 from gateway.core.types.window import WindowInputs
 

@@ -12,8 +12,7 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.frozen_records import record
 from gateway.core.types import conversation, items, tool_steps, upstreams, window
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import FormNotes, MessageParts
+from gateway.core.types.conversation import FormNotes, MessageParts, parts_of
 from gateway.core.types.window import ForwardedMessages, WindowInputs
 
 WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")

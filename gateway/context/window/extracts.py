@@ -29,7 +29,7 @@ from gateway.context.window.counting import MIN_CACHED_TOKENS
 from gateway.context.window.fitting import WindowFitter, in_full
 from gateway.core.types import places, window
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
-from gateway.core.types.content import as_parts
+from gateway.core.types.conversation import as_parts
 from gateway.core.types.relevance import RankedPassage
 from gateway.core.types.window import (
     ArtifactRendering,

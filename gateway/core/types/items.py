@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.ids import content_digest
-from gateway.core.types.content import as_parts, parts_of
-from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.conversation import ConversationMessage, as_parts, parts_of
 from gateway.core.types.tool_steps import text_of
 
 Json = dict[str, Any]

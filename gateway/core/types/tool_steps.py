@@ -7,8 +7,7 @@ from typing import Any
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import NO_DOCUMENTS
-from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, parts_of
 
 RESULT_ROLES = ("tool", "function")
 TOOL_CALL_FIELDS = ("tool_calls", "function_call")

@@ -20,7 +20,7 @@ from gateway.core.config.model_list import LitellmParams, ModelEntry
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
-from gateway.core.types.content import texts_of
+from gateway.core.types.conversation import texts_of
 from gateway.operations.savings.transcripts import RecordedSession
 from gateway.pipeline.pipeline import Pipeline
 from gateway.pipeline.stages import not_paused

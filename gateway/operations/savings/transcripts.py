@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.request_parser import MessageReader
-from gateway.core.types.content import parts_of, texts_of
+from gateway.core.types.conversation import parts_of, texts_of
 
 Json = dict[str, Any]
 STEP_SECONDS = 15.0

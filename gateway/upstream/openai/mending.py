@@ -19,7 +19,7 @@ from gateway.core.formats.anthropic import serializer
 from gateway.core.formats.responses import response_completion
 from gateway.core.types import bill
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.core.types.content import as_parts
+from gateway.core.types.conversation import as_parts
 
 OVERFLOW_STATUS = (400, 413, 422, 500)
 OVERFLOW_CODES = {

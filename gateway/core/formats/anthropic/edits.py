@@ -18,8 +18,7 @@ from gateway.core.formats.compaction_items import (
     as_message,
     is_compacted,
 )
-from gateway.core.types.content import parts_of
-from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types.conversation import INSTRUCTION_ROLES, parts_of
 from gateway.core.types.items import ANTHROPIC_BLOCKS
 from gateway.core.types.tool_steps import turn_starts
 

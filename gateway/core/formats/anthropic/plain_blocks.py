@@ -10,7 +10,7 @@ from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import EDITS
 from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
-from gateway.core.types.content import as_parts
+from gateway.core.types.conversation import as_parts
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, SIGNED
 
 Message = dict[str, Any]

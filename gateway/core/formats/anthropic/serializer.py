@@ -12,8 +12,7 @@ from gateway.core.formats.anthropic.edits import applied, with_iterations
 from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER, PAGE_CITED, PICTURES_NOTE
 from gateway.core.formats.tool_calls import CallIds
 from gateway.core.types.bill import cache_tokens
-from gateway.core.types.content import dicts_of
-from gateway.core.types.conversation import INSTRUCTION_ROLES
+from gateway.core.types.conversation import INSTRUCTION_ROLES, dicts_of
 from gateway.core.types.items import (
     ANTHROPIC_BLOCK,
     ANTHROPIC_BLOCKS,
