@@ -46,6 +46,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 SMALL_SHARE = 0.25
 """Of the budget: where something has to leave, PDFs that take no more stay as long as no turn leaves for them."""
+DEFAULT_LOW_WATER = 0.4
+"""Share of the budget that a pass fills where nobody says how much, and no prices do (ADR 12)."""
 PLANNING_PURPOSES = ("planner", "summarizer")
 SAVES_TOO_LITTLE = "plan_saves_too_little"
 CHANGES_NOTHING = "plan_changes_nothing"
@@ -197,7 +199,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     request, tokens, history, settings = inputs.request, inputs.budget.tokens, inputs.history, inputs.settings
     material = collect(inputs)
     finder = ranking.finder(material)
-    is_weighed = request.options.economy == bill.AUTO and economic_rates(inputs, material, 0) is not None
+    is_weighed = prices_decide(inputs) and economic_rates(inputs, material, 0) is not None
     kept = _kept(request, inputs.history.costs) if is_weighed else no_results
     tools = FittingSteps(assemble, ranking.relevance(finder), compact, worded, kept)
     counting = PromptCounter(counter, request.forward, material, history.notes)
@@ -216,7 +218,8 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     if tokens is not None and (history.stored or history.unread or (is_weighed and _known(history, material))):
         # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
-        low_water = MIN_CACHED_TOKENS if is_weighed else int(settings.low_water * tokens)  # deeper is always cheaper
+        share = DEFAULT_LOW_WATER if settings.low_water is None else settings.low_water
+        low_water = MIN_CACHED_TOKENS if is_weighed else int(share * tokens)  # deeper is always cheaper
         keeps = is_weighed and passes.may_keep_more(history.costs)
         limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
     unreduced = count_unreduced(material, limits, counting, tools, _shares(inputs))
@@ -242,6 +245,13 @@ def _kept(request: ChatRequest, costs: bill.BranchCosts | None) -> Callable[[Win
     return found
 
 
+def prices_decide(inputs: ContextInputs) -> bool:
+    """Whether a pass that has to be made is as deep as prices say, where they are known, and not as a constant says
+    (guarantee §4 I7)."""
+    economy = inputs.request.options.economy
+    return economy == bill.AUTO or (economy == bill.OBSERVE and inputs.settings.low_water is None)
+
+
 def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens: int) -> rates.CacheRates | None:
     """The rates by which economy weighs passes over a prompt of so many tokens; None where it has nothing to do: it is
     switched off, no result can leave, or cached input has no known price."""
@@ -251,7 +261,7 @@ def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens:
     if not any(each.artifact_type is of_tools for each in material.placed):
         return None
     prices, tier = inputs.facts.prices, request.forward.get("service_tier")
-    is_bought = request.options.economy == bill.AUTO and rates.WRITE_HOUR in prices
+    is_bought = prices_decide(inputs) and rates.WRITE_HOUR in prices
     for_an_hour = is_bought and rates.cache_lifetime(request, prices) == rates.FOR_AN_HOUR
     return rates.cache_rates(prices, prompt_tokens, for_an_hour=for_an_hour, service_tier=tier)
 

@@ -12,7 +12,15 @@ from gateway.billing.economy import kept_results, passes, rates
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
 from gateway.context.assembly.block import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
-from gateway.context.build import FinalFit, MeasuredInputs, WindowProposal, clears_exactly, difference, economic_rates
+from gateway.context.build import (
+    FinalFit,
+    MeasuredInputs,
+    WindowProposal,
+    clears_exactly,
+    difference,
+    economic_rates,
+    prices_decide,
+)
 from gateway.context.window.candidates import candidates
 from gateway.context.window.fit import counted, fits_compacted
 from gateway.context.window.fitting import WindowFitter
@@ -35,7 +43,7 @@ log = logs.get_logger("gateway.context.economising")
 
 def with_room(measured: MeasuredInputs) -> MeasuredInputs:
     """The request with room made near the end of its window, where it has none and that is cheaper than to decide all
-    anew (`context.economy: auto`). A fault in it costs the saving, never the answer."""
+    anew. A fault in it costs the saving, never the answer."""
     try:
         return _with_room(measured)
     except Exception as fault:  # noqa: BLE001 - all is decided anew
@@ -47,7 +55,7 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
     full, limits, material = measured.unreduced, measured.limits, measured.material
     costs, usable = measured.inputs.history.costs, limits.usable
     rates = economic_rates(measured.inputs, material, full.tokens)
-    if rates is None or costs is None or usable is None or measured.inputs.request.options.economy != bill.AUTO:
+    if rates is None or costs is None or usable is None or not prices_decide(measured.inputs):
         return measured
     if material.has_memory_due or material.moves or _is_cold(measured) or _may_not_change(measured):
         return measured
@@ -89,7 +97,8 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     if rates is None:
         return measured, final
     is_cold, is_made = _is_cold(measured), inputs.request.options.economy == bill.AUTO
-    clearable = costs.clearable if costs is not None and not is_made else 0
+    has_pass = final.fitted.new_pass or measured.without_room is not None
+    clearable = costs.clearable if costs is not None and not (is_made or has_pass) else 0
     note = bill.EconomyNote(inputs.request.options.economy, is_cold, clearable=clearable)
     if (before := measured.without_room) is not None:
         measured = replace(measured, unreduced=before, without_room=None)

@@ -153,12 +153,13 @@ class ContextSettings(SettingsSection):
         le=1,
         description="Share of the space above the minimum reserved for the latest old turns when passages compete.",
     )
-    low_water: float = Field(
-        0.4,
+    low_water: float | None = Field(
+        None,
         gt=0,
         le=1,
         description="Share of the budget that a pass fills when something has to leave, in a conversation that "
-        "is known to continue (§4 I7). With `context.economy: auto` [prices decide](economy.md).",
+        "is known to continue (§4 I7). Unset, and with `context.economy: auto`, [prices decide](economy.md); 0.4 where "
+        "the price of cached input is unknown, or with `context.economy: off`.",
     )
     economy: Literal["auto", "observe", "off"] = Field(
         "observe",

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.api.ui.rendering import money
 from tests.support.answers import Json, exact, http, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.documents import prose
@@ -219,7 +220,7 @@ def test_s13_13_a_loss_is_below_0_on_bill_command_and_page(
     assert exact(done.stdout)["total"]["net_saving"] == sum(nets)
     with PageClient(gateway.url) as browser:
         page = browser.page(f"/ui/requests/{worst.bill['request_id']}")
-    assert f"-${abs(loss):f}".rstrip("0") in page.text
+    assert money(loss) in page.text
 
 
 def test_s2_economy_is_one_of_three(gateway: GatewayProcess) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.context.manager import BuiltContext
 from gateway.context.window.counting import PromptBudget
+from gateway.core.config.settings import ContextSettings
 from gateway.core.types.bill import BranchCosts
 from gateway.core.types.chat import ContextOptions, ModelFacts
 from gateway.core.types.conversation import ConversationHistory
@@ -55,11 +56,12 @@ async def built(
     facts: ModelFacts = PRICED,
     request: Json | None = None,
     budget: int = 100_000,
+    settings: ContextSettings | None = None,
     **more: Any,
 ) -> BuiltContext:
     """The context of a request that sends all of these messages, the last of them new."""
     asked = chat(messages, options=options, **(request or {}))
-    return await context_manager().build(
+    return await context_manager(settings).build(
         asked, conversation(messages, idle, **more), facts, PromptBudget(budget, 128_000)
     )
 
@@ -146,10 +148,33 @@ async def test_s4_i7_where_something_has_to_leave_what_is_being_edited_stands_wo
     assert context.fitted.tokens <= 9000
 
 
-@pytest.mark.parametrize("options", [OFF, OBSERVE])
-async def test_s4_i7_that_is_of_auto_alone(options: ContextOptions) -> None:
-    context = await built(tight_loop(), timedelta(seconds=1), options, budget=9000)
+@pytest.mark.parametrize(
+    ("options", "low_water", "facts"),
+    [(OBSERVE, 0.4, PRICED), (OFF, None, PRICED), (OBSERVE, None, FACTS)],
+    ids=["a share is set", "economy is off", "no price is known"],
+)
+async def test_s4_i7_else_a_pass_fills_a_share_of_the_budget(
+    options: ContextOptions, low_water: float | None, facts: ModelFacts
+) -> None:
+    settings = ContextSettings(low_water=low_water)
+    context = await built(
+        tight_loop(), timedelta(seconds=1), options, facts, budget=9000, settings=settings, costs=costs("0.5")
+    )
     assert SPACED not in [message["content"] for message in context.fitted.forwarded.messages]
+    assert 0.3 * 9000 < context.fitted.tokens < 0.45 * 9000
+
+
+@pytest.mark.parametrize("budget", [9000, 11_000], ids=["all is decided anew", "room near the end"])
+async def test_s4_i7_prices_decide_how_much_leaves_by_default_too(budget: int) -> None:
+    """Where something has to leave: `observe` changes nothing else."""
+    said, saved = (tight_loop(), "0.5") if budget == 9000 else (full_loop(), "0")
+    auto, observed = [
+        await built(said, timedelta(seconds=1), options, budget=budget, settings=ContextSettings(), costs=costs(saved))
+        for options in (AUTO, OBSERVE)
+    ]
+    assert observed.fitted.forwarded.messages == auto.fitted.forwarded.messages != said
+    assert observed.economy is not None
+    assert observed.economy.clearable == 0
 
 
 async def test_s4_i7_a_pass_clears_all_but_what_is_worth_its_room() -> None:
