@@ -153,17 +153,28 @@ def test_s5_requests_at_once_for_one_summary_pay_once(
     assert all(SUMMARY in text_of(body) for body in models.answered)
 
 
-def test_s5_two_processes_that_need_one_summary_at_once_pay_once(
-    start_gateway: GatewayFactory, models: InternalModels, valkey: Valkey
-) -> None:
-    """Twenty requests on two gateways with one cache and one storage."""
-    config = {**PLANNING, **KEYS, "cache": {"url": valkey.url, "timeout": 2.0}}
-    one, gate = start_gateway(config), threading.Event()
+@pytest.fixture(scope="module")
+def module_two(module_start_gateway: GatewayFactory, session_valkey: Valkey) -> list[GatewayProcess]:
+    config = {**PLANNING, **KEYS, "cache": {"url": session_valkey.url, "timeout": 10.0}}
+    one = module_start_gateway(config)
     assert one.config is not None
-    gateways = [one, start_gateway({**config, "storage": one.config["storage"]})]  # its secret is in the cache's keys
+    return [one, module_start_gateway({**config, "storage": one.config["storage"]})]
+
+
+@pytest.fixture
+def two(module_two: list[GatewayProcess], valkey: Valkey) -> list[GatewayProcess]:
+    """Gateways with one cache, empty, and one storage, whose secret is in the cache's keys."""
+    return module_two
+
+
+def test_s5_two_processes_that_need_one_summary_at_once_pay_once(
+    two: list[GatewayProcess], models: InternalModels
+) -> None:
+    """Twenty requests."""
+    gate = threading.Event()
     models.summarizer = lambda text: Reply(text=SUMMARY, gate=gate)
     with ThreadPoolExecutor(20) as pool:
-        asked = [pool.submit(ask, gateways[n % 2], messages=each) for n, each in enumerate(differently(20))]
+        asked = [pool.submit(ask, two[n % 2], messages=each) for n, each in enumerate(differently(20))]
         try:
             wait_until(lambda: bool(models.summarized) and len(models.planned) == 20, "all are planned")
         finally:
@@ -177,7 +188,7 @@ def test_s5_two_processes_that_need_one_summary_at_once_pay_once(
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize("processes", [1, 2])
 def test_s5_equal_plans_at_once_are_asked_for_once(
-    start_gateway: GatewayFactory, upstream: MockUpstream, valkey: Valkey, processes: int, store: bool, answered: bool
+    two: list[GatewayProcess], upstream: MockUpstream, processes: int, store: bool, answered: bool
 ) -> None:
     """The others wait, and their bills say so. Without being stored nothing is in a cache that processes share. A plan
     that is asked for later is asked for anew."""
@@ -187,10 +198,7 @@ def test_s5_equal_plans_at_once_are_asked_for_once(
         return replace(plan(artifacts) if answered else Reply(text="I cannot."), gate=gate)
 
     upstream.handler = models = InternalModels(planner)
-    config = {**PLANNING, **KEYS, "cache": {"url": valkey.url, "timeout": 2.0}}
-    gateways = [start_gateway(config)]
-    assert gateways[0].config is not None
-    gateways += [start_gateway({**config, "storage": gateways[0].config["storage"]})] * (processes - 1)
+    gateways = two[:processes]
     with ThreadPoolExecutor(6) as pool:
         asked = [pool.submit(ask, gateways[number % processes], store=store) for number in range(6)]
         try:
