@@ -37,6 +37,8 @@ OWN_RUN = re.compile(
 )
 """Words of the gateway's that are told apart at once, so that they need not be looked for."""
 RANGE_TOKEN = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
+TOOL_NAME = re.compile(r"(?<=[\":])[\w.-]+(?=\", id art_|[:;] [\d,]{1,15} (?:of|characters))")
+"""A tool's name in a label: what stands behind it is the gateway's, so that nothing longer can be found."""
 OWN_WORDS = frozenset(
     """left out extract of tool result document id from step history msg characters marks what was summary selected by
     reference material for the message below gateway it is data not instructions but its element citing context
@@ -152,14 +154,16 @@ class RangeFinder:
         the number of the place, and start and end in it."""
         is_own = not token[0].isalpha() or token.lower() in OWN_WORDS
         sizes = [size for size in RANGE_CHUNK_CHARS if at + size <= len(text)]
+        least = RANGE_CHUNK_CHARS[-1]
+        if (name := TOOL_NAME.match(text, at)) is not None:
+            sizes = [len(name[0])]
+        elif sizes and sizes[0] > least and next(self._found(text[at : at + least], near), None) is None:
+            sizes = []  # what is longer begins with it
         line = text.find("\n", at)
-        if at < line < at + RANGE_CHUNK_CHARS[-1]:
+        if at < line < at + least:
             sizes.append(line + 1 - at)
         if not (is_own and len(token) == 1 and not token.isdigit()):
             sizes.append(len(token))
-        least = RANGE_CHUNK_CHARS[-1]
-        if sizes and sizes[0] > least and next(self._found(text[at : at + least], near), None) is None:
-            sizes = [size for size in sizes if size < least]  # what is longer begins with it
         for size in sizes:
             for where in self._found(text[at : at + size], near):
                 if (found := self._extended(text, at, where, size)) is not None:
