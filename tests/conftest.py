@@ -249,16 +249,12 @@ def provider(upstream: MockUpstream) -> MockProvider:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
     """Ends what gateways were forked by, once all fixtures are."""
-    for litellm in (False, True):
-        shared_fork_server(litellm=litellm).close()
+    shared_fork_server().close()
 
 
 @pytest.fixture(scope="module")
 def fork_server() -> ForkServer:
-    """Where gateways that tests start are forked: hundreds of starts import everything once.
-
-    A module whose gateways all speak through LiteLLM takes `shared_fork_server(litellm=True)` in its place.
-    """
+    """Where gateways that tests start are forked: hundreds of starts import everything once."""
     return shared_fork_server()
 
 

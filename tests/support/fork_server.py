@@ -57,12 +57,10 @@ class Forked:
 
 
 class ForkServer:
-    """Starts its process when it is first needed; `close` ends it, but no gateway."""
+    """Starts its process when it is first needed."""
 
-    def __init__(self, environment: Mapping[str, str], *, litellm: bool = False) -> None:
-        """With `litellm` its gateways have imported that, too, which else takes each of them three seconds."""
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
-        self._more = ("litellm",) if litellm else ()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._starting = threading.Lock()
@@ -128,10 +126,11 @@ class ForkServer:
         self._running()
 
     def close(self) -> None:
-        """Ends the process, once all who share it have done so."""
+        """Ends the process, in the one that began it; no gateway."""
         if self._process is not None and self._control is not None:
             self._control.close()
-            self._process.wait(10)
+            self._process.kill()
+            self._process.wait()
 
     def _running(self) -> socket.socket:
         with self._starting:
@@ -139,7 +138,7 @@ class ForkServer:
                 self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     self._process = subprocess.Popen(
-                        [sys.executable, "-m", "tests.support.forking", str(theirs.fileno()), *self._more],
+                        [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
                         env=self._environment,
                         stdin=subprocess.DEVNULL,
                         pass_fds=[theirs.fileno()],

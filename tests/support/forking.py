@@ -1,4 +1,4 @@
-"""A process that has imported the gateway and forks one for each start; `python -m tests.support.forking FD [litellm]`.
+"""A process that has imported the gateway and forks one for each start; `python -m tests.support.forking FD`.
 
 It is told by messages on socket FD what to start, and ends when the other side closes it. A start is a JSON object
 `{args, env, cwd, strict}` with three descriptors: what the gateway prints goes to the first, which it also reads
@@ -30,7 +30,6 @@ from gateway.core.config.settings import Settings
 from gateway.core.types.chat import ModelFacts
 from gateway.operations.command_arguments import parser
 from gateway.operations.warm_up import rehearse_context
-from gateway.upstream.litellm.wire import OFFLINE, READ_ONLY
 from gateway.upstream.routing.catalogue import ModelCatalogue
 
 IMPORTED = (
@@ -64,12 +63,10 @@ class Child:
         os.close(self.told)
 
 
-def main(control: socket.socket, *, litellm: bool) -> None:
+def main(control: socket.socket) -> None:
     """Returns when there is nobody left to start gateways for; does not return in a gateway."""
     for name in IMPORTED:
         importlib.import_module(name)
-    if litellm:
-        _import_litellm()
     _rehearse()
     ModelCatalogue().load()
     gc.freeze()
@@ -86,14 +83,6 @@ def _rehearse() -> None:
     that takes it as long as half of its start; how long, `make bench` says."""
     parser()
     asyncio.run(rehearse_context(Settings(), ModelFacts("gpt-4o"), CounterRegistry(), SystemClock()))
-
-
-def _import_litellm() -> None:
-    """As a gateway imports it at its first use, and the tokenizer that it loads at its first call."""
-    os.environ.update(OFFLINE)
-    warnings.filterwarnings("ignore", READ_ONLY, UserWarning)
-    importlib.import_module("litellm")
-    _ = importlib.import_module("litellm.main").encoding
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
@@ -168,4 +157,4 @@ def _end(code: str | int | None) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])), litellm="litellm" in sys.argv[2:])
+    main(socket.socket(fileno=int(sys.argv[1])))

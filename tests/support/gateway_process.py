@@ -161,9 +161,9 @@ def scrubbed_environment() -> dict[str, str]:
 
 
 @functools.cache
-def shared_fork_server(*, litellm: bool = False) -> ForkServer:
+def shared_fork_server() -> ForkServer:
     """This process's, which starts when it is first needed."""
-    return ForkServer(scrubbed_environment(), litellm=litellm)
+    return ForkServer(scrubbed_environment())
 
 
 def _is_ready(client: httpx.Client) -> bool:
