@@ -54,7 +54,7 @@ ADMIN = "sk-sees-all-1234"
 KEYS = [
     {"key": "sk-both-of-acme", "tenant": "acme", "name": "Ada's laptop", "roles": ["user", "viewer"]},
     {"key": "sk-looks-at-acme", "tenant": "acme", "roles": ["viewer"]},
-    {"key": ADMIN, "tenant": "ops", "name": "operations", "roles": ["admin"]},
+    {"key": ADMIN, "tenant": "ops", "name": "operations", "roles": ["user", "admin"]},
     {"key": "sk-of-the-others", "tenant": "others", "roles": ["user"]},
 ]
 

@@ -52,6 +52,12 @@ def sent(page: Watched, name: str) -> None:
     page.errors[:] = [each for each in page.errors if "status of 400" not in each]  # Chromium's own line
 
 
+def followed(page: Watched, name: str) -> None:
+    """Follows a link."""
+    with page.page.expect_navigation():
+        page.page.get_by_role("link", name=name, exact=True).press("Enter")
+
+
 @with_and_without
 def test_what_is_wrong_with_a_key_stands_at_its_field(admin: Opening, scripts: bool) -> None:
     page = admin(scripts=scripts)
@@ -109,9 +115,7 @@ def test_a_new_secret_is_shown_once(admin: Opening, scripts: bool) -> None:
     page.page.keyboard.type("Nightly jobs")
     page.page.keyboard.press("Enter")
     first = shown(page, "New key", scripts=scripts)
-    link = page.page.get_by_role("link", name="Go to the key")
-    with page.page.expect_navigation():
-        link.press("Enter")
+    followed(page, "Go to the key")
     assert page.page.get_by_role("heading", level=1).inner_text() == "Nightly jobs"
     assert first not in page.page.content()
     page.page.select_option("#grace", label="after an hour")
@@ -142,6 +146,22 @@ def shown(page: Watched, heading: str, *, scripts: bool) -> str:
         page.page.locator("#copy-status", has_text="Copied.").wait_for()
         assert page.page.evaluate("() => navigator.clipboard.readText()") == secret
     return secret
+
+
+@with_and_without
+def test_a_key_is_revoked_by_the_keyboard(admin: Opening, scripts: bool) -> None:
+    """A page between the link and the deed says which key it is, and leads back."""
+    page = admin(scripts=scripts)
+    page.page.fill("#f-name", "Lost laptop")
+    sent(page, "Create key")
+    followed(page, "Go to the key")
+    for way_out in (followed, sent):
+        followed(page, "Revoke…")
+        assert page.page.get_by_role("heading", level=1).inner_text() == "Revoke Lost laptop?"
+        looked_at(page, f"key-revoke{'' if scripts else '-without-script'}")
+        way_out(page, "Cancel" if way_out is followed else "Revoke key")
+        assert page.page.get_by_role("heading", level=1).inner_text() == "Lost laptop"
+        assert (page.page.get_by_text("The key is revoked.").count() == 1) is (way_out is sent)
 
 
 def test_the_administrators_own_key_is_no_secret_of_the_page(admin: Opening) -> None:

@@ -74,6 +74,7 @@ PAGES: dict[str, dict[str, Address]] = {
         "admin-keys": _at("/ui/admin/keys?revoked=1"),
         "admin-new-key": _at("/ui/admin/keys/new"),
         "admin-key": _made("key"),
+        "admin-key-revoke": lambda world: world.paths["key"] + "/revoke",
         "admin-key-revoked": _made("key, revoked"),
         "admin-files": _at("/ui/admin/files"),
         "admin-file": _made("file"),

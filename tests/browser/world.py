@@ -53,9 +53,10 @@ class World:
         assert answer.status_code == 200, answer.text
         return self._kept(name, answer.json())
 
-    def refuse(self, body: Json, status: int) -> str:
+    def refuse(self, body: Json, status: int, key: str = "") -> str:
         """Sends a chat request that is answered with this error; returns the request's id."""
-        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=60)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
         assert answer.status_code == status, answer.text
         return answer.headers["x-request-id"]
 
@@ -232,9 +233,12 @@ def administered(world: World, key: str) -> None:
         spending |= {"budgets": budgets, "limits": limits}
         made = client.post("/v1/gateway/keys", json=spending).raise_for_status().json()
         world.paths["key"] = f"/ui/admin/keys/{made['id']}"
-        for name in ("revoked", "unused"):
-            other = client.post("/v1/gateway/keys", json={"tenant": "others", "name": name}).raise_for_status().json()
+        used_up = [{"usd": 1e-9, "period": "month"}]
+        for name, more in (("revoked", {}), ("unused", {}), ("lost", {}), ("spent", {"budgets": used_up})):
+            wanted = {"tenant": "others", "name": name, **more}
+            other = client.post("/v1/gateway/keys", json=wanted).raise_for_status().json()
             world.paths[f"key, {name}"] = f"/ui/admin/keys/{other['id']}"
+        world.refuse({"model": "gpt-4o", "messages": [{"role": "user", "content": "Too dear?"}]}, 429, other["key"])
         client.delete(world.paths["key, revoked"].replace("/ui/admin", "/v1/gateway")).raise_for_status()
     with httpx.Client(base_url=world.url, headers={"authorization": f"Bearer {made['key']}"}, timeout=60) as client:
         for name, text in (

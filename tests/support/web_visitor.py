@@ -16,8 +16,6 @@ class WebForm:
     action: str
     method: str
     fields: dict[str, str] = field(default_factory=dict)
-    boxes: dict[str, str] = field(default_factory=dict)
-    """Boxes to be ticked, with their values."""
     files: list[str] = field(default_factory=list)
 
 
@@ -54,9 +52,7 @@ class _Controls(HTMLParser):
             kind = given.get("type", "text")
             if kind == "file":
                 self._form.files.append(name)
-            elif kind in ("checkbox", "radio") and "checked" not in given:
-                self._form.boxes[name] = value or "on"
-            else:
+            elif kind not in ("checkbox", "radio") or "checked" in given:
                 self._form.fields[name] = value
         if tag == "option" and self._form is not None and self._select is not None:
             is_chosen = "selected" in given or self._select not in self._form.fields
@@ -108,14 +104,14 @@ class PageVisitor:
         self._arrive(self._client.get(path.partition("#")[0]), path)
         return self
 
-    def send(self, action: str, /, upload: bytes | None = None, tick: str | None = None, **given: str) -> "PageVisitor":
+    def send(self, action: str, /, upload: bytes | None = None, **given: str) -> "PageVisitor":
         """Fills in the form of that action and sends it."""
         forms = [each for each in self._controls.forms if each.action.endswith(action)]
         assert forms, f"no form for {action} at {self.at}"
         form = forms[0]
         unknown = given.keys() - form.fields.keys()
         assert not unknown, f"{action} has no fields {unknown}"
-        fields = form.fields | given | ({tick: form.boxes[tick]} if tick is not None else {})
+        fields = form.fields | given
         self.clicks += 1
         path = urljoin(self.at, form.action)
         if form.method == "get":

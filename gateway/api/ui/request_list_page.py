@@ -120,6 +120,7 @@ class RequestListPage:
             latest=latest,
             counts=refused.counts(page.tenant),
             names=await self._parts.auth.names(keys),
+            holders=await self._parts.auth.holders_of(keys) if page.someone.is_admin else {},
             kept=refusals.KEPT_EACH,
             started=self._parts.started,
         )
@@ -270,7 +271,7 @@ class OverviewPage:
                         spent[budget.period] = {each.names: each.sums.cost for each in rows}
                     paid = spent[budget.period].get(row.names, Decimal(0))
                     if paid >= NEAR * budget.usd:
-                        found.append(_near(by, row.names, budget, paid))
+                        found.append(_near(by, row.names, budget, paid, holders))
         return found
 
     async def _spent(
@@ -337,12 +338,17 @@ def _dearest(rows: Sequence[bill.CostRow], by: str) -> list[TopLine]:
 
 
 def _near(
-    by: tuple[str, ...], names: tuple[str | None, ...], budget: setting_sections.SpendBudget, paid: Decimal
+    by: tuple[str, ...],
+    names: tuple[str | None, ...],
+    budget: setting_sections.SpendBudget,
+    paid: Decimal,
+    holders: Mapping[str, KeyPolicy],
 ) -> OverviewAlert:
     name = names[-1] if names else None
+    key = holders.get(name or "")
     text = f"{money(paid)} of {money(Decimal(budget.usd))} ({budget.period})"
     link = f"{LIST}?{urlencode({by[-1]: name})}" if by and by != ("project",) else f"{PATH}/costs"
-    what = f"Budget of {by[-1]} {name}" if by else "Budget of this gateway"
+    what = f"Budget of {by[-1]} {name}{f' ({key.name})' if key and key.name else ''}" if by else "Budget of this gateway"
     return OverviewAlert("bad" if paid >= budget.usd else "warn", what, text, link)
 
 

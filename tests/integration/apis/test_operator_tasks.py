@@ -95,8 +95,8 @@ def why_so_dear(office: Office, visitor: PageVisitor) -> None:
 
 
 def revoke_a_key(office: Office, visitor: PageVisitor) -> None:
-    visitor.click("Admin").click(to=office.made_key).send("/revoke", tick="confirm")
-    assert "revoked" in visitor.text
+    visitor.click("Admin").click("Revoke…", to=office.made_key).send("/revoke")
+    assert "The key is revoked." in visitor.text
 
 
 def why_it_was_cut(office: Office, visitor: PageVisitor) -> None:

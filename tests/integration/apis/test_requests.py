@@ -184,7 +184,7 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
         assert "/ui/requests?since=today&status=failed" in overview.links
         words = " ".join(overview.text.split())
         assert "Failed requests 1 of 3 requests today" in words
-        assert "Budget of key key_" in words
+        assert re.search(r"Budget of key key_\w+ \(Uma\)", words)
     with PageClient(team.url) as browser:
         browser.log_in(ADMIN)
         assert "What ops asks." in listed(browser)

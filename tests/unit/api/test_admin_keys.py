@@ -149,6 +149,7 @@ def test_s12_2_revoked_on_the_page_it_ends_at_once_and_its_streams_too(
     with http(gateway, secret) as client, client.stream("POST", "/chat/completions", json=body) as answer:
         lines = answer.iter_lines()
         assert next(lines)
+        assert "Revoke an unnamed key?" in admin.page(f"{one}/revoke").text
         unsure = sent(admin, f"{one}/revoke", one)
         assert (unsure.status_code, "confirm" in unsure.text) == (400, True)
         assert sent(admin, f"{one}/revoke", one, confirm="1").status_code == 303
@@ -158,6 +159,7 @@ def test_s12_2_revoked_on_the_page_it_ends_at_once_and_its_streams_too(
     assert status(gateway, secret) == 401
     wait_until(lambda: upstream.in_flight == 0, "the end of the upstream's call", timeout=WITHIN)
     assert "cannot be undone" in admin.page(one).text
+    assert admin.get(f"{one}/revoke").headers["location"] == one
     assert sent(admin, one, name="again").status_code == 409
 
 
@@ -219,7 +221,7 @@ def test_s13_16_who_is_no_administrator_sees_and_changes_nothing(
     key_id, secret = made(admin)
     one, client = f"/ui/admin/keys/{key_id}", visit(key)
     assert "/ui/admin" not in client.page("/ui/conversations").links
-    paths = ("/ui/admin", "/ui/admin/keys", NEW, one)
+    paths = ("/ui/admin", "/ui/admin/keys", NEW, one, f"{one}/revoke")
     assert [client.get(path).status_code for path in paths] == [403] * len(paths)
     for path in (NEW, one, f"{one}/rotate", f"{one}/revoke"):
         answer = sent(client, path, "/ui/conversations", tenant="acme", role_admin="on", confirm="1")
@@ -253,6 +255,7 @@ def test_a_key_of_the_configuration_is_changed_there(gateway: GatewayProcess, ad
     one = f"/ui/admin/keys/{root['id']}"
     shown = admin.page(one)
     assert "change it there" in shown.text
+    assert admin.get(f"{one}/revoke").headers["location"] == one
     for path in (one, f"{one}/rotate", f"{one}/revoke"):
         assert sent(admin, path, confirm="1", name="else").status_code == 409
 

@@ -115,6 +115,7 @@ class KeyPages:
             PageRoute("GET", one, self.show, seen="key.seen", is_admin=True),
             PageRoute("POST", one, self.update, is_admin=True),
             PageRoute("POST", f"{one}/rotate", self.rotate, is_admin=True),
+            PageRoute("GET", f"{one}/revoke", self.confirm, seen="key.seen", is_admin=True),
             PageRoute("POST", f"{one}/revoke", self.revoke, is_admin=True),
         )
 
@@ -183,11 +184,19 @@ class KeyPages:
         made = await self._keys.rotate(self._asked(page, body={"grace_seconds": int(grace)}))
         return await page.render("admin_secret.html", key=_view(made), secret=made["key"], old_ends=GRACES[grace])
 
+    async def confirm(self, page: PageRequest) -> PageAnswer:
+        """`GET /ui/admin/keys/{key_id}/revoke`: which key it is, and the button that revokes it."""
+        _maker(page)
+        found = await self._keys.read(self._asked(page))
+        if not _is_open(found):
+            return redirect(_address(page))
+        return await page.render("admin_revoke.html", key=_view(found))
+
     async def revoke(self, page: PageRequest) -> PageAnswer:
         """`POST /ui/admin/keys/{key_id}/revoke`"""
         _maker(page)
         if not page.form.get("confirm"):
-            raise errors.invalid("confirm", "must be checked: revoking a key cannot be undone")
+            raise errors.invalid("confirm", "must be set: revoking a key cannot be undone")
         await self._keys.revoke(self._asked(page))
         return _to(page, "revoked")
 
@@ -260,8 +269,12 @@ def _maker(page: PageRequest) -> PageViewer:
     return page.viewer
 
 
+def _address(page: PageRequest) -> str:
+    return f"{KEYS}/{quote(page.params['key_id'], safe='')}"
+
+
 def _to(page: PageRequest, done: str) -> PageAnswer:
-    return redirect(f"{KEYS}/{quote(page.params['key_id'], safe='')}?done={done}")
+    return redirect(f"{_address(page)}?done={done}")
 
 
 def _view(told: Mapping[str, Any]) -> Json:
@@ -272,7 +285,7 @@ def _view(told: Mapping[str, Any]) -> Json:
         BudgetUse(Decimal(str(each["usd"])), each["period"], each["hard"], spent[each["period"]])
         for each in told["budgets"]
     ]
-    return {**told, **times, "budgets": budgets, "spent_usd": spent}
+    return {**told, **times, "budgets": budgets, "spent_usd": spent, "is_open": _is_open(told)}
 
 
 def form_of(key: Mapping[str, Any]) -> dict[str, str]:
