@@ -4,7 +4,7 @@ However many requests there are, a look reads a bounded number of them. One filt
 no more than `MAX_READ` requests are left, an amount last. The indexes of tenants, users, keys and times have the
 amounts in them: what they leave is put in order without reading a request, so they may leave `MAX_SORTED`. Where no
 filter is so narrow, the index of the order is followed as far as `MAX_READ` requests, and whoever looks is told where
-that ended, and may go on from there.
+that ended, and may go on from there. Of a user's requests, those with a key are told by the index of keys.
 """
 
 import string
@@ -71,10 +71,12 @@ def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -
     most = MAX_TEXTS if choice.text else MAX_READ
     leading, others = _conditions(connection, choice)
     period = list(_period(query))
+    joined = _joined(connection, leading, period)
+    others += joined
     if query.sort != "time" and not choice.text:
         inside = _inside(connection, choice, leading, period)
         if inside is not None:
-            return _read_inside(connection, query, inside, [*map(_aside, leading.values()), *others])
+            return _read_inside(connection, query, [*inside, *joined], [*map(_aside, leading.values()), *others])
     driver, is_narrow = _driver(connection, list(leading.values()), period, most)
     if not is_narrow and (amount := _amount(connection, choice, most)) is not None:
         where = [*map(_aside, (*leading.values(), *period)), *others, amount, by.is_not(None)]
@@ -124,6 +126,17 @@ def _read(
             break
         after = [rows.behind(place, _value(query, position_of(query.sort, lines[-1])), is_down=is_down)]
     return _part(query, found, end)
+
+
+def _joined(connection: sa.Connection, leading: dict[str, Condition], period: Sequence[Condition]) -> list[Condition]:
+    """Takes the filter by key out of those that may lead where one by user does: no index has both, so whose key it was
+    is told by the ids in the index of keys. Not where these are so few that they lead, or more than are sorted."""
+    if not {"user", "key"} <= leading.keys():
+        return []
+    if not MAX_READ < _count(connection, [leading["key"], *period], MAX_SORTED) <= MAX_SORTED:
+        return []
+    ids = sa.select(TABLE.c.request_id).where(leading.pop("key"), *period)
+    return [_aside(TABLE.c.request_id.in_(ids))]
 
 
 def _inside(
