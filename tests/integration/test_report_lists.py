@@ -525,6 +525,24 @@ async def test_s13_18_requests_are_sorted_by_an_index_alone(
     assert all("USING COVERING INDEX ix_ledger_amounts_of_" in plan for plan in plans), plans
 
 
+@pytest.mark.parametrize("having", [{"model": "mini"}, {"status": "failed"}, {"min_ms": 2}], ids=str)
+async def test_s13_18_in_the_order_of_an_amount_others_are_not_read(
+    filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch, having: dict[str, Any]
+) -> None:
+    """Those that a filter's index leaves are known before they are read: a look at a few of them fills its page."""
+    ledger = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
+    query = RequestQuery(RequestChoice(**having), sort="cost", ascending=True, limit=4)
+    found = [row for row in ledger if row.known_cost_picousd is not None and _is_found(row, query)]
+    found.sort(key=lambda row: (row.known_cost_picousd, row.request_id))
+    monkeypatch.setattr(found_requests, "MAX_READ", 5)
+    assert len(found) > 5
+    part = await filled.run(partial(found_requests.find_requests, query=query))
+    if await filled.run(lambda connection: connection.dialect.name) == "sqlite":
+        assert [each.line.id for each in part.found] == [row.request_id for row in found[:4]]
+        assert part.ended is None
+    assert await _walk_found(filled, query) == [row.request_id for row in found]
+
+
 async def test_s13_18_a_look_that_ends_early_reads_no_index_beyond_its_end(
     filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,9 @@
 However many requests there are, a look reads a bounded number of them. One filter leads: the first one by whose index
 no more than `MAX_READ` requests are left, an amount last. The indexes of tenants, users, keys and times have the
 amounts in them: what they leave is put in order without reading a request, so they may leave `MAX_SORTED`. Where no
-filter is so narrow, the index of the order is followed as far as `MAX_READ` requests, and whoever looks is told where
-that ended, and may go on from there. Of a user's requests, those with a key are told by the index of keys.
+filter is so narrow, the index of the order is followed as far as `MAX_READ` requests (in SQLite, of those that the
+index of a filter leaves), and whoever looks is told where that ended, and may go on from there. Of a user's requests,
+those with a key are told by the index of keys.
 """
 
 import string
@@ -55,6 +56,7 @@ SORTED_BY = {
     "latency": TABLE.c.total_ms,
     "saved": TABLE.c.net_saving_picousd,
 }
+ROW_NUMBER: sa.ColumnElement[int] = sa.literal_column("ledger.rowid", sa.BigInteger)
 COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
 _NAMES = sa.select(MESSAGES.c.id, MESSAGES.c.request_id)
 Condition = sa.ColumnElement[bool]
@@ -82,6 +84,7 @@ def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -
         where = [*map(_aside, (*leading.values(), *period)), *others, amount, by.is_not(None)]
         return _read(connection, query, choice, (sa.func.coalesce(by, by), TABLE.c.request_id), where, None, None)
     where = [*(_aside(each) for each in leading.values() if each is not driver), *others]
+    told = None
     if query.sort == "time":
         place: tuple[sa.ColumnElement[Any], ...] = (by, TABLE.c.request_id)
         where += [driver] if driver is not None else []
@@ -93,7 +96,9 @@ def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -
         else:
             place = (by, TABLE.c.request_id)
             where += [_aside(each) for each in (*period, *([driver] if driver is not None else []))]
-    return _read(connection, query, choice, place, where, None if is_narrow else most, driver)
+            told = _told(connection, choice, leading, period)
+            where += [told] if told is not None else []
+    return _read(connection, query, choice, place, where, None if is_narrow else most, driver, told)
 
 
 def _read(
@@ -104,15 +109,16 @@ def _read(
     where: list[Condition],
     most: int | None,
     driver: Condition | None,
+    told: Condition | None = None,
 ) -> report_lists.FoundRequests:
     """`most`: requests that may be read; None: all that the conditions leave, as these are few."""
     is_down = query.ascending != (query.direction == "older")
     order = [column.desc() if is_down else column.asc() for column in place]
     behind = [rows.behind(place, _value(query, query.at), is_down=is_down)] if query.at is not None else []
-    end = _horizon(connection, query, driver, behind, most, is_down=is_down) if most is not None else None
-    if end is not None:
-        where = [*where, sa.not_(rows.behind(place, end, is_down=is_down))]
-        where.append(place[0] >= end[0] if is_down else place[0] <= end[0])
+    end = None
+    if most is not None:
+        end = _horizon(connection, query, driver, behind, most, told, is_down=is_down)
+        where = [*where, *_up_to(place, end, is_down=is_down)]
     if query.sort == "time":
         where = [*where, *_period(query, end[0] if end is not None else None, is_down=is_down)]
     found: list[report_lists.FoundRequest] = []
@@ -135,8 +141,26 @@ def _joined(connection: sa.Connection, leading: dict[str, Condition], period: Se
         return []
     if not MAX_READ < _count(connection, [leading["key"], *period], MAX_SORTED) <= MAX_SORTED:
         return []
-    ids = sa.select(TABLE.c.request_id).where(leading.pop("key"), *period)
+    ids = sa.select(TABLE.c.request_id).where(leading.pop("key"), *period).correlate(None)
     return [_aside(TABLE.c.request_id.in_(ids))]
+
+
+def _told(
+    connection: sa.Connection,
+    choice: report_lists.RequestChoice,
+    leading: Mapping[str, Condition],
+    period: Sequence[Condition],
+) -> Condition | None:
+    """A filter as the rows that its own index leaves, where these are no more than `MAX_SORTED`: whoever follows the
+    index of an order sees by it which requests need not be read. Of SQLite, whose every index has the rows' numbers."""
+    if connection.dialect.name != "sqlite":
+        return None
+    some = [[each, *period] for each in leading.values()]
+    some += [[*_within(column, limits)] for column, limits in _amounts(choice)]
+    where = next((each for each in some if _count(connection, each, MAX_SORTED) <= MAX_SORTED), None)
+    if where is None:
+        return None
+    return _aside(ROW_NUMBER.in_(sa.select(ROW_NUMBER).select_from(TABLE).where(*where).correlate(None)))
 
 
 def _inside(
@@ -235,11 +259,13 @@ def _horizon(
     driver: Condition | None,
     behind: Sequence[Condition],
     most: int,
+    told: Condition | None,
     *,
     is_down: bool,
 ) -> tuple[Any, str] | None:
     """Where the request stands that is `most` further in the order; None where there are no more than that. Requests of
-    one time are few, and all of them are looked at; many may have one cost."""
+    one time are few, and all of them are looked at; many may have one cost. With `told` only those are counted that it
+    leaves among the next `MAX_SORTED`."""
     by = SORTED_BY[query.sort]
     where: list[Condition] = list(behind)
     if query.sort == "time":
@@ -250,8 +276,23 @@ def _horizon(
     where.append(by.is_not(None))
     columns = (by, TABLE.c.request_id)
     orders = [column.desc() if is_down else column.asc() for column in columns]
-    row = connection.execute(sa.select(*columns).where(*where).order_by(*orders).limit(1).offset(most)).first()
-    return None if row is None else (row[0], row[1])
+    ordered = sa.select(*columns).where(*where).order_by(*orders).limit(1)
+    row = connection.execute(ordered.offset(most if told is None else MAX_SORTED)).first()
+    end = None if row is None else (row[0], row[1])
+    if told is None:
+        return end
+    among = ordered.where(told, *_up_to(columns, end, is_down=is_down))
+    row = connection.execute(among.offset(most)).first()
+    return end if row is None else (row[0], row[1])
+
+
+def _up_to(
+    place: tuple[sa.ColumnElement[Any], ...], end: tuple[Any, str] | None, *, is_down: bool
+) -> Iterable[Condition]:
+    """What stands no further in an order than its end."""
+    if end is not None:
+        yield sa.not_(rows.behind(place, end, is_down=is_down))
+        yield place[0] >= end[0] if is_down else place[0] <= end[0]
 
 
 def _driver(
