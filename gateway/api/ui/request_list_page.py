@@ -346,9 +346,10 @@ def _near(
 ) -> OverviewAlert:
     name = names[-1] if names else None
     key = holders.get(name or "")
+    called = f" ({key.name})" if key is not None and key.name else ""
     text = f"{money(paid)} of {money(Decimal(budget.usd))} ({budget.period})"
     link = f"{LIST}?{urlencode({by[-1]: name})}" if by and by != ("project",) else f"{PATH}/costs"
-    what = f"Budget of {by[-1]} {name}{f' ({key.name})' if key and key.name else ''}" if by else "Budget of this gateway"
+    what = f"Budget of {by[-1]} {name}{called}" if by else "Budget of this gateway"
     return OverviewAlert("bad" if paid >= budget.usd else "warn", what, text, link)
 
 
