@@ -6,10 +6,9 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gateway.core.clock import SystemClock
 from gateway.operations.command_arguments import parser
@@ -17,12 +16,13 @@ from gateway.operations.completion import completion
 from gateway.operations.init import write_configuration
 from gateway.operations.screen import CommandCall
 
-if TYPE_CHECKING:
-    from gateway.core.config.settings import Settings
-
 COLLECT_AFTER = 1_000_000
 """New objects after which the collector looks for cycles: modules bring a fifth of that, and hardly any cycle."""
-UNSTORED = ("serve", "check:check_command", "config_command:config")
+SERVE, REPLAY = "serve", "replay"
+"""`gateway serve` and `gateway savings --replay`."""
+WHOLE_GATEWAYS = {SERVE: "gateway.whole_gateway:serve_command", REPLAY: "gateway.whole_gateway:replay_command"}
+"""What runs commands that make a whole gateway, which stands above `operations`."""
+UNSTORED = (SERVE, REPLAY, "check:check_command", "config_command:config")
 """Commands that say themselves which storage they take, or take none."""
 
 
@@ -58,11 +58,13 @@ def _configured(options: argparse.Namespace) -> int:
 
             return _piped(lambda: write(given, options.output, environ, sys.stdout, sys.stderr))
         settings = load_settings(path, environ, overrides)
-        is_replay = getattr(options, "replay", None) is not None
-        if options.run not in UNSTORED and not is_replay and not settings.storage_is_named:
+        run = REPLAY if getattr(options, "replay", None) is not None else options.run
+        if run not in UNSTORED and not settings.storage_is_named:
             text = f"the storage is the default, {settings.storage.url} in {os.getcwd()}"
             print(f"{text}: another is named by --config or GATEWAY_STORAGE_URL", file=sys.stderr)
-        return _run(settings, options, environ)
+        call = CommandCall(settings, options, SystemClock(), environ, sys.stdout, sys.stderr)
+        command = _command(run)
+        return command(call) if run == SERVE else _piped(lambda: command(call))
     except (ConfigurationError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -70,21 +72,11 @@ def _configured(options: argparse.Namespace) -> int:
         return 130
 
 
-def _run(settings: "Settings", options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    if options.run == "serve":
-        from gateway.app import create_app
-        from gateway.operations.server import serve
-
-        return serve(settings, create_app, colour=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
-    call = CommandCall(settings, options, SystemClock(), environ, sys.stdout, sys.stderr)
-    if getattr(options, "replay", None) is not None:
-        from gateway.app import Gateway
-        from gateway.operations.savings.command import savings
-
-        return _piped(lambda: savings(call, Gateway))
-    module, _, function = options.run.partition(":")
-    command: Callable[[CommandCall], int] = getattr(import_module(f"gateway.operations.{module}"), function)
-    return _piped(lambda: command(call))
+def _command(run: str) -> Callable[[CommandCall], int]:
+    """Loads what runs a command: no command waits for what others need. `run`: as its parser has it."""
+    module, _, function = WHOLE_GATEWAYS.get(run, f"gateway.operations.{run}").partition(":")
+    command: Callable[[CommandCall], int] = getattr(import_module(module), function)
+    return command
 
 
 def _piped(run: Callable[[], int]) -> int:
