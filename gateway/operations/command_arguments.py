@@ -224,14 +224,12 @@ def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
 
 
 def _add_files(commands: _CommandParsers) -> None:
-    def add(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add(name, "files_command:files", text)
-
-    listing = add("ls", "list files, most recent first")
+    looking, changing = "files_command:files", "file_changes:change_files"
+    listing = commands.add("ls", looking, "list files, most recent first")
     listing.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT_TEXT)
-    show = add("show", "show a file: how far it has been read, and which conversations hold it")
-    remove = add("rm", "delete a file permanently, with all text read from it")
-    put = add("put", "upload a file for a tenant")
+    show = commands.add("show", looking, "show a file: how far it has been read, and which conversations hold it")
+    remove = commands.add("rm", changing, "delete a file permanently, with all text read from it")
+    put = commands.add("put", changing, "upload a file for a tenant")
     put.add_argument("path", metavar="FILE", help="file to upload")
     _texts(put, ("name", "N", "its name (default: that of the file)"))
     purposes = f"what for: {', '.join(FILE_PURPOSES)} (default: %(default)s)"

@@ -1,26 +1,16 @@
-"""`gateway files ls`, `show`, `put` and `rm`: what is kept of clients' files, beside running servers (§14.5)."""
+"""`gateway files ls` and `show`: what is kept of clients' files, beside running servers (§14.5)."""
 
-import asyncio
-import mimetypes
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any
 
 from gateway.core import errors
 from gateway.core.types.files import HeldFile
-from gateway.operations.actor import command_actor
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, Piece, TableColumn, when_text
-from gateway.operations.storage_reader import run_changing, run_reading
+from gateway.operations.storage_reader import run_reading
 from gateway.storage import stored_files
 from gateway.storage.database.sqlite import DatabaseTransactions
 
-if TYPE_CHECKING:
-    from gateway.documents.files.file_service import FileService
-
-UPLOAD_STREAMS = 1
-PIECE_BYTES = 2**20
 FILE_COLUMNS = (
     TableColumn("file", ID_STYLE),
     TableColumn("tenant", drop=1),
@@ -36,9 +26,13 @@ Json = dict[str, Any]
 
 
 def files(call: CommandCall) -> int:
-    """Runs one command; returns 1 if there is no such file, or the storage cannot be used."""
-    work = {"ls": _list, "show": _show, "put": _put, "rm": _remove}[call.options.action]
-    run = run_changing if work in (_put, _remove) else run_reading
+    """Runs `ls` or `show`; returns 1 if there is no such file, or the storage cannot be used."""
+    work = {"ls": _list, "show": _show}[call.options.action]
+    return reported(call, run_reading, work)
+
+
+def reported(call: CommandCall, run: Callable[..., int], work: Callable[..., Awaitable[int]]) -> int:
+    """Runs work on files; what a person can do nothing about but know is a line of text."""
     try:
         return run(call, partial(work, call))
     except (errors.FileNotFound, errors.RequestTooLarge, errors.FilesQuotaExceeded) as error:
@@ -53,7 +47,7 @@ async def _list(call: CommandCall, transactions: DatabaseTransactions) -> int:
     found = await transactions.run(lambda connection: stored_files.list_files(connection, tenant, limit + 1, now))
     shown, has_more = found[:limit], len(found) > limit
     more = f"and older ones: raise --limit, now {limit}" if has_more else ""
-    records = list(map(_json, shown))
+    records = list(map(file_json, shown))
     return call.write_list(
         FILE_CSV, records, FILE_COLUMNS, map(_row, shown), empty="no files", more=more, has_more=has_more
     )
@@ -65,7 +59,7 @@ async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
     found = await transactions.run(
         lambda connection: stored_files.find_held(connection, options.tenant, options.id, now)
     )
-    told = {**_json(found), **_more(found)}
+    told = {**file_json(found), **_more(found)}
     if options.json:
         call.screen.json(told)
         return 0
@@ -77,66 +71,8 @@ async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
     return 0
 
 
-@asynccontextmanager
-async def _service(call: CommandCall, transactions: DatabaseTransactions) -> AsyncIterator["FileService"]:
-    # Upstreams and readers of documents are loaded by what changes files; `ls` and `show` do not wait for them.
-    from gateway.documents.files.factory import open_files
-    from gateway.storage.cache.memory_cache import open_cache
-    from gateway.upstream.http_client import ConnectionPool, new_client
-
-    cache = open_cache(call.settings.cache, call.clock)
-    try:
-        async with new_client(ConnectionPool(UPLOAD_STREAMS)) as client:
-            yield open_files(
-                call.settings, transactions, stored_files.FileRows(transactions, call.clock, cache), client
-            )
-    finally:
-        await cache.close()
-
-
-async def _put(call: CommandCall, transactions: DatabaseTransactions) -> int:
-    """As `POST /v1/files` does, for a tenant.
-    Raises RequestTooLarge, FilesQuotaExceeded: as of `FileService.add`; OSError: the file cannot be read."""
-    from gateway.core.types.chat import RequestCaller
-    from gateway.documents.files.file_service import UploadFields
-
-    options = call.options
-    name = options.name or Path(options.path).name
-    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    said = UploadFields(name, options.purpose, kind, options.expires)
-    with await asyncio.to_thread(Path(options.path).open, "rb") as file:
-        async with _service(call, transactions) as kept:
-            added = await kept.add(RequestCaller(options.tenant), _pieces(file), lambda: said)
-    if options.json:
-        call.screen.json(_json(HeldFile(options.tenant, added)))
-    else:
-        call.screen.line(added.id)
-    return 0
-
-
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-        yield piece
-
-
-async def _remove(call: CommandCall, transactions: DatabaseTransactions) -> int:
-    """As `DELETE /v1/files/{id}` does. Raises FileNotFound: there is none."""
-    options = call.options
-    async with _service(call, transactions) as kept:
-        found = await transactions.run(
-            lambda connection: stored_files.find_held(connection, options.tenant, options.id, None)
-        )
-        await kept.delete(found.tenant, found.file.id, command_actor())
-    if options.json:
-        call.screen.json({"id": found.file.id, "object": "file", "deleted": True})
-    else:
-        call.screen.line(
-            f"{found.file.id} of {found.tenant}: deleted, conversations that held it: {len(found.holders)}"
-        )
-    return 0
-
-
-def _json(held: HeldFile) -> Json:
+def file_json(held: HeldFile) -> Json:
+    """A file as `--json` tells it."""
     file = held.file
     return {
         "id": file.id,
