@@ -8,13 +8,11 @@ from hypothesis import strategies as st
 
 from gateway.core.formats.compaction_items import (
     MAX_EXTRACT_CHARS,
-    MAX_OPENED_BYTES,
     CompactionMark,
     extract_of,
     opened,
-    seal,
-    unsealed,
 )
+from gateway.core.formats.sealing import MAX_OPENED_BYTES, seal, unsealed
 from gateway.core.types.chain import content_text
 
 KEY, OTHER = b"k" * 32, b"o" * 32

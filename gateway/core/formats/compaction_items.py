@@ -1,15 +1,8 @@
 """Compaction items: what stands for the items before them, sealed for their tenant. One holds a place in a stored
 conversation, and an extract of what is stored nowhere. The place is expanded by the window (guarantee §4): the latest
 turn as it was, and of older ones what a question needs.
-
-Sealed by AES-256-SIV (RFC 5297), which needs no nonce: no two texts share a key stream, whatever the system's
-randomness is worth. That the same text is sealed the same tells a client nothing that it did not know.
 """
 
-import hashlib
-import hmac
-import zlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,60 +12,6 @@ from gateway.core.ids import answer_id, new_id
 from gateway.core.types.chain import content_text
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, turn_starts
-
-SEAL_VERSION = b"\x02"
-MAX_OPENED_BYTES = 2**20
-"""Of an opened text: a small sealed one may not unfold to a large one."""
-OLD_VERSION = b"\x01"
-OLD_NONCE_BYTES, OLD_TAG_BYTES = 16, 32
-
-
-def seal(key: bytes, purpose: bytes, text: bytes) -> str:
-    """The text, sealed, in letters that may stand in JSON and URLs.
-    `key`: any secret. `purpose`: for what and whom: it opens for the same alone. It is not kept secret."""
-    sealed = _cipher(key, purpose).encrypt(zlib.compress(text, 6), [SEAL_VERSION])
-    return urlsafe_b64encode(SEAL_VERSION + sealed).decode()
-
-
-def unsealed(key: bytes, purpose: bytes, sealed: str) -> bytes | None:
-    """What was sealed; None where that was not with this key and purpose, or is not as it was."""
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        raw = urlsafe_b64decode(sealed.encode("ascii"))
-        if raw[:1] == OLD_VERSION:
-            packed = _opened_as_before(hmac.digest(key, purpose, "sha256"), raw)
-        else:
-            packed = _cipher(key, purpose).decrypt(raw[1:], [raw[:1]])
-    except (ValueError, InvalidTag):
-        return None
-    reader = zlib.decompressobj()
-    found = reader.decompress(packed, MAX_OPENED_BYTES)
-    return found if reader.eof else None
-
-
-def _cipher(key: bytes, purpose: bytes) -> Any:
-    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    info = b"context-gateway sealing\0" + purpose
-    return AESSIV(HKDF(SHA256(), length=64, salt=None, info=info).derive(key))
-
-
-def _opened_as_before(main: bytes, raw: bytes) -> bytes:
-    """What versions before 2 sealed and clients still hold: hidden by SHAKE-256, under a tag of BLAKE2b. Nothing is
-    sealed so any more.
-    Raises ValueError: it was not with this key, or is not as it was."""
-    hidden, tag = raw[:-OLD_TAG_BYTES], raw[-OLD_TAG_BYTES:]
-    stream_key, tag_key = (hmac.digest(main, name, "sha256") for name in (b"stream", b"tag"))
-    known = hashlib.blake2b(hidden, key=tag_key, digest_size=OLD_TAG_BYTES).digest()
-    if len(hidden) <= 1 + OLD_NONCE_BYTES or not hmac.compare_digest(known, tag):
-        raise ValueError("changed, or sealed for somebody else")
-    nonce, text = hidden[1 : 1 + OLD_NONCE_BYTES], hidden[1 + OLD_NONCE_BYTES :]
-    stream = hashlib.shake_256(stream_key + nonce).digest(len(text))
-    return bytes(one ^ other for one, other in zip(text, stream, strict=True))
-
 
 Json = dict[str, Any]
 COMPACTION_PURPOSE = b"compaction\0"
@@ -103,8 +42,10 @@ class CompactionMark:
 
     def sealed(self, tenant: str, secret: bytes) -> str:
         """It for this tenant alone."""
+        from gateway.core.formats import sealing
+
         text = jsons.dumps(asdict(self))
-        return seal(secret, COMPACTION_PURPOSE + tenant.encode(), text)
+        return sealing.seal(secret, COMPACTION_PURPOSE + tenant.encode(), text)
 
     def sealed_for(self, tenant: str, secret: bytes, item_id: str | None = None) -> Json:
         """The item."""
@@ -162,7 +103,9 @@ def is_compacted(completion: Mapping[str, Any]) -> bool:
 
 def opened(sealed: Any, tenant: str, secret: bytes) -> CompactionMark | None:
     """What an item's `encrypted_content` holds; None where it is another tenant's, or was changed."""
-    text = unsealed(secret, COMPACTION_PURPOSE + tenant.encode(), sealed) if isinstance(sealed, str) else None
+    from gateway.core.formats import sealing
+
+    text = sealing.unsealed(secret, COMPACTION_PURPOSE + tenant.encode(), sealed) if isinstance(sealed, str) else None
     return CompactionMark(**jsons.loads(text)) if text is not None else None
 
 
