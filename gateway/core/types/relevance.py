@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.core.frozen_records import record
@@ -38,10 +39,9 @@ class EmbeddingTariff:
 def packed(rows: "numpy.ndarray[Any, Any]") -> list[Vector]:
     """Normalises the rows of a matrix.
     Raises EmbeddingFault: a row has no direction, because it holds NaN, infinity or only zeros."""
-    import numpy
-
-    lengths = numpy.linalg.norm(rows.astype(numpy.float64), axis=1, keepdims=True)
-    if not (numpy.isfinite(lengths).all() and (lengths > 0).all()):
+    wide = rows.astype("f8")
+    lengths = (wide * wide).sum(axis=1, keepdims=True) ** 0.5
+    if not ((lengths > 0) & (lengths < inf)).all():
         raise EmbeddingFault("A vector has no direction.")
     return [row.tobytes() for row in (rows / lengths).astype("<f2")]
 

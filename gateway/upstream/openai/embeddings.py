@@ -14,7 +14,7 @@ from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.routing.router import NO_CALLER, ConfiguredRouter
 
 if TYPE_CHECKING:
-    import numpy
+    pass
 
 CHARS_AT_ONCE = 200_000
 """Of one request: well below what providers take."""
@@ -80,7 +80,8 @@ def _read(raw: bytes, count: int) -> TextEmbeddings:
             index = item.get("index", position)
             if type(index) is not int or not 0 <= index < count or rows[index] is not None:
                 raise errors.UpstreamInvalidResponse("The upstream's vectors are not one for each text.")
-            rows[index] = _numbers(item["embedding"])
+            found = _numbers(item["embedding"])
+            rows[index] = numpy.frombuffer(found, "<f4") if isinstance(found, bytes) else numpy.array(found, "<f4")
         if any(row is None for row in rows) or len({row.size for row in rows}) != 1 or not rows[0].size:
             raise errors.UpstreamInvalidResponse("The upstream's vectors are not one for each text, of one length.")
         vectors = packed(numpy.stack(rows))
@@ -90,12 +91,10 @@ def _read(raw: bytes, count: int) -> TextEmbeddings:
     return TextEmbeddings(vectors, usage if isinstance(usage, dict) else None)
 
 
-def _numbers(embedding: Any) -> "numpy.ndarray[Any, Any]":
-    """A vector out of a list of numbers, or out of base64 of little-endian float32."""
-    import numpy
-
+def _numbers(embedding: Any) -> list[float] | bytes:
+    """A vector as a list of numbers, or as little-endian float32 out of base64."""
     if isinstance(embedding, str):
-        return numpy.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
+        return base64.b64decode(embedding, validate=True)
     if not isinstance(embedding, list) or any(type(number) not in (int, float) for number in embedding):
         raise TypeError("a vector is a list of numbers")
-    return numpy.array(embedding, "<f4")
+    return embedding
