@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gateway.retrieval.corpus import index_texts
+    from gateway.retrieval.question import is_large, search_by_regions
     from gateway.retrieval.rank import relevance
     from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS
     from gateway.retrieval.stored.read import packed_places, question_in, read_for, regions_found
@@ -20,13 +22,18 @@ __all__ = [
     "SEGMENT_REGIONS",
     "IndexFailed",
     "SegmentMaker",
+    "index_texts",
+    "is_large",
     "packed_places",
     "question_in",
     "read_for",
     "regions_found",
     "relevance",
+    "search_by_regions",
 ]
 HOMES = {
+    "corpus": ("index_texts",),
+    "question": ("is_large", "search_by_regions"),
     "rank": ("relevance",),
     "stored.postings": ("PLACES", "SEGMENT_REGIONS"),
     "stored.read": ("packed_places", "question_in", "read_for", "regions_found"),
