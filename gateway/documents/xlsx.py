@@ -14,8 +14,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
+
+from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, PasswordError
 
 from gateway.core.types import places
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
@@ -25,10 +27,6 @@ from gateway.documents.plain import decoded
 from gateway.documents.pptx import chart_lines, shape_texts
 from gateway.documents.sandbox_worker import tell_progress
 from gateway.documents.sniff import OLE_MAGIC, ZIP_MAGIC, ole_kind
-
-if TYPE_CHECKING:
-    from python_calamine import CalamineSheet, CalamineWorkbook
-
 
 BUILT_IN = {
     **dict(zip((1, 2, 3, 4, 9, 10, 11), ("0", "0.00", "#,##0", "#,##0.00", "0%", "0.00%", "0.00E+00"), strict=True)),
@@ -520,8 +518,6 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
 
 
 def _workbook(raw: bytes, package: ZipPackage | None) -> Reading:
-    from python_calamine import CalamineError, CalamineWorkbook, PasswordError
-
     try:
         with CalamineWorkbook.from_filelike(io.BytesIO(raw)) as book:
             return _XlsxBook(book, package).reading()
@@ -536,7 +532,7 @@ def _workbook(raw: bytes, package: ZipPackage | None) -> Reading:
 
 
 class _XlsxBook:
-    def __init__(self, book: "CalamineWorkbook", package: ZipPackage | None) -> None:
+    def __init__(self, book: CalamineWorkbook, package: ZipPackage | None) -> None:
         self._book = book
         self._package = package
         self._parts = {} if package is None else sheet_parts(package)
@@ -585,7 +581,7 @@ class _XlsxBook:
                 break
             before = piece[-20:]
 
-    def _sheet(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
+    def _sheet(self, sheet: CalamineSheet, parts: SheetParts) -> None:
         if sheet.start is None or sheet.end is None:
             return
         block = _SheetBlock(sheet.name, sheet.start[1], sheet.end[1])
@@ -603,7 +599,7 @@ class _XlsxBook:
         self._blocks += [places.plain_lines("\n".join(each)) for each in (parts.comments, parts.shapes[0]) if each]
         self._note(sheet, parts)
 
-    def _note(self, sheet: "CalamineSheet", parts: SheetParts) -> None:
+    def _note(self, sheet: CalamineSheet, parts: SheetParts) -> None:
         if not parts.shapes[1]:
             self._notes.append(LeftOut(f"What is drawn on sheet {sheet.name} could not be read."))
         merged = sheet.merged_cell_ranges or []
@@ -660,7 +656,7 @@ class _SheetBlock:
         return text
 
 
-def _rows(sheet: "CalamineSheet", parts: SheetParts, formats: Iterator[int]) -> Iterator[list[Any]]:
+def _rows(sheet: CalamineSheet, parts: SheetParts, formats: Iterator[int]) -> Iterator[list[Any]]:
     """All rows from the first on, with the errors and the numbers as cells show them, as far as `formats` last."""
     first = sheet.start[1] if sheet.start else 0
     formatted = (each for each, _ in zip(parts.formatted() if parts.formatted else (), formats, strict=False))
