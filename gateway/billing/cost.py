@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
 from gateway.core import printing
-from gateway.core.types import bill, turn, upstreams
+from gateway.core.types import bill, turn
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
 """Kinds of tokens: the name, how many, and the names of prices, the first that is known counts."""
@@ -27,7 +27,7 @@ PRICED_UNITS = (
     ("characters", ("input_cost_per_character",)),
     ("images", ("output_cost_per_image", "input_cost_per_image")),
     ("pixels", ("output_cost_per_pixel", "input_cost_per_pixel")),
-    ("usd", (upstreams.PER_USD,)),
+    ("usd", (bill.PER_USD,)),
 )
 """What a call of another API than chats may be charged by in place of tokens, and the names of its price."""
 DEARER_OUTPUT = ("output_cost_per_reasoning_token",)

@@ -17,7 +17,8 @@ from gateway.billing.cost import (
     usd_of,
 )
 from gateway.billing.ledger_verification import repriced
-from gateway.core.types import bill, records, turn
+from gateway.core.types import bill, turn
+from gateway.core.types.omitted_records import UNLISTED, OmittedRecords
 
 NONE: Set[int] = frozenset()
 Sums = tuple[bill.CostMetadata, bill.ContextPlanningCost]
@@ -39,7 +40,7 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
 """Of a bill: they are left out elsewhere."""
 
 
-def response_metadata(known: bill.ResponseMetadata, unlisted: records.OmittedRecords | None = None) -> dict[str, Any]:
+def response_metadata(known: bill.ResponseMetadata, unlisted: OmittedRecords | None = None) -> dict[str, Any]:
     """As JSON-ready values; what is not known yet is left out. Written out: `dataclasses.asdict` copies every leaf.
     `unlisted`: what the list need not have, as stored messages tell it again (ADR 19)."""
     data: dict[str, Any] = {
@@ -71,7 +72,7 @@ def response_metadata(known: bill.ResponseMetadata, unlisted: records.OmittedRec
         if unlisted is not None:
             counted["count"] += len(unlisted.gone)
             counted["chars"] += unlisted.chars
-            utilization[records.UNLISTED] = unlisted.as_json()
+            utilization[UNLISTED] = unlisted.as_json()
         for name in NONE_WHERE_UNTOLD:
             if utilization[name] is None:
                 del utilization[name]
@@ -87,8 +88,8 @@ def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
     """The bill as an answer has it: lists what the request decided, changed or brought back, and counts what stands.
     `metadata`: the bill as `response_metadata` gives it, whole or not; it is not changed."""
     utilization = metadata.get("context_utilization") or {}
-    if records.UNLISTED in utilization:
-        utilization = {name: value for name, value in utilization.items() if name != records.UNLISTED}
+    if UNLISTED in utilization:
+        utilization = {name: value for name, value in utilization.items() if name != UNLISTED}
         metadata = {**metadata, "context_utilization": utilization}
     processed = utilization.get("artifacts_processed")
     if not processed:

@@ -24,8 +24,8 @@ from gateway.context.artifacts.collect import (
     with_documents,
     without_repeats,
 )
-from gateway.context.assembly.block import says_same
-from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles, without_block_items
+from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
+from gateway.context.assembly.shown_block import says_same, without_block_items
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_FILES, NativeFiles, NativePdfs, WholeFiles
@@ -34,7 +34,7 @@ from gateway.conversations import message_forms, rebuild
 from gateway.core import ids, ports
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types import conversation, memory, recall, tool_steps, upstreams, window
-from gateway.core.types.artifacts import Artifact
+from gateway.core.types.artifacts import Artifact, FilePlace
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
 from gateway.core.types.conversation import (
     ConversationHistory,
@@ -61,12 +61,12 @@ class RequestFiles:
     that are older still. `cached` are digests of those that the cache keeps. `native` are PDFs that go up as they came,
     `native_contents` the ids of what they say, as far as these are known and of use."""
 
-    sent: dict[file_reader.FilePlace, str]
-    earlier: dict[file_reader.FilePlace, str]
+    sent: dict[FilePlace, str]
+    earlier: dict[FilePlace, str]
     cached: tuple[str, ...] = ()
-    pinned: dict[file_reader.FilePlace, str] = field(default_factory=dict)
-    native: Mapping[file_reader.FilePlace, dict[str, Any]] = field(default_factory=dict)
-    native_contents: Mapping[file_reader.FilePlace, str] = field(default_factory=dict)
+    pinned: dict[FilePlace, str] = field(default_factory=dict)
+    native: Mapping[FilePlace, dict[str, Any]] = field(default_factory=dict)
+    native_contents: Mapping[FilePlace, str] = field(default_factory=dict)
 
 
 class MissingInput(Enum):
@@ -231,8 +231,8 @@ class ContextGatherer:
         self,
         messages: Sequence[ConversationMessage],
         stored: int | None = None,
-        natively: Mapping[file_reader.FilePlace, dict[str, Any]] = NO_FILES,
-    ) -> tuple[dict[file_reader.FilePlace, str], tuple[str, ...]]:
+        natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
+    ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
         """The texts of the files in messages, and the digests of contents of which the cache keeps something.
         `stored`: how many of them are stored; None: all."""
         natives, arrived = (
@@ -374,7 +374,7 @@ def _content_chars(message: dict[str, Any]) -> int:
 
 
 def _repeats_of(
-    context: Context, natives: Mapping[file_reader.FilePlace, str], pinned: Sequence[memory.PinnedMessage]
+    context: Context, natives: Mapping[FilePlace, str], pinned: Sequence[memory.PinnedMessage]
 ) -> RepeatedDocuments:
     """The documents of a request that came more than once, whatever the road (guarantee §14.6).
     `natives`: the content ids of PDFs that go up as they came, as far as they are known; `pinned`: all pinned
@@ -402,8 +402,8 @@ def _repeats_of(
     )
     if not documents:
         return window.NO_REPEATS
-    as_text: set[file_reader.FilePlace] = set()
-    as_same: set[file_reader.FilePlace] = set()
+    as_text: set[FilePlace] = set()
+    as_same: set[FilePlace] = set()
     for file in (file for document in documents for file in document.files):
         index, number = file.place.message or 0, file.place.part or 0
         found = context.conversation_history[index].forwarded_part(number)
@@ -433,8 +433,8 @@ def with_whole_steps(history: ConversationHistory) -> ConversationHistory:
 
 def pinned_messages(
     history: ConversationHistory,
-    files: Mapping[file_reader.FilePlace, str],
-    older_files: Mapping[file_reader.FilePlace, str],
+    files: Mapping[FilePlace, str],
+    older_files: Mapping[FilePlace, str],
     restored: Sequence[Artifact] = (),
 ) -> tuple[memory.PinnedMessage, ...]:
     """All that is pinned, the oldest first. System messages are in any window as what they are.
@@ -451,9 +451,7 @@ def pinned_messages(
     return tuple(each for each in found if each.body["role"] not in conversation.INSTRUCTION_ROLES)
 
 
-def _pinned(
-    messages: Sequence[ConversationMessage], files: Mapping[file_reader.FilePlace, str]
-) -> Iterator[memory.PinnedMessage]:
+def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]) -> Iterator[memory.PinnedMessage]:
     if not any(message.pinned for message in messages):
         return
     calls: list[dict[str, Any]] = []

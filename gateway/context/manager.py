@@ -47,7 +47,6 @@ from gateway.context.planning.decision import (
     NO_ARTIFACTS,
     NO_PLANNER,
     NOTHING_TO_PLAN,
-    SAME_DOCUMENT,
     EarlierWindow,
     holds_reduced,
     may_be_planned,
@@ -145,7 +144,7 @@ def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
     """For a request of which nothing may be left out.
     Raises ContextLengthExceeded: something was, as it did not fit."""
     used = built.utilization
-    records = [each for each in used.artifacts_processed if each.reason != SAME_DOCUMENT]
+    records = [each for each in used.artifacts_processed if each.reason != bill.SAME_DOCUMENT]
     shape = ProcessingStrategy.SHAPE.value  # of which nothing is missing
     reduced = any(e.processed_size_chars < e.original_size_chars and e.strategy != shape for e in records)
     if used.messages_excluded or reduced:

@@ -20,6 +20,7 @@ from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import errors, ids, ports
 from gateway.core.tasks import offload_if
 from gateway.core.types import items, window
+from gateway.core.types.artifacts import FilePlace
 from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, dicts_of
 from gateway.documents import file_reader
@@ -152,7 +153,7 @@ def _text(text: str) -> Part:
     return {"type": "text", "text": text}
 
 
-NO_FILES: Mapping[file_reader.FilePlace, dict[str, Any]] = MappingProxyType({})
+NO_FILES: Mapping[FilePlace, dict[str, Any]] = MappingProxyType({})
 INLINE_PDF_CHARS = 50_000
 """A PDF with a longer text is counted in a thread."""
 
@@ -186,7 +187,7 @@ class NativeFiles:
 
     async def of(
         self, history: ConversationHistory, stays: NativePdfs, *, counted: bool
-    ) -> Mapping[file_reader.FilePlace, dict[str, Any]]:
+    ) -> Mapping[FilePlace, dict[str, Any]]:
         """The parts that are forwarded as they came; `counted`: there is a budget that they have to fit."""
         if not self.facts.supports_pdf_input:
             return NO_FILES
@@ -200,7 +201,7 @@ class NativeFiles:
             await self._note(places.values())
         return places
 
-    def contents(self, places: Mapping[file_reader.FilePlace, dict[str, Any]]) -> dict[file_reader.FilePlace, str]:
+    def contents(self, places: Mapping[FilePlace, dict[str, Any]]) -> dict[FilePlace, str]:
         """The ids of what these PDFs say, as far as they were counted."""
         names = ((place, items.pdf_data(part) or items.named_file(part)) for place, part in places.items())
         found = ((place, self.counters.pdfs.content_id(name)) for place, name in names if name is not None)
@@ -266,7 +267,7 @@ def native_places(
     stays: NativePdfs,
     own: Container[str] = (),
     holders: Sequence[str] = file_reader.HOLDERS[:1],
-) -> dict[file_reader.FilePlace, dict[str, Any]]:
+) -> dict[FilePlace, dict[str, Any]]:
     """The `file` parts with PDFs that are forwarded as they came, for a model that takes them in messages of the roles
     `holders`; `own` are the ids of PDFs that are kept here."""
     messages = history.messages

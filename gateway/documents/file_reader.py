@@ -19,6 +19,7 @@ from gateway.core import errors, jsons, ports
 from gateway.core.config import setting_sections
 from gateway.core.tasks import offload_if
 from gateway.core.types import artifacts, items, tool_steps
+from gateway.core.types.artifacts import FilePlace
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.files import DOCUMENT_KINDS, document_digest
@@ -191,8 +192,6 @@ def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
         return False
 
 
-FilePlace = tuple[int, int]
-"""Indexes of a message and of a part of its content."""
 Known = dict[tuple[str, str], Reading]
 """What a request has read, by the way and by the document's digest."""
 HOLDERS = ("user", *tool_steps.RESULT_ROLES)
@@ -484,7 +483,10 @@ def place_of(part: dict[str, Any], sent: Sequence[dict[str, Any]], field: str) -
 
 @contextmanager
 def _unreadable_reported(
-    place: FilePlace, part: dict[str, Any], sent: Sequence[dict[str, Any]] | None, texts: dict[FilePlace, str]
+    place: FilePlace,
+    part: dict[str, Any],
+    sent: Sequence[dict[str, Any]] | None,
+    texts: dict[FilePlace, str],
 ) -> Iterator[None]:
     """Reports an unreadable document: as the client's error, or, where it was not sent now, as its text."""
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import retrieval
+from gateway.context.assembly.shown_block import ELISION
 from gateway.core.types import places, tool_steps
 from gateway.core.types.places import TextPlaces, TextRegion
 from gateway.storage.large_documents import LargeDocuments
@@ -85,8 +86,6 @@ def place_of(region: TextRegion) -> str:
     return TextPlaces(text, excerpt=True).of(start + len(region.text) - len(region.text.lstrip()), len(text))
 
 
-ELISION = "[…]"
-"""As `context/assembly/block.py` marks what was left out."""
 MAX_PIECES = 2000
 """Passages and lines that are sought."""
 MAX_MISSED_PIECES = 50

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from gateway.context.assembly import block
+from gateway.context.assembly.shown_block import BLOCK_TAG
 from gateway.core import jsons
 from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.conversation import parts_of
@@ -221,7 +221,7 @@ def _kind(before: Json, after: Json) -> Change:
     if before.get("role") in tool_steps.RESULT_ROLES:
         return "reduced"
     old, new = text_of_message(before), text_of_message(after)
-    return "put_in_front" if new.startswith(f"<{block.BLOCK_TAG} ") and new.endswith(old) else "reworded"
+    return "put_in_front" if new.startswith(f"<{BLOCK_TAG} ") and new.endswith(old) else "reworded"
 
 
 def _of(

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.context.planning import decision
 from gateway.core.types import bill, turn
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, records_of
 
@@ -126,7 +125,7 @@ def _recalled(artifacts: int, records: Sequence[Json], standing: int) -> int:
     """Tokens of the artifacts' part that were brought back."""
     fresh = [each for each in records if not each.get("standing")]
     brought = sum(
-        each["processed_size_chars"] for each in fresh if each.get("reason") == decision.RECALLED or _is_of_turns(each)
+        each["processed_size_chars"] for each in fresh if each.get("reason") == bill.RECALLED or _is_of_turns(each)
     )
     every = standing + sum(each["processed_size_chars"] for each in fresh)
     return round(artifacts * brought / every) if every else 0

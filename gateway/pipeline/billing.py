@@ -24,10 +24,11 @@ from gateway.core import errors, ids, jsons, names, ports
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types import bill, records, turn
+from gateway.core.types import bill, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.conversation import dicts_of
+from gateway.core.types.omitted_records import OmittedRecords
 from gateway.pipeline.stages import (
     BYTES_PER_TOKEN,
     AttemptedRequest,
@@ -249,7 +250,10 @@ Priced = tuple[Json, bill.CallCost]
 
 
 def make_bill(
-    attempted: AttemptedRequest, primary: Priced | None, now: float, unlisted: records.OmittedRecords | None = None
+    attempted: AttemptedRequest,
+    primary: Priced | None,
+    now: float,
+    unlisted: OmittedRecords | None = None,
 ) -> SettledRequest:
     """The bill of a request.
     `primary`: the last call to the primary model: neither a recall round nor a failed try that was retried; `now`: on

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from gateway.context.assembly import block
+from gateway.context.assembly.block import BLOCK_NOTE
+from gateway.context.assembly.shown_block import ARTIFACT_ID
 from gateway.core.types import items, tool_steps
 from gateway.core.types.conversation import as_parts, texts_of
 
@@ -26,7 +27,7 @@ MAX_SHORT_PIECES = 24
 an extract of that shares nothing but words with what its client sent."""
 END_CHARS = 16
 OWN_RUN = re.compile(
-    rf"<context_data note=\"{re.escape(block.BLOCK_NOTE)}\">\n|"
+    rf"<context_data note=\"{re.escape(BLOCK_NOTE)}\">\n|"
     r"\[(?:Left out:|Extract of|Summary of) (?:tool result|document) \"|\", id (?=art_)|"
     r"\[Unchanged: lines \d{1,6}-\d{1,6} are as in (?=art_)|"
     r", from (?:step_\d{1,6}:|history:msg_\d{1,9}:)|; [\d,]{1,15} characters\.\]|"
@@ -120,7 +121,7 @@ class RangeFinder:
         at, last, short = 0, 0, 0
         first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
         while at < len(text):
-            if (name := block.ARTIFACT_ID.match(text, at)) is not None:
+            if (name := ARTIFACT_ID.match(text, at)) is not None:
                 if name[0] not in self._ids:
                     self._ids.append(name[0])
                 pieces.append([self._ids.index(name[0])])

@@ -15,10 +15,11 @@ from gateway.core.formats.anthropic import serializer
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
-from gateway.core.types import bill, chain, conversation, items, records, tool_steps, turn
+from gateway.core.types import bill, chain, conversation, items, tool_steps, turn
 from gateway.core.types.chain import ChainDigest, ChainKey, ChainKeys
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
+from gateway.core.types.omitted_records import OmittedRecords, unlisted_among
 from gateway.core.types.window import WindowInputs
 from gateway.pipeline.payload import as_it_goes_up, with_binding
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamAttempt, UpstreamOutcome
@@ -152,7 +153,7 @@ def _is_metered(settled: SettledRequest) -> bool:
     return prepared.context is not None or prepared.request.is_proxied or not is_asked
 
 
-async def unlisted_in(prepared: PreparedRequest) -> records.OmittedRecords | None:
+async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:
     """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""
     history, context = prepared.history, prepared.context
     if context is None or context.material is None or prepared.conversation_id is None:
@@ -163,9 +164,7 @@ async def unlisted_in(prepared: PreparedRequest) -> records.OmittedRecords | Non
     if not any(record.standing for record in processed):
         return None
     large = len(material.messages) >= conversation.INLINE_MESSAGES
-    return await offload_if(
-        large, records.unlisted_among, processed, material.messages, material.current, history.notes
-    )
+    return await offload_if(large, unlisted_among, processed, material.messages, material.current, history.notes)
 
 
 def stored_turn(settled: SettledRequest) -> turn.StoredTurn:

@@ -17,7 +17,7 @@ from math import inf
 from typing import Any
 
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.context.assembly import block
+from gateway.context.assembly.shown_block import ARTIFACT_ID
 from gateway.context.manager import BuiltContext
 from gateway.context.planning import decision
 from gateway.context.window.counting import PromptCounter
@@ -554,7 +554,7 @@ class _FrameWriter:
         return [self._key.of_form(form), _parts_of(form, self._bodies[number], finder, number)]
 
     def _id(self, name: str) -> int:
-        if block.ARTIFACT_ID.fullmatch(name) is None:
+        if ARTIFACT_ID.fullmatch(name) is None:
             raise UnsayableForm("id")
         if name not in self._ids:
             self._ids.append(name)

@@ -14,7 +14,8 @@ from gateway.core.errors import UpstreamUnreachable
 from gateway.core.ids import artifact_id
 from gateway.core.types.bill import nameless
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.records import UNLISTED, ItemQuery
+from gateway.core.types.omitted_records import UNLISTED
+from gateway.core.types.records import ItemQuery
 from gateway.core.types.turn import CompletionQuery
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords

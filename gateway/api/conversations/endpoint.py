@@ -26,7 +26,7 @@ from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said,
 from gateway.core import errors, ids
 from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.types import agents, bill, chain, items, records, report_lists, turn
+from gateway.core.types import agents, bill, chain, items, past_turns, records, report_lists, turn
 from gateway.core.types.conversation import ConversationMessage, parts_of
 from gateway.documents.files.file_service import FilesHere
 from gateway.storage.conversations.conversation_records import ConversationRecords
@@ -171,7 +171,7 @@ def as_conversation(record: records.ConversationRecord, warnings: Sequence[str] 
     return {**made, "session": record.session}
 
 
-def with_totals(record: records.ConversationRecord, totals: records.ConversationTotals) -> ConversationObject:
+def with_totals(record: records.ConversationRecord, totals: past_turns.ConversationTotals) -> ConversationObject:
     """With what the conversation took so far, and each of its latest turns."""
     by = totals.by_agent.items() if not totals.by_agent.keys() <= {None} else ()
     agents = [{"agent": agent, "requests": each.requests, **as_spent(each)} for agent, each in by] or None
@@ -181,7 +181,7 @@ def with_totals(record: records.ConversationRecord, totals: records.Conversation
     return {**as_conversation(record), "totals": figures, "turns": turns}
 
 
-def as_spent(spent: records.RequestSpending) -> SpentFigures:
+def as_spent(spent: past_turns.RequestSpending) -> SpentFigures:
     """Tokens and cost as a bill has them; no cost where a price is not known (guarantee §6)."""
     prompt, completion = spent.prompt_tokens, spent.completion_tokens
     return {

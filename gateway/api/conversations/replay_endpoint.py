@@ -39,7 +39,7 @@ from gateway.api.server.middleware import note_fault
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
-from gateway.core.types import bill, chat, past_turns, records, turn
+from gateway.core.types import bill, chat, past_turns, turn
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint
 from gateway.inspection import rebuilt_turns
@@ -428,10 +428,10 @@ def _as_turn(told: ReplayTurnEnd) -> ReplayedTurnObject:
     )
 
 
-def _spent(entry: turn.LedgerEntry) -> records.RequestSpending:
+def _spent(entry: turn.LedgerEntry) -> past_turns.RequestSpending:
     usage, cost = entry.metadata.get("usage") or {}, entry.metadata.get("cost") or {}
     total, planning = cost.get("total_cost"), cost.get("planning_cost")
-    return records.RequestSpending(
+    return past_turns.RequestSpending(
         1,
         int(usage.get("prompt_tokens", 0)),
         int(usage.get("completion_tokens", 0)),

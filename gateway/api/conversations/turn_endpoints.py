@@ -13,9 +13,9 @@ from gateway.api.conversations.endpoint import SpentCost, as_spent
 from gateway.api.pagination import check_named, limit_of, listed, newest_first
 from gateway.api.shapes import AgentName, Json, ListObject, NamedConversation, Unix, one_of, shown
 from gateway.billing import ledger_verification, metadata
-from gateway.context.assembly.messages import without_block_items
+from gateway.context.assembly.shown_block import without_block_items
 from gateway.core import errors
-from gateway.core.types import bill, chain, past_turns, records, turn
+from gateway.core.types import bill, chain, past_turns, turn
 from gateway.inspection import as_json, rebuilt_turns
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import ReplayStore
@@ -203,8 +203,8 @@ def _id(turn: past_turns.PastTurn) -> str:
     return str(turn.messages[0].message.message_id)
 
 
-def sum_of(parts: Iterable[records.RequestSpending]) -> records.RequestSpending:
-    total = records.RequestSpending()
+def sum_of(parts: Iterable[past_turns.RequestSpending]) -> past_turns.RequestSpending:
+    total = past_turns.RequestSpending()
     for each in parts:
         total = total.plus(each)
     return total

@@ -18,6 +18,7 @@ from gateway.api.mcp.past.conversation_search import (
 from gateway.api.request.remembered_entities import as_memory
 from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
 from gateway.context.assembly import block
+from gateway.context.assembly.shown_block import BLOCK_TAG, ITEM_TAG
 from gateway.core import errors, ids, names
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.types import memory
@@ -132,13 +133,13 @@ def _shown(extract: ArtifactExtract) -> str:
 
 def _data(items: Iterable[str]) -> str:
     inside = "\n".join(items)
-    return f'<{block.BLOCK_TAG} note="{NOTE}">\n{inside}\n</{block.BLOCK_TAG}>'
+    return f'<{BLOCK_TAG} note="{NOTE}">\n{inside}\n</{BLOCK_TAG}>'
 
 
 def _item(names: dict[str, str], body: str) -> str:
     """One item; delimiters inside it are escaped."""
     attributes = " ".join(f'{name}="{escape(block.one_line(value))}"' for name, value in names.items() if value)
-    return f"<{block.ITEM_TAG} {attributes}>\n{block.as_data(body)}\n</{block.ITEM_TAG}>"
+    return f"<{ITEM_TAG} {attributes}>\n{block.as_data(body)}\n</{ITEM_TAG}>"
 
 
 NOTED = "note"

@@ -19,9 +19,15 @@ from typing import Any, NamedTuple
 from gateway.core import ids, jsons
 from gateway.core.frozen_records import record
 from gateway.core.types import artifacts, places, tool_steps, window
-from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, RequestAttachment, ToolCall
+from gateway.core.types.artifacts import (
+    Artifact,
+    ArtifactPosition,
+    ArtifactType,
+    FilePlace,
+    RequestAttachment,
+    ToolCall,
+)
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults, parts_of
-from gateway.documents import file_reader
 
 DOCUMENT_CHARS = 1000
 """A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""
@@ -416,7 +422,7 @@ def _found_in(
 
 
 def with_documents(
-    results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[file_reader.FilePlace, str]
+    results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]
 ) -> list[Artifact]:
     """The tool results with what the documents in them say, each in its place and below a mark with its name.
     `files`: texts of `file` parts, for those that are not forwarded as they are."""
@@ -468,7 +474,7 @@ def documents_in_messages(
     messages: Sequence[ConversationMessage],
     current: int,
     min_chars: int,
-    files: Mapping[file_reader.FilePlace, str],
+    files: Mapping[FilePlace, str],
     spoken: tuple[int, int] | None = None,
 ) -> list[Artifact]:
     """Documents in user messages: `file` parts, and what is plainly a document inside a text (guarantee §4 I4).
@@ -510,7 +516,7 @@ def documents_in_messages(
 
 def artifacts_of_earlier(
     messages: Sequence[ConversationMessage],
-    files: Mapping[file_reader.FilePlace, str],
+    files: Mapping[FilePlace, str],
     min_chars: int,
     known: Iterable[Artifact],
 ) -> tuple[Artifact, ...]:
@@ -593,7 +599,7 @@ class StepsAsText:
     results: tuple[ConversationMessage, ...] = ()
     """The messages that the artifacts were, one of each."""
 
-    def with_documents(self, files: Mapping[file_reader.FilePlace, str]) -> "StepsAsText":
+    def with_documents(self, files: Mapping[FilePlace, str]) -> "StepsAsText":
         """The same with what the documents in the results say. `files`: texts of `file` parts in `results`."""
         if not files:
             return self

@@ -21,13 +21,12 @@ from gateway.context.assembly.block import (
     arguments_attribute,
     as_data,
     block,
-    block_without,
     citing,
     file_part,
     in_place,
     one_line,
-    says_same,
 )
+from gateway.context.assembly.shown_block import says_same
 from gateway.core.formats import tool_calls
 from gateway.core.formats.anthropic import edits, plain_blocks
 from gateway.core.types import conversation, items, memory, tool_steps, upstreams, window
@@ -185,16 +184,6 @@ def assemble(material: WindowInputs, selection: WindowSelection) -> ForwardedMes
         indexes.append(index)
     in_full = tuple(r.artifact.block_name for r in in_block if r.strategy is ProcessingStrategy.INCLUDE_FULL)
     return ForwardedMessages(messages, indexes, text, rendered, in_full, memory, pages, material.things)
-
-
-def without_block_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:
-    """A forwarded message without the items with these numbers among those that its block shows in full, from 0. An
-    empty block is left out."""
-    content = rendered["content"]
-    if isinstance(content, str):
-        return {**rendered, "content": block_without(content, numbers)}
-    text = block_without(content[0]["text"], numbers)
-    return {**rendered, "content": [{**content[0], "text": text}, *content[1:]] if text else content[1:]}
 
 
 def _reduced(body: dict[str, Any], renderings: list[ArtifactRendering]) -> dict[str, Any]:

@@ -23,12 +23,8 @@ from gateway.core.types.chat import ChatRequest, ContextOptions
 from gateway.core.types.conversation import ConversationHistory, FormNotes, FrozenDecision
 from gateway.core.types.window import ArtifactRendering, FullPrompt, PackedWindow, WindowInputs
 
-RECALLED = "recalled"
-"""Reason of a record: the question brought back something of what had been left out."""
 RECORD_NAME_CHARS = 200
 """The longest of a client's own words on the bill."""
-SAME_DOCUMENT = "same_document"
-"""Reason of a record: the same document stands elsewhere in the window."""
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
 STRATEGY_BY_NAME = {each.value: each for each in ProcessingStrategy}
 STRONGEST = (
@@ -205,7 +201,7 @@ def records_of(
             if artifact.place.message is not None:  # one that is attached has no record besides
                 stood = material.repeats.said_same(artifact)
                 exclude = ProcessingStrategy.EXCLUDE
-                records.append(_record(artifact, exclude, 0, named=named, reason=SAME_DOCUMENT, standing=stood))
+                records.append(_record(artifact, exclude, 0, named=named, reason=bill.SAME_DOCUMENT, standing=stood))
             continue
         earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)
@@ -227,7 +223,7 @@ def records_of(
             shown,
             named=named,
             guarded=artifact.artifact_id in fitted.guarded,
-            reason=RECALLED if beside else None,
+            reason=bill.RECALLED if beside else None,
             standing=not beside and earlier_window is not None and earlier_window.left(artifact, strategy, shown),
             attachment_type=kind and kind[:RECORD_NAME_CHARS],
             attachment_source=origin and origin[:RECORD_NAME_CHARS],

@@ -47,6 +47,10 @@ class ContextGoal(StrEnum):
     SYNTHESIS = "synthesis"
 
 
+FilePlace = tuple[int, int]
+"""Indexes of a message and of a part of its content."""
+
+
 @record
 class ArtifactPosition:
     """Where an artifact is in the conversation.

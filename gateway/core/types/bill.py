@@ -234,6 +234,12 @@ MODEL_PURPOSES = ("primary", FAILED_TRY)
 """Purposes of calls that were to answer the request; all others are an internal model's."""
 PICO = Decimal("0.000000000001")
 """Each call's prompt and completion cost is rounded to this (guarantee §6)."""
+PER_USD = "guard_cost_per_usd"
+"""A price of one, by which a guard's cost in USD is charged as any other call is (`billing.cost`)."""
+RECALLED = "recalled"
+"""Reason of a record: the question brought back something of what had been left out."""
+SAME_DOCUMENT = "same_document"
+"""Reason of a record: the same document stands elsewhere in the window."""
 
 
 @dataclass(slots=True)  # frozen it would be four times as dear to make, for each message

@@ -204,7 +204,7 @@ class FormNotes:
 
     Of the path as the latest request had it: `found` are the artifacts of its beginning, `standing` the records of
     those that stand, by the index of the message, `unlisted` what a stored bill leaves out of these
-    (`core.types.records.KeptUnlisted`). Each holds the very objects of which it was worked out, and is replaced
+    (`core.types.omitted_records.KeptUnlisted`). Each holds the very objects of which it was worked out, and is replaced
     as a whole.
 
     `whole` is the id of a message, and how many messages the path has up to it: in these, every call is answered, and

@@ -4,12 +4,63 @@ and replays: turns that are run anew on a branch (guarantee §11.18)."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from decimal import Decimal
+from typing import Any, Self
 
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
-from gateway.core.types.records import RequestSpending
 from gateway.core.types.turn import StoredCompletion
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpending:
+    """What requests took: tokens of the primary model, and USD for all models. A cost is None as soon as the price of
+    one call is not known."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: Decimal | None = Decimal(0)
+    planning_cost: Decimal | None = Decimal(0)
+    estimated: bool = False
+
+    def plus(self, other: Self) -> "RequestSpending":
+        """Both together."""
+        return RequestSpending(
+            self.requests + other.requests,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            _sum(self.cost, other.cost),
+            _sum(self.planning_cost, other.planning_cost),
+            estimated=self.estimated or other.estimated,
+        )
+
+
+def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    return None if one is None or other is None else one + other
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTotal:
+    """What one turn took, all requests of its tool loop together; `number` counts from 1, over all branches. `status`
+    is that of its last request."""
+
+    number: int
+    request_ids: tuple[str, ...]
+    status: str
+    created_at: datetime
+    spent: RequestSpending
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationTotals:
+    """What a conversation took so far: how many turns, all together, each of the latest turns, and what each agent
+    took; requests that named none are under None."""
+
+    turns: int
+    spent: RequestSpending
+    latest: tuple[TurnTotal, ...]
+    by_agent: Mapping[str | None, RequestSpending]
 
 
 @dataclass(frozen=True, slots=True)

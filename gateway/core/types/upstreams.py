@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from gateway.core import errors
 from gateway.core.frozen_records import record
-from gateway.core.types.bill import InternalCall
+from gateway.core.types.bill import PER_USD, InternalCall
 from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 
 
@@ -203,8 +203,6 @@ def is_routed(deployment: ModelDeployment) -> bool:
 
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 """The fields with which a request names how long its answer may be."""
-PER_USD = "guard_cost_per_usd"
-"""A price of one, by which a guard's cost in USD is charged as any other call is (`billing.cost`)."""
 
 
 @record

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gateway.context.assembly import block
+from gateway.context.assembly import shown_block
 from gateway.core.instrumentation import logs
 from gateway.core.types import tool_steps, window
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
@@ -201,9 +201,9 @@ class _CitableWindow:
         pairs = zip(forwarded.indexes, forwarded.messages, strict=True)
         self._forms = {index: body for index, body in pairs if index >= 0}
         changed = [body for index, body in self._forms.items() if body is not material.messages[index].body]
-        self._items: dict[str, list[block.ShownSpan]] = defaultdict(list)
+        self._items: dict[str, list[shown_block.ShownSpan]] = defaultdict(list)
         for body in (*changed, *rounds):
-            for content_id, shown in block.items_in(tool_steps.text_of(body.get("content"))):
+            for content_id, shown in shown_block.items_in(tool_steps.text_of(body.get("content"))):
                 self._items[content_id].append(shown)
         self._named: dict[str, list[Artifact]] = defaultdict(list)
         self._alike: dict[str, list[Artifact]] = defaultdict(list)
@@ -233,7 +233,7 @@ class _CitableWindow:
         for each in shown:
             if each.whole or each.spans:
                 spans.update([(0, len(artifact.content))] if each.whole else each.spans)
-            elif each.text and (found := block.stretches(each.text, artifact.content)):
+            elif each.text and (found := shown_block.stretches(each.text, artifact.content)):
                 spans.update(found)
             elif each.text and each.full:  # compacted: other characters, the same content
                 return SentArtifact(
@@ -246,7 +246,7 @@ class _CitableWindow:
         sent = SentArtifact(artifact.artifact_id, artifact.source, artifact.title, artifact.content, merged, summarized)
         return replace(sent, original=False, excerpt=True) if artifact.is_excerpt else sent
 
-    def _shown(self, artifact: Artifact) -> Iterator[block.ShownSpan]:
+    def _shown(self, artifact: Artifact) -> Iterator[shown_block.ShownSpan]:
         """As this request words it, in the block or in its message; else as its message went up."""
         selection, index, name = self._fitted.selection, artifact.place.message, artifact.artifact_id
         rendering = selection.renderings.get(name)
@@ -258,34 +258,34 @@ class _CitableWindow:
         if is_quoted or not is_worded:
             yield from self._in_message(artifact)
 
-    def _in_message(self, artifact: Artifact) -> Iterator[block.ShownSpan]:
+    def _in_message(self, artifact: Artifact) -> Iterator[shown_block.ShownSpan]:
         """As it stands in its own message, which went up as it came or as an earlier request worded it."""
         body = self._forms.get(artifact.place.message) if artifact.place.message is not None else None
         if body is None:
             return
         text = tool_steps.text_of(body.get("content"))
         if artifact.content.strip() in text:
-            yield block.ShownSpan(whole=True)
-        elif (shown := block.in_place_of(text, artifact.content_id)) is not None:
+            yield shown_block.ShownSpan(whole=True)
+        elif (shown := shown_block.in_place_of(text, artifact.content_id)) is not None:
             yield shown
         elif body["role"] in tool_steps.RESULT_ROLES:
-            yield block.ShownSpan(text, full=True)
+            yield shown_block.ShownSpan(text, full=True)
 
 
-def _shown(rendering: ArtifactRendering, artifact: Artifact) -> block.ShownSpan:
+def _shown(rendering: ArtifactRendering, artifact: Artifact) -> shown_block.ShownSpan:
     if rendering.strategy is ProcessingStrategy.EXCLUDE:
-        return block.ShownSpan()
+        return shown_block.ShownSpan()
     if rendering.strategy.value in window.WHOLE_STRATEGIES:
         return (
-            block.ShownSpan(whole=True)
+            shown_block.ShownSpan(whole=True)
             if rendering.text == artifact.content
-            else block.ShownSpan(rendering.text, full=True)
+            else shown_block.ShownSpan(rendering.text, full=True)
         )
     summarized = rendering.strategy is ProcessingStrategy.SUMMARIZE
     if rendering.artifact.content == artifact.content:
-        return block.ShownSpan(spans=rendering.spans, summarized=summarized)
+        return shown_block.ShownSpan(spans=rendering.spans, summarized=summarized)
     pieces = [rendering.artifact.content[start:end] for start, end in rendering.spans]
-    return block.ShownSpan(
+    return shown_block.ShownSpan(
         "\n".join(pieces), summarized=summarized
     )  # of a compacted content: what stands in the original
 

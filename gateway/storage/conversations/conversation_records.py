@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import errors, jsons, ports
-from gateway.core.types import audit_log, memory, records, report_lists, turn
+from gateway.core.types import audit_log, memory, past_turns, records, report_lists, turn
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
 from gateway.storage import audit_events, rows
@@ -116,7 +116,7 @@ TABLE = schema.conversations
 
 def _read_totals(
     connection: sa.Connection, tenant: str, conversation_id: str
-) -> tuple[records.ConversationRecord, records.ConversationTotals]:
+) -> tuple[records.ConversationRecord, past_turns.ConversationTotals]:
     """One of this tenant's, and what it took so far."""
     return read_record(connection, tenant, conversation_id), read_totals(connection, tenant, conversation_id)
 

@@ -12,9 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import errors, ids, jsons
-from gateway.core.types import bill, past_turns, records, report_lists, tool_steps, turn
+from gateway.core.types import bill, past_turns, report_lists, tool_steps, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
+from gateway.core.types.past_turns import ConversationTotals, RequestSpending, TurnTotal
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -236,36 +237,34 @@ CALLS = schema.ledger_calls
 class _TurnRequests:
     """The requests of one turn: its first, and those of its tool loop."""
 
-    spent: records.RequestSpending
+    spent: RequestSpending
     requests: list[str]
     status: str
     created_at: datetime
 
 
-def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) -> records.ConversationTotals:
+def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationTotals:
     """Of a conversation that the tenant has. A request without a stored message (a dry run, one whose turn could not be
     stored) counts in the sums and makes no turn."""
     begun_by = _first_requests(connection, conversation_id)
-    total, turns = records.RequestSpending(), dict[str, _TurnRequests]()
-    by_agent: dict[str | None, records.RequestSpending] = {}
+    total, turns = RequestSpending(), dict[str, _TurnRequests]()
+    by_agent: dict[str | None, RequestSpending] = {}
     for row in _bills(connection, tenant, conversation_id):
         spent = _spending(row)
         total = total.plus(spent)
-        by_agent[row.agent] = by_agent.get(row.agent, records.RequestSpending()).plus(spent)
+        by_agent[row.agent] = by_agent.get(row.agent, RequestSpending()).plus(spent)
         first = begun_by.get(row.request_id)
         if first is None:
             continue
-        turn = turns.setdefault(
-            first, _TurnRequests(records.RequestSpending(), [], row.status, rows.utc(row.created_at))
-        )
+        turn = turns.setdefault(first, _TurnRequests(RequestSpending(), [], row.status, rows.utc(row.created_at)))
         turn.spent, turn.status = turn.spent.plus(spent), row.status
         turn.requests.append(row.request_id)
     listed = list(enumerate(turns.values(), 1))[-LISTED:]
-    each = (records.TurnTotal(n, tuple(turn.requests), turn.status, turn.created_at, turn.spent) for n, turn in listed)
-    return records.ConversationTotals(len(turns), total, tuple(each), by_agent)
+    each = (TurnTotal(n, tuple(turn.requests), turn.status, turn.created_at, turn.spent) for n, turn in listed)
+    return ConversationTotals(len(turns), total, tuple(each), by_agent)
 
 
-def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, records.RequestSpending]:
+def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, RequestSpending]:
     """What each request of a conversation took, by its id."""
     return {row.request_id: _spending(row) for row in _bills(connection, tenant, conversation_id)}
 
@@ -303,13 +302,11 @@ def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iter
     return connection.execute(query.order_by(LEDGER.c.created_at, LEDGER.c.request_id))
 
 
-def _spending(row: Any) -> records.RequestSpending:
+def _spending(row: Any) -> RequestSpending:
     planning = rows.usd(int(row.planning or 0))
     cost = rows.usd(row.total_cost_picousd)
     tokens = (row.prompt_tokens, row.completion_tokens)
-    return records.RequestSpending(
-        1, *tokens, cost, planning if cost is not None else None, estimated=bool(row.estimated)
-    )
+    return RequestSpending(1, *tokens, cost, planning if cost is not None else None, estimated=bool(row.estimated))
 
 
 CONVERSATIONS = schema.conversations

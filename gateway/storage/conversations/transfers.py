@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from gateway.core import ids, jsons, names, ports
 from gateway.core.jsons import Fragment
-from gateway.core.types import audit_log, records, tool_steps
+from gateway.core.types import audit_log, omitted_records, records, tool_steps
 from gateway.storage import audit_events, rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
@@ -502,11 +502,11 @@ class _ExportedBills:
         self._rows = {row.id: row for row in messages}
         self._steps = steps
         self._paths = StoredPaths({row.id: (row.parent_id, row.sequence_number) for row in messages})
-        self._said: dict[str, records.MessageRecord] = {}
+        self._said: dict[str, omitted_records.MessageRecord] = {}
 
     def whole(self, text: str) -> Fragment:
         """A stored bill as JSON; one that has everything stays as it stands, to the letter."""
-        if f'"{records.UNLISTED}":' not in text:
+        if f'"{omitted_records.UNLISTED}":' not in text:
             return Fragment(text)
         try:
             metadata = jsons.loads_decimal(text)
@@ -517,10 +517,10 @@ class _ExportedBills:
                 self._said[name] = self._read(name)
         return Fragment(jsons.dumps_text(whole(metadata, self._paths, self._said)))
 
-    def _read(self, name: str) -> records.MessageRecord:
+    def _read(self, name: str) -> omitted_records.MessageRecord:
         row = self._rows[name]
         body = _body_text(row, self._steps.get(name))
-        return records.said_by(rows.lost_result(row.role) if body is None else jsons.loads_stored(body))
+        return omitted_records.said_by(rows.lost_result(row.role) if body is None else jsons.loads_stored(body))
 
 
 def _text(value: str | None) -> Fragment | None:

@@ -14,7 +14,7 @@ from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.conversation import ConversationMessage, FormNotes, FrozenDecision, PromptFrame, TokenCounts
-from gateway.core.types.records import unlisted_among
+from gateway.core.types.omitted_records import unlisted_among
 from gateway.core.types.window import ForwardedMessages, FullPrompt, PackedWindow, WindowInputs, WindowSelection
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.context.artifacts.collect import extract_artifacts_from_messages, steps_as_text
-from gateway.context.assembly.messages import without_block_items
+from gateway.context.assembly.shown_block import without_block_items
 from gateway.conversations.message_forms import forwardable, regrouped, without_open_calls
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from tests.unit.making import assistant, build, stored, tool, user

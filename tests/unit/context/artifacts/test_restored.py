@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.collect import steps_as_text
-from gateway.context.assembly.messages import without_block_items
+from gateway.context.assembly.shown_block import without_block_items
 from gateway.context.manager import BuiltContext, ContextManager, PlannerAccess
 from gateway.context.window.counting import PromptBudget
 from gateway.conversations.message_forms import for_origin

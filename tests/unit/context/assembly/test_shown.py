@@ -2,13 +2,11 @@
 
 import pytest
 
-from gateway.context.assembly.block import (
+from gateway.context.assembly.block import CITING_NOTE, block, in_place
+from gateway.context.assembly.shown_block import (
     CITE_TAG,
-    CITING_NOTE,
     MAX_EXTRACT_LINES,
-    block,
     block_without,
-    in_place,
     in_place_of,
     items_in,
     stretches,

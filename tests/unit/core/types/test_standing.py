@@ -10,7 +10,7 @@ from gateway.context.artifacts.collect import extract_artifacts_from_messages, u
 from gateway.core import jsons
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.records import (
+from gateway.core.types.omitted_records import (
     UNLISTED,
     OmittedRecords,
     as_numbered_then,
