@@ -34,7 +34,7 @@ from gateway.conversations import message_forms, rebuild
 from gateway.core import ids, ports
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types import conversation, memory, recall, tool_steps, upstreams, window
-from gateway.core.types.artifacts import Artifact, FilePlace
+from gateway.core.types.artifacts import LAST_EARLIER, Artifact, FilePlace
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
 from gateway.core.types.conversation import (
     ConversationHistory,
@@ -285,7 +285,7 @@ def collect(source: ContextInputs) -> WindowInputs:
     recallable = artifacts_of_earlier(earlier.messages, files.earlier, document_min_chars, context.all_artifacts())
     if names:
         before = tuple(replace(m, pinned=True) if m.message_id in names else m for m in earlier.messages)
-        earlier, first = replace(earlier, messages=before), window.LAST_EARLIER + 1 - len(before)
+        earlier, first = replace(earlier, messages=before), LAST_EARLIER + 1 - len(before)
         recallable = tuple(a for a in recallable if not before[(a.place.message or 0) - first].pinned)
     repeats = window.NO_REPEATS
     if files.sent or files.native_contents:

@@ -170,6 +170,11 @@ def test_the_first_request_through_litellm_loads_nothing_more(tmp_path: Path) ->
 LOOKING: dict[str, set[str]] = {
     "keys list": {"gateway.storage.store", "gateway.pipeline", "gateway.core.types.records"},
     "requests": {"gateway.storage.store", "gateway.pipeline"},
+    "show req_x": {
+        *("gateway.storage.store", "gateway.pipeline", "gateway.documents", "gateway.upstream"),
+        *("gateway.context.assembly.block", "gateway.core.types.records", "gateway.core.types.chat"),
+    },
+    "files ls": {"gateway.storage.store", "gateway.pipeline", "gateway.documents", "gateway.upstream"},
     "config": {"sqlalchemy"},
 }
 """Commands, and what else none of them needs."""

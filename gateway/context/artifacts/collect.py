@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from gateway.core import ids, jsons
 from gateway.core.frozen_records import record
-from gateway.core.types import artifacts, places, tool_steps, window
+from gateway.core.types import artifacts, places, tool_steps
 from gateway.core.types.artifacts import (
     Artifact,
     ArtifactPosition,
@@ -527,7 +527,7 @@ def artifacts_of_earlier(
     found += documents_in_messages(messages, count, min_chars, files)
     names = {artifact.artifact_id for artifact in known}
     latest = {artifact.artifact_id: artifact for artifact in sorted(found, key=lambda a: a.place.message or 0)}
-    shift = window.LAST_EARLIER + 1 - count
+    shift = artifacts.LAST_EARLIER + 1 - count
     return tuple(
         replace(each, place=replace(each.place, message=(each.place.message or 0) + shift))
         for name, each in latest.items()

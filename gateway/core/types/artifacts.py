@@ -49,6 +49,8 @@ class ContextGoal(StrEnum):
 
 FilePlace = tuple[int, int]
 """Indexes of a message and of a part of its content."""
+LAST_EARLIER = -2
+"""Index of the last message before those that can be forwarded."""
 
 
 @record

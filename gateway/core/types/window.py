@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, Self
 
 from gateway.core.frozen_records import record
-from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
+from gateway.core.types.artifacts import LAST_EARLIER, Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.core.types.conversation import ConversationMessage, PromptFrame, RecalledNotes
 from gateway.core.types.memory import MemoryEntity, MemoryMessage, PinnedMessage, SummarySegment
 
@@ -61,8 +61,6 @@ NO_REPEATS = RepeatedDocuments()
 
 SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `WindowInputs.messages`."""
-LAST_EARLIER = -2
-"""Index of the last message before those that can be forwarded."""
 WHOLE_STRATEGIES = (ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.SHAPE.value)
 """Strategies by which an artifact stands with nothing missing."""
 MEMORY_INDEX = -(2**40)

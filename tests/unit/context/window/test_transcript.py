@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from gateway.context.window.candidates import transcript
-from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType
+from gateway.core.types.artifacts import LAST_EARLIER, Artifact, ArtifactPosition, ArtifactType
 from gateway.core.types.conversation import RecalledNotes
-from gateway.core.types.window import LAST_EARLIER, WindowInputs
+from gateway.core.types.window import WindowInputs
 from tests.unit.making import assistant, stored, user
 
 
