@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.core.types import upstreams
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.retrieval.embeddings.minilm_model import LoadedModel
 
 MINILM_NAME = "all-MiniLM-L6-v2-onnx-int8"
+VOCABULARY = Path("embeddings", "data", MINILM_NAME, "tokenizer.json")
 MINILM_BATCH_CHARS = 1600
 """Work that a deadline cannot interrupt: about a tenth of a second on one core."""
 
@@ -62,5 +64,5 @@ class MiniLM:
         if self._model is None:
             from gateway.retrieval.embeddings.minilm_model import LoadedModel
 
-            self._model = LoadedModel()
+            self._model = LoadedModel(VOCABULARY)
         return self._model.vectors(texts)

