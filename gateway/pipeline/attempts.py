@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from gateway.billing.quota import call_costs
+from gateway.billing.quota import budgets
 from gateway.context.manager import BuiltContext, PlannerAccess
 from gateway.context.whole_files import passed_on
 from gateway.context.window import counting
@@ -232,8 +232,8 @@ class RequestPreparer:
             return
         prompt = self._prompt_at_most(prepared)
         reserved = prepared.budget.reserved_output or self._settings.reserved_output_tokens
-        output = call_costs.most_output(request.forward, request.choices, facts.max_output_tokens, reserved)
-        cost = call_costs.most_cost(facts.prices, prompt, output, request.forward.get("service_tier"))
+        output = budgets.most_output(request.forward, request.choices, facts.max_output_tokens, reserved)
+        cost = budgets.most_cost(facts.prices, prompt, output, request.forward.get("service_tier"))
         if cost is not None and prepared.recall is not None:
             cost *= 1 + prepared.recall.left
         await request.admission.reserve(cost, prompt + output)
@@ -241,10 +241,10 @@ class RequestPreparer:
     def _prompt_at_most(self, prepared: PreparedRequest) -> int:
         context = prepared.context
         if context is not None and context.fitted.tokens:
-            return call_costs.prompt_at_most(context.fitted.tokens, exact=context.fitted.exact)
+            return budgets.prompt_at_most(context.fitted.tokens, exact=context.fitted.exact)
         counter = self._parts.counters.counter(prepared.facts)
         tokens, exact = counter.estimate(prepared.messages)
-        return call_costs.prompt_at_most(tokens + counter.tools(prepared.request.forward), exact=exact)
+        return budgets.prompt_at_most(tokens + counter.tools(prepared.request.forward), exact=exact)
 
     async def mended(self, run: RequestRun, refusal: errors.UpstreamRefused) -> PreparedRequest:
         """The request as it may be sent once more to a target that has refused it: fitted anew, once, if it was too

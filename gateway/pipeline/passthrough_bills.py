@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from gateway.billing import cost, metadata, relayed_usage
-from gateway.billing.quota import call_costs
+from gateway.billing.quota import budgets
 from gateway.context.tokens.counter import TiktokenCounter
 from gateway.core import errors
 from gateway.core.instrumentation import logs
@@ -135,7 +135,7 @@ class RelayedBills:
             path,
             fields,
             sizes,
-            lambda text: call_costs.prompt_at_most(_count(counter, text), exact=False),
+            lambda text: budgets.prompt_at_most(_count(counter, text), exact=False),
             longest,
         )
         price = relayed_usage.most_price(path, usage, facts.prices)

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from gateway.billing import cost, metadata
-from gateway.billing.quota import call_costs
+from gateway.billing.quota import budgets
 from gateway.context.window import counting
 from gateway.conversations import rebuild
 from gateway.core import errors, jsons, ports
@@ -70,14 +70,14 @@ class TurnCommits:
             with self._spans("commit"):
                 await self._store.commit(commit)
             if admission is not None:
-                call_costs.billed(admission, entry)
+                budgets.billed(admission, entry)
             if self._telemetry.is_listening:
                 self._telemetry.settled(commit)
         except errors.StorageUnavailable:
             alone = replace(entry, error_code=entry.error_code or lost)
             claim = commit.claim if commit.turn is None else None
             late = turn.TurnCommit(alone, chains=commit.chains, claim=claim, again=True)
-            self._late.add(late, call_costs.owed(admission, entry) if admission is not None else None)
+            self._late.add(late, budgets.owed(admission, entry) if admission is not None else None)
             self._metrics.billed(entry)
             if commit.turn is not None:
                 raise

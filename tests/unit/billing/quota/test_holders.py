@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.billing.quota.call_costs import most_output
+from gateway.billing.quota.budgets import most_output
 from gateway.billing.quota.gate import AdmissionRequest, account_of, applying
 from gateway.core.config.setting_sections import LimitSettings, Period, RateLimits, SpendBudget
 from gateway.core.types.chat import RequestCaller
