@@ -75,6 +75,8 @@ from gateway.documents.files.factory import open_files
 from gateway.documents.files.file_service import CallersFiles, FilesHere
 from gateway.operations import purge, storage_upkeep
 from gateway.operations.otel.factory import open_telemetry
+from gateway.operations.screen import CommandCall
+from gateway.operations.server import serve
 from gateway.operations.warm_up import WarmUp, pieces
 from gateway.pipeline.billing import BEAT_SECONDS
 from gateway.pipeline.features import citations, echoes, pdf_pages
@@ -626,3 +628,16 @@ def _classic_routes(gateway: Gateway, ready: ReadyEndpoint) -> list[Route]:
         Route("/api/v1/memory/stats", gateway.statistics, methods=["GET"]),
         Route("/api/v1/debug/prompt-info", info.endpoint, methods=["GET"]),
     ]
+
+
+def serve_command(call: CommandCall) -> int:
+    """Serves until it is told to end. A terminal's log is coloured where nothing speaks against it."""
+    environ = call.environ
+    return serve(call.settings, create_app, colour=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
+
+
+def replay_command(call: CommandCall) -> int:
+    """Plays recorded sessions through a gateway."""
+    from gateway.operations.savings.command import savings  # no server needs it
+
+    return savings(call, Gateway)

@@ -20,7 +20,7 @@ COLLECT_AFTER = 1_000_000
 """New objects after which the collector looks for cycles: modules bring a fifth of that, and hardly any cycle."""
 SERVE, REPLAY = "serve", "replay"
 """`gateway serve` and `gateway savings --replay`."""
-WHOLE_GATEWAYS = {SERVE: "gateway.whole_gateway:serve_command", REPLAY: "gateway.whole_gateway:replay_command"}
+WHOLE_GATEWAYS = {SERVE: "gateway.app:serve_command", REPLAY: "gateway.app:replay_command"}
 """What runs commands that make a whole gateway, which stands above `operations`."""
 UNSTORED = (SERVE, REPLAY, "check:check_command", "config_command:config")
 """Commands that say themselves which storage they take, or take none."""

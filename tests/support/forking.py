@@ -33,7 +33,7 @@ from gateway.operations.warm_up import rehearse_context
 from gateway.upstream.routing.catalogue import ModelCatalogue
 
 IMPORTED = (
-    *("gateway.cli", "gateway.whole_gateway", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
+    *("gateway.cli", "gateway.app", "alembic.command", "uvicorn.loops.uvloop", "uvloop"),
     *("sqlalchemy.ext.asyncio", "asyncpg", "gateway.context.tokens.counter", "gateway.retrieval.rank", "numpy.ma"),
     *("redis.asyncio", "gateway.storage.quota.library_rates", "prometheus_client.core"),
     *(

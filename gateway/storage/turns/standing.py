@@ -7,17 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types import tool_steps, turn
-from gateway.core.types.omitted_records import (
-    UNLISTED,
-    MessageRecord,
-    as_numbered_then,
-    messages_in_runs,
-    said_by,
-    unlisted_of,
-    with_standing,
-    without_message,
-)
+from gateway.core.types import omitted_records, tool_steps, turn
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import OfRow, sealed, vault_of
@@ -48,12 +38,16 @@ class StoredPaths:
 
 def whole_entries(connection: sa.Connection, entries: Sequence[turn.LedgerEntry]) -> list[turn.LedgerEntry]:
     """These bills with all artifacts in their lists. Each message that they name is read once."""
-    short = [entry for entry in entries if entry.conversation_id and unlisted_of(entry.metadata)]
+    short = [entry for entry in entries if entry.conversation_id and omitted_records.unlisted_of(entry.metadata)]
     if not short:
         return list(entries)
     paths = StoredPaths()
     for conversation_id in {str(entry.conversation_id) for entry in short}:
-        own = [unlisted_of(entry.metadata) or {} for entry in short if entry.conversation_id == conversation_id]
+        own = [
+            omitted_records.unlisted_of(entry.metadata) or {}
+            for entry in short
+            if entry.conversation_id == conversation_id
+        ]
         _walk(connection, paths, conversation_id, own)
     needed = dict.fromkeys(name for entry in short for name in needed_messages(entry.metadata, paths))
     said = _read(connection, list(needed))
@@ -62,22 +56,22 @@ def whole_entries(connection: sa.Connection, entries: Sequence[turn.LedgerEntry]
 
 def needed_messages(metadata: Metadata, paths: StoredPaths) -> list[str]:
     """The ids of the messages that tell what this bill leaves out."""
-    unlisted = unlisted_of(metadata)
+    unlisted = omitted_records.unlisted_of(metadata)
     try:
-        return messages_in_runs(unlisted, _path_of(unlisted, paths)) if unlisted else []
+        return omitted_records.messages_in_runs(unlisted, _path_of(unlisted, paths)) if unlisted else []
     except SPOILT:
         return []
 
 
-def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, MessageRecord]) -> Metadata:
+def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, omitted_records.MessageRecord]) -> Metadata:
     """The bill with all artifacts in its list, but for those that have been deleted.
     `said`: what the messages say that `needed_messages` names, by their ids."""
-    unlisted = unlisted_of(metadata)
+    unlisted = omitted_records.unlisted_of(metadata)
     if unlisted is None:
         return metadata
     try:
         path = _path_of(unlisted, paths)
-        return with_standing(metadata, [(number, said[name]) for number, name in path if name in said])
+        return omitted_records.with_standing(metadata, [(number, said[name]) for number, name in path if name in said])
     except SPOILT:
         return metadata
 
@@ -88,7 +82,7 @@ def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: I
     table, ends = schema.ledger, {deleted.id, *below}
     calls = bool(tool_steps.calls_of(rows.body_of(deleted)))
     of_it = (table.c.tenant == tenant, table.c.conversation_id == deleted.conversation_id)
-    marked = table.c.response_metadata.contains(f'"{UNLISTED}":', autoescape=True)
+    marked = table.c.response_metadata.contains(f'"{omitted_records.UNLISTED}":', autoescape=True)
     if vault_of(connection.dialect) is not None:
         marked = sa.or_(marked, sealed(table.c.response_metadata))
     query = sa.select(table.c.request_id, table.c.response_metadata).where(*of_it, marked)
@@ -98,11 +92,13 @@ def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: I
         for row in page:
             try:
                 metadata = jsons.loads_decimal(row.response_metadata)
-                behind = metadata["context_utilization"][UNLISTED]["behind"]
+                behind = metadata["context_utilization"][omitted_records.UNLISTED]["behind"]
                 if behind not in ends:
                     continue
                 is_last = behind == deleted.id
-                short = without_message(metadata, deleted.sequence_number, deleted.parent_id, ends=is_last, calls=calls)
+                short = omitted_records.without_message(
+                    metadata, deleted.sequence_number, deleted.parent_id, ends=is_last, calls=calls
+                )
             except SPOILT:
                 continue
             changed.append({"request": row.request_id, "text": OfRow(jsons.dumps_text(short), row.request_id)})
@@ -112,7 +108,7 @@ def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: I
 
 
 def _path_of(unlisted: dict[str, Any], paths: StoredPaths) -> list[tuple[int, str]]:
-    return as_numbered_then(unlisted, paths.up_to(unlisted["behind"]))
+    return omitted_records.as_numbered_then(unlisted, paths.up_to(unlisted["behind"]))
 
 
 def _walk(
@@ -134,11 +130,11 @@ def _walk(
                 paths.places[row.id] = (row.parent_id, row.sequence_number)
 
 
-def _read(connection: sa.Connection, ids: list[str]) -> dict[str, MessageRecord]:
-    found: dict[str, MessageRecord] = {}
+def _read(connection: sa.Connection, ids: list[str]) -> dict[str, omitted_records.MessageRecord]:
+    found: dict[str, omitted_records.MessageRecord] = {}
     for start in range(0, len(ids), BATCH):
         for row in connection.execute(_BODIES, {"ids": ids[start : start + BATCH]}):
-            found[row.id] = said_by(rows.body_of(row))
+            found[row.id] = omitted_records.said_by(rows.body_of(row))
     return found
 
 
