@@ -101,22 +101,18 @@ class RangeFinder:
         whole = [self._texts.field(*place) for place in self._places]
         self._all, self._starts = "\n".join(whole), [0, *accumulate(len(text) + 1 for text in whole)]
 
-    def with_compacted(self) -> None:
+    def _with_compacted(self) -> None:
         """Also looks in what compaction makes of texts, where that is another."""
-        if self._has_compacted:
-            return
         self._has_compacted = True
-        known = set(self._places)
-        more = [(i, n + COMPACTED) for i, n in self._places if n < COMPACTED]
         field = self._texts.field
-        changed = [(i, n) for i, n in more if field(i, n) != field(i, n - COMPACTED)]
-        self._places += [place for place in changed if place not in known]
+        more = [(i, n + COMPACTED) for i, n in self._places]
+        self._places += [(i, n) for i, n in more if field(i, n) != field(i, n - COMPACTED)]
         self._build()
 
     def said(self, text: str, own: int | None = None) -> Said:
         """A text as pieces.
         `own`: the message that it is a form of, which is looked at first.
-        Raises Unsayable: a word of it stands in no message, and is none of the gateway's."""
+        Raises UnsayableForm: a word of it stands in no message, and is none of the gateway's."""
         pieces: Said = []
         at, last, short = 0, 0, 0
         first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
@@ -134,20 +130,21 @@ class RangeFinder:
             token = RANGE_TOKEN.match(text, at)
             assert token is not None
             found = self._range(text, at, token[0], (last, first))
+            is_unsayable = found is None and token[0][0].isalpha() and token[0].lower() not in OWN_WORDS
             if found is not None:
                 number, start, end = found
                 _add(pieces, [*self._places[number], start, end])
                 last = self._starts[number] + end
                 at += end - start
                 short += end - start < RANGE_CHUNK_CHARS[-1]
-                if short > MAX_SHORT_PIECES and not self._has_compacted:
-                    self.with_compacted()
-                    return self.said(text, own)
-                continue
-            if token[0][0].isalpha() and token[0].lower() not in OWN_WORDS:
+            elif is_unsayable and self._has_compacted:
                 raise UnsayableForm(token[0])
-            _put(pieces, token[0])
-            at = token.end()
+            else:
+                _put(pieces, token[0])
+                at = token.end()
+            if (is_unsayable or short > MAX_SHORT_PIECES) and not self._has_compacted:
+                self._with_compacted()
+                return self.said(text, own)
         return pieces
 
     def _range(self, text: str, at: int, token: str, near: tuple[int, ...]) -> tuple[int, int, int] | None:
@@ -241,7 +238,7 @@ def plain_parts(content: Any) -> list[Any]:
 def parts_said(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:
     """A form's content: the numbers of parts that the message itself has, and texts as pieces, each with the number of
     the part that it stands for (-1: it is a new one).
-    Raises Unsayable: it has something else."""
+    Raises UnsayableForm: it has something else."""
     if {k: v for k, v in form.items() if k != "content"} != {k: v for k, v in body.items() if k != "content"}:
         raise UnsayableForm("fields")
     before, found = plain_parts(body.get("content")), list[Any]()

@@ -514,7 +514,7 @@ class _FrameWriter:
             if frame.memory.segments:
                 raise UnsayableForm("summaries")
             finder = finder or RangeFinder(self._texts, len(self._bodies), self._ids)
-            parts = _parts_of(frame.memory.body, MEMORY, finder, None)
+            parts = parts_said(frame.memory.body, MEMORY, finder, None)
             memory = [self._key.of_form(frame.memory.body), parts, list(frame.memory.pinned)]
         standing = {name: [*map(self._id, shown)] for name, shown in frame.shown_in_full.items() if shown}
         decisions = {
@@ -551,7 +551,7 @@ class _FrameWriter:
     def _form(self, form: Form, number: int, finder: RangeFinder) -> list[Any]:
         if form is None:
             return ["", None]
-        return [self._key.of_form(form), _parts_of(form, self._bodies[number], finder, number)]
+        return [self._key.of_form(form), parts_said(form, self._bodies[number], finder, number)]
 
     def _id(self, name: str) -> int:
         if ARTIFACT_ID.fullmatch(name) is None:
@@ -578,11 +578,3 @@ class _FrameWriter:
                 tokenizer = named
                 found[name] = [self._key.digest(jsons.dumps(message.body), COUNTED), tokens]
         return tokenizer, found
-
-
-def _parts_of(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:
-    try:
-        return parts_said(form, body, finder, own)
-    except UnsayableForm:  # unless it is said in what was compacted
-        finder.with_compacted()
-        return parts_said(form, body, finder, own)
