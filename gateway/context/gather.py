@@ -24,11 +24,10 @@ from gateway.context.artifacts.collect import (
     with_documents,
     without_repeats,
 )
-from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
 from gateway.context.assembly.shown_block import says_same, without_block_items
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.whole_files import NO_FILES, NativeFiles, NativePdfs, WholeFiles
+from gateway.context.whole_files import NO_FILES, NO_OWN_FILES, NativeFiles, NativePdfs, OwnFiles, WholeFiles
 from gateway.context.window.counting import PromptBudget
 from gateway.conversations import message_forms, rebuild
 from gateway.core import ids, ports

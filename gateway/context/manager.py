@@ -9,7 +9,6 @@ from itertools import accumulate
 from typing import Any
 
 from gateway.context.assembly.block import one_line
-from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
 from gateway.context.build import (
     NO_HOOKS,
     ContextHooks,
@@ -54,7 +53,7 @@ from gateway.context.planning.decision import (
     weighed,
 )
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.whole_files import NativePdfs
+from gateway.context.whole_files import NO_OWN_FILES, NativePdfs, OwnFiles
 from gateway.context.window.counting import REPLY_TOKENS, PromptBudget, PromptCounter, prompt_tokens
 from gateway.conversations import rebuild
 from gateway.core import errors, ports

@@ -12,10 +12,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.context.artifacts.collect import current_turn
-from gateway.context.assembly.messages import OwnFiles
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import errors, ids, ports
 from gateway.core.tasks import offload_if
@@ -38,6 +37,17 @@ HEADS = {
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 Message = dict[str, Any]
 Part = dict[str, Any]
+NO_PARTS: Mapping[str, dict[str, Any]] = {}
+
+
+class OwnFiles(NamedTuple):
+    """What goes up in the place of ids: of `files` as `file` parts hold them, of `pictures` the whole part."""
+
+    files: Mapping[str, dict[str, Any]] = NO_PARTS
+    pictures: Mapping[str, dict[str, Any]] = NO_PARTS
+
+
+NO_OWN_FILES = OwnFiles()
 
 
 @dataclass(slots=True)

@@ -1,4 +1,10 @@
-"""What goes upstream of a prepared request: its messages as the deployment takes them, and the whole body.
+"""What goes upstream of a prepared request: its messages as the deployment takes them, and the whole body: kept files
+in the place of their ids (guarantee §14.6), breakpoints of prompt caches (guarantee §4 I7), and Anthropic's requests in
+a chat's words (ADR 27).
+
+Anthropic's models cache a prompt only up to content blocks with `cache_control`. Three are set: after the system
+messages, which the tools precede; where the previous request ended, up to which its prompt is cached; and where this
+one ends, for the next request. Breakpoints are not part of what is cached, so that they can move on.
 
 Signed thoughts depend on what stands before them: where that has changed, they leave (guarantee §10.10). An answer is
 stored with the digest of the prompt that its thoughts were made under. They are forwarded as long as the same stands
@@ -7,22 +13,16 @@ thoughts that come from a client and were never stored, only the client knows th
 them is changed here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-from gateway.context.assembly.messages import (
-    as_upstream_takes,
-    has_blocks,
-    request_body,
-    wants_breakpoints,
-    with_breakpoints,
-    with_output_limit,
-    with_own_files,
-    without_items,
-)
-from gateway.core.formats.anthropic import plain_blocks
-from gateway.core.types import items, recall, upstreams
-from gateway.core.types.chat import ChatRequest
+from gateway.context.whole_files import OwnFiles
+from gateway.core.formats import tool_calls
+from gateway.core.formats.anthropic import edits, plain_blocks
+from gateway.core.types import conversation, items, recall, upstreams
+from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest
+from gateway.core.types.conversation import as_parts, map_parts, texts_of
 from gateway.pipeline.stages import PreparedRequest
 
 Json = dict[str, Any]
@@ -156,3 +156,298 @@ def _prefix(prepared: PreparedRequest) -> plain_blocks.PromptDigest:
 def _tools(request: ChatRequest) -> list[Any]:
     own = request.native.fields.get("tools") if request.native is not None else None
     return [*(request.forward.get("tools") or ()), *(own if isinstance(own, list) else ())]
+
+
+TOLD_THOUGHTS = frozenset({"reasoning_content", "reasoning"})
+SPARE_SHARE = 0.05
+"""Share of the prompt by which the provider may count more tokens than were counted here."""
+
+
+def with_output_limit(
+    forward: Json,
+    deployment: ModelDeployment,
+    facts: ModelFacts,
+    *,
+    window: int | None,
+    prompt: int,
+    reserved: int,
+    refitted: bool,
+) -> Json:
+    """The fields with `max_tokens`, if neither request nor deployment names it: what the model can write, or what the
+    prompt leaves of the window; never less than was reserved when the prompt was fitted (guarantee §4 I1).
+
+    Anthropic requires `max_tokens`, and refuses a request whose prompt and `max_tokens` together exceed the window.
+    litellm's default is what the model can write at most, for which a long prompt leaves no room.
+    `prompt`: tokens of the prompt as counted; `reserved`: tokens reserved for the answer; `refitted`: the provider has
+    refused the prompt once as too long; then no more than `reserved` is asked for."""
+    named = {**deployment.parameters, **deployment.options, **forward}
+    if not upstreams.PROTOCOLS[deployment.protocol].as_anthropics or not deployment.route.startswith(
+        upstreams.LIMITED_ROUTES
+    ):
+        return forward
+    if any(named.get(name) is not None for name in upstreams.ANSWER_LIMITS):
+        return forward
+    if window is None or facts.max_output_tokens is None or reserved <= 0:
+        return forward
+    room = 0 if refitted else window - int(prompt * (1 + SPARE_SHARE))
+    return {**forward, "max_tokens": min(facts.max_output_tokens, max(reserved, room))}
+
+
+def without_items(messages: list[Json], request: ChatRequest) -> list[Json]:
+    """The messages without what only Responses take back, for an upstream that is called by another API: hosted calls
+    are told in words (guarantee §1.14), and what then says nothing is left out. What a chat's own client says stays as
+    it is."""
+    found = [message for message in messages if not items.RESPONSES_ALONE.isdisjoint(message)]
+    if not found:
+        return messages
+    own = frozenset(map(id, request.messages)) if request.api is None else frozenset()
+    taken = frozenset(id(message) for message in found) - own
+    told = ((_without_items(message), True) if id(message) in taken else (message, False) for message in messages)
+    return [message for message, changed in told if not (changed and tool_calls.is_silent(message))]
+
+
+def _without_items(message: Json) -> Json:
+    dropped = items.RESPONSES_ALONE if _are_readable(message) else items.RESPONSES_ALONE | TOLD_THOUGHTS
+    return tool_calls.with_told(
+        {name: value for name, value in message.items() if name not in dropped}, tool_calls.told_items(message)
+    )
+
+
+def has_blocks(messages: list[Json], fields: Set[str]) -> bool:
+    """Whether a message holds what only Anthropic's API can be sent as it is. `fields` are those of all messages."""
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if type(content) is list for part in content)
+    return items.ANTHROPIC_BLOCKS in fields or any(items.ANTHROPIC_BLOCK in part for part in parts)
+
+
+def _are_readable(message: Json) -> bool:
+    """Whether the thoughts of a message are their own words. What is told of sealed ones, a summary mostly, is bound to
+    whoever sealed them."""
+    items = [*(message.get("reasoning_items") or ()), *(message.get("output_items") or ())]
+    thoughts = [each for each in items if isinstance(each, dict) and each.get("type") == "reasoning"]
+    return all(each.get("content") and not each.get("encrypted_content") for each in thoughts)
+
+
+def request_body(
+    forward: Json,
+    messages: list[Json],
+    deployment: ModelDeployment,
+    *,
+    stream: bool,
+    ask_usage: bool,
+) -> Json:
+    """The client's fields, unchanged, and where it names none the deployment's. `ask_usage`: the stream is to end with
+    its usage (guarantee §6)."""
+    body = {**deployment.parameters, **forward, "model": deployment.provider_model, "messages": messages}
+    if stream:
+        body["stream"] = True
+        options = dict(forward.get("stream_options") or {})
+        options.pop("include_usage", None)
+        if ask_usage:
+            options["include_usage"] = True
+        body.pop("stream_options", None)
+        if options:
+            body["stream_options"] = options
+    return body
+
+
+def with_own_files(messages: Sequence[Json], own: OwnFiles) -> list[Json]:
+    """The messages with these files in the place of their ids. The same files give the same JSON each time."""
+    return [map_parts(message, lambda part: _part(part, own)) for message in messages]
+
+
+def _part(part: Json, own: OwnFiles) -> Json:
+    name, picture = items.named_file(part), items.named_picture(part)
+    if name is not None and name in own.files:
+        return {**part, "file": own.files[name]}
+    return _picture(part, own.pictures[picture]) if picture is not None and picture in own.pictures else part
+
+
+def _picture(part: Json, shown: Json) -> Json:
+    """What is shown of a picture, with all else that its part says."""
+    rest = {name: value for name, value in part.items() if name not in ("type", "file_id", "image_url", "detail")}
+    if "image_url" in shown and part.get("detail") is not None:
+        return {**shown, "image_url": {**shown["image_url"], "detail": part["detail"]}, **rest}
+    return {**shown, **rest}
+
+
+EPHEMERAL = {"type": "ephemeral"}
+INJECTION_POINTS = "cache_control_injection_points"
+"""LiteLLM's setting for the same purpose: with it the operator sets the breakpoints."""
+MIN_CACHED_CHARS = 4 * 1024
+"""Characters of a prompt worth caching: Anthropic caches no less than 1,024 tokens, of about four characters."""
+
+
+def wants_breakpoints(deployment: ModelDeployment, facts: ModelFacts) -> bool:
+    """Whether the model's prompts are cached only up to breakpoints."""
+    if not upstreams.family_in(f"{deployment.route} {deployment.provider_model}").wants_breakpoints:
+        return False
+    if INJECTION_POINTS in deployment.options or INJECTION_POINTS in deployment.parameters:
+        return False
+    if upstreams.PROTOCOLS[deployment.protocol].as_anthropics:
+        known = facts.supports_prompt_caching
+        return deployment.route.startswith("anthropic/") if known is None else known
+    return upstreams.is_routed(deployment)
+
+
+def takes_breakpoints(deployment: ModelDeployment) -> bool:
+    """Whether a deployment is told by `cache_control` where to cache: others may refuse the field."""
+    return deployment.protocol == "litellm" or upstreams.is_routed(deployment)
+
+
+def with_breakpoints(messages: list[Json], forward: Json, *, goes_on: bool, translated: bool) -> list[Json]:
+    """The messages with breakpoints, in copies; unchanged if the client set any itself.
+    `forward`: the other fields of the body, with its tools. `goes_on`: whether another request may continue this one.
+    If not, its end is not cached: writing costs more. `translated`: the body becomes one of Anthropic's, for which a
+    tool result's breakpoint is expected on the message; routers expect it on a part."""
+    tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
+    if items.BREAKPOINT in forward or any(map(_has_breakpoint, (*messages, *tools))):
+        return messages
+    sizes = list(accumulate(map(_size, messages), initial=sum(len(str(tool)) for tool in tools)))[1:]
+    marked = list(messages)
+    for at in _positions(messages, goes_on=goes_on):
+        if sizes[at] >= MIN_CACHED_CHARS:
+            marked[at] = _marked(messages[at], whole=translated and messages[at]["role"] == "tool") or messages[at]
+    return marked
+
+
+def _positions(messages: Sequence[Json], *, goes_on: bool) -> set[int]:
+    """Indexes of the messages after which a breakpoint is due."""
+    roles = [message["role"] for message in messages]
+    system = next((i for i, role in enumerate(roles) if role not in conversation.INSTRUCTION_ROLES), len(roles)) - 1
+    answers = [i for i, role in enumerate(roles[:-1]) if role == "assistant"]
+    ends = [system, answers[-1] - 1 if answers else -1, len(messages) - 1 if goes_on else -1]
+    return {at for end in ends if (at := _last_possible(messages, end)) is not None}
+
+
+def _last_possible(messages: Sequence[Json], last: int) -> int | None:
+    """The last message up to `last` that can have a breakpoint; the model's own may have to stay as they came."""
+    return next((i for i in range(last, -1, -1) if messages[i]["role"] != "assistant" and _marked(messages[i])), None)
+
+
+def _marked(message: Json, *, whole: bool = False) -> Json | None:
+    """The message with a breakpoint after its last text, or on the message if `whole`; None if it has no text, as
+    providers refuse a breakpoint on nothing."""
+    parts = as_parts(message.get("content"))
+    for at in range(len(parts) - 1, -1, -1):
+        if isinstance(parts[at], dict) and str(parts[at].get("text") or "").strip():
+            if whole:
+                return {**message, items.BREAKPOINT: dict(EPHEMERAL)}
+            return {
+                **message,
+                "content": [*parts[:at], {**parts[at], items.BREAKPOINT: dict(EPHEMERAL)}, *parts[at + 1 :]],
+            }
+    return None
+
+
+def _has_breakpoint(value: Json) -> bool:
+    """Whether a message or a tool has a breakpoint, itself or in one of its parts, calls or its function."""
+    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(items.ANTHROPIC_BLOCKS))
+    parts = [part for each in inner if isinstance(each, list) for part in each]
+    return items.BREAKPOINT in value or any(isinstance(part, dict) and items.BREAKPOINT in part for part in parts)
+
+
+def _size(message: Json) -> int:
+    """Characters of a message's texts, roughly."""
+    return sum(map(len, texts_of(message.get("content"))))
+
+
+class TranslatedPrompt(NamedTuple):
+    """Messages and fields in a deployment's protocol, and what only that says, where it is the request's own."""
+
+    messages: list[Json]
+    forward: Json
+    native: Json | None
+    cleared: tuple[Json, ...] = ()
+    """What the request's edits took out, as its API reports that."""
+
+
+def as_upstream_takes(
+    messages: list[Json],
+    forward: Json,
+    request: ChatRequest,
+    deployment: ModelDeployment,
+    tokens: int | None = None,
+) -> TranslatedPrompt:
+    """A request as its deployment takes it. Of a request of another API only what was stored by this one changes.
+    `tokens`: what the prompt takes, by which edits go."""
+    cleared: list[Json] = []
+    native, protocol = request.native, upstreams.PROTOCOLS[deployment.protocol]
+    speaks = native is not None and native.protocol == deployment.protocol
+    fields = dict(native.fields) if native is not None and speaks else None
+    if native is None or request.api != "messages":
+        if not protocol.takes_blocks:
+            plain = ((plain_blocks.without_blocks(message), message) for message in messages)
+            messages = [each for each, message in plain if each is message or not tool_calls.is_silent(each)]
+        if request.api == "responses" and not protocol.takes_items:
+            messages = [message for message in messages if not tool_calls.is_silent(message)]
+        if protocol.text_results and request.api == "responses":
+            messages = list(plain_blocks.with_shown_apart(messages))
+        return TranslatedPrompt(messages, forward, fields)
+    if edits.EDITS in native.fields:
+        relayed = fields is not None and messages == list(request.messages)
+        if fields is not None and not relayed:  # the window has made room already
+            del fields[edits.EDITS]
+        if not relayed:
+            messages, cleared = edits.edited(messages, edits.edits_of(native.fields[edits.EDITS]), tokens)
+    takes = speaks or takes_breakpoints(deployment)
+    if not speaks:
+        messages = plain_blocks.plain_messages(messages, thoughts=takes)
+        forward = _plain_fields(forward, native, deployment, marked=takes)
+    if takes and native.marks:
+        messages = with_marks(messages, request.messages, native.marks)
+    return TranslatedPrompt(messages, forward, fields, tuple(cleared))
+
+
+def with_marks(messages: Sequence[Json], sent: Sequence[Json], marks: Sequence[CacheMark]) -> list[Json]:
+    """The forwarded messages with the client's marks: system messages stand in front, all others count from the end."""
+    marked = list(messages)
+    for mark in marks:
+        role = sent[mark.message].get("role")
+        leads = all(each.get("role") in conversation.INSTRUCTION_ROLES for each in sent[: mark.message + 1])
+        at = mark.message if leads else mark.message + len(messages) - len(sent)
+        if 0 <= at < len(marked) and marked[at].get("role") == role:
+            marked[at] = _with_mark(marked[at], mark)
+    return marked
+
+
+def _with_mark(message: Json, mark: CacheMark) -> Json:
+    content = message.get("content")
+    if mark.part is None:
+        return {**message, items.BREAKPOINT: mark.value}
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    at = min(mark.part, len(parts) - 1)
+    if at < 0 or not isinstance(parts[at], dict):
+        return message
+    parts[at] = {**parts[at], items.BREAKPOINT: mark.value}
+    return {**message, "content": parts}
+
+
+def _plain_fields(forward: Json, native: NativeRequest, deployment: ModelDeployment, *, marked: bool) -> Json:
+    found = dict(forward)
+    if not marked and found.get("tools"):
+        found["tools"] = [{k: v for k, v in tool.items() if k != items.BREAKPOINT} for tool in found["tools"]]
+    thinking = native.fields.get("thinking")
+    if deployment.protocol == "litellm" and upstreams.family_in(deployment.route).signs_thoughts:
+        if thinking is not None:
+            found["thinking"] = thinking
+    elif deployment.provider in upstreams.EFFORT_PROVIDERS and upstreams.EFFORT_MODELS.search(
+        deployment.provider_model
+    ):
+        if "max_tokens" in found:
+            found["max_completion_tokens"] = found.pop("max_tokens")
+        effort = _effort(thinking, native.fields.get("output_config"))
+        if effort is not None:
+            found.setdefault("reasoning_effort", effort)
+    return found
+
+
+def _effort(thinking: Any, config: Any) -> str | None:
+    """How much is to be thought, as OpenAI's models are told it; None where nothing is said."""
+    said = config.get("effort") if isinstance(config, dict) else None
+    if isinstance(said, str) and said in upstreams.EFFORT_LEVELS:
+        return upstreams.EFFORT_LEVELS[said]
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    if not isinstance(budget, int):
+        return None
+    return next((name for most, name in upstreams.EFFORTS if budget <= most), "high")

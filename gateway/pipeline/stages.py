@@ -13,9 +13,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.billing import metadata
-from gateway.context.assembly.messages import NO_OWN_FILES, OwnFiles
 from gateway.context.manager import BuiltContext
 from gateway.context.planner import PlanResult
+from gateway.context.whole_files import NO_OWN_FILES, OwnFiles
 from gateway.context.window.counting import PromptBudget
 from gateway.conversations import message_forms
 from gateway.core import errors, ids, jsons, ports

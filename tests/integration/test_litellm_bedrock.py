@@ -12,9 +12,9 @@ import httpx
 import pytest
 import respx
 
-from gateway.context.assembly.messages import wants_breakpoints, with_breakpoints
 from gateway.core.errors import UpstreamAuth, UpstreamInterrupted, UpstreamOverflow
 from gateway.core.types.chat import ModelFacts
+from gateway.pipeline.payload import wants_breakpoints, with_breakpoints
 from tests.integration.litellm_calls import TOOLS, Json, complete, deployment, streamed
 
 URL = r"https://bedrock-runtime\.eu-central-1\.amazonaws\.com/model/amazon\.nova-pro-v1%3A0/converse(-stream)?"

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from gateway.api.fields import renamed
-from gateway.context.assembly.messages import as_upstream_takes, with_marks
 from gateway.core.errors import ContextLengthExceeded, InvalidRequest, UpstreamRefused, overflow_text
 from gateway.core.formats.anthropic.edits import edits_of, limit_of, thinking_turns, without_old_thoughts
 from gateway.core.formats.anthropic.message_events import error_body
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.types.chat import CacheMark, ModelDeployment
+from gateway.pipeline.payload import as_upstream_takes, with_marks
 from tests.unit.making import chat
 
 Json = dict[str, Any]

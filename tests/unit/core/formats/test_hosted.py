@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gateway.context.assembly.messages import without_items
 from gateway.core.formats.anthropic.plain_blocks import plain_messages
 from gateway.core.formats.anthropic.request_parser import read_request as read_messages
 from gateway.core.formats.responses.request_parser import read_request as read_response
+from gateway.pipeline.payload import without_items
 from tests.unit.making import chat as made_chat
 
 Json = dict[str, Any]

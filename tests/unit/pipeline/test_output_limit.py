@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.context.assembly.messages import with_output_limit
 from gateway.core.types.chat import ModelDeployment, ModelFacts
+from gateway.pipeline.payload import with_output_limit
 
 FACTS = ModelFacts("claude", max_input_tokens=200_000, max_output_tokens=64_000)
 

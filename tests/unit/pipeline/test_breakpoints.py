@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.assembly.messages import wants_breakpoints, with_breakpoints
 from gateway.core.types.chat import ModelDeployment, ModelFacts
+from gateway.pipeline.payload import wants_breakpoints, with_breakpoints
 from tests.unit.making import assistant, system, tool, user
 
 Json = dict[str, Any]
