@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, ParamSpec, Self, TypeVar
 
-from gateway.billing import cost
-from gateway.billing.economy import kept_results, passes, rates
+from gateway.billing import cost, passes, prompt_cache
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.block import worded
 from gateway.context.assembly.messages import assemble
@@ -237,7 +236,7 @@ def _kept(request: ChatRequest, costs: bill.BranchCosts | None) -> Callable[[Win
 
     def found(material: WindowInputs) -> Sequence[Artifact]:
         try:
-            return kept_results.kept_in_pass(material, costs)
+            return passes.kept_in_pass(material, costs)
         except Exception as fault:  # noqa: BLE001 - a pass without it stands
             log.fault("economy_failed", fault, request_id=request.request_id)
             return ()
@@ -252,7 +251,7 @@ def prices_decide(inputs: ContextInputs) -> bool:
     return economy == bill.AUTO or (economy == bill.OBSERVE and inputs.settings.low_water is None)
 
 
-def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens: int) -> rates.CacheRates | None:
+def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens: int) -> prompt_cache.CacheRates | None:
     """The rates by which economy weighs passes over a prompt of so many tokens; None where it has nothing to do: it is
     switched off, no result can leave, or cached input has no known price."""
     request, of_tools = inputs.request, ArtifactType.TOOL_RESULT
@@ -261,9 +260,9 @@ def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens:
     if not any(each.artifact_type is of_tools for each in material.placed):
         return None
     prices, tier = inputs.facts.prices, request.forward.get("service_tier")
-    is_bought = prices_decide(inputs) and rates.WRITE_HOUR in prices
-    for_an_hour = is_bought and rates.cache_lifetime(request, prices) == rates.FOR_AN_HOUR
-    return rates.cache_rates(prices, prompt_tokens, for_an_hour=for_an_hour, service_tier=tier)
+    is_bought = prices_decide(inputs) and prompt_cache.WRITE_HOUR in prices
+    for_an_hour = is_bought and prompt_cache.cache_lifetime(request, prices) == prompt_cache.FOR_AN_HOUR
+    return prompt_cache.cache_rates(prices, prompt_tokens, for_an_hour=for_an_hour, service_tier=tier)
 
 
 def _known(history: ConversationHistory, material: WindowInputs) -> int:

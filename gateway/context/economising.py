@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from gateway.billing.economy import kept_results, passes, rates
+from gateway.billing import passes, prompt_cache
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
 from gateway.context.assembly.block import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
@@ -67,7 +67,7 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
         return bare if roomier is None else measured if roomier is bare else roomier
     fitting = WindowFitter(material, limits, measured.counting, measured.tools)
     prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded))
-    for read_within in (kept_results.READ_WITHIN_PASS, 0):
+    for read_within in (passes.READ_WITHIN_PASS, 0):
         chosen = prompt.cleared_for_room(usable, rates, costs, read_within)
         gone = prompt.with_references(chosen, passes.ROOM_AGE, read_within)
         if not gone:
@@ -115,9 +115,7 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
         spared = sum(each.spared for each in prompt.cleared_when_cold())
         return measured, replace(final, economy=replace(note, clearable=spared))
     kind: bill.PassKind = bill.COLD if is_cold else bill.PAID
-    age, read_within = (
-        (passes.COLD_AGE, kept_results.READ_WITHIN_COLD) if is_cold else (passes.PAID_AGE, kept_results.READ_WITHIN)
-    )
+    age, read_within = (passes.COLD_AGE, passes.READ_WITHIN_COLD) if is_cold else (passes.PAID_AGE, passes.READ_WITHIN)
     chosen = prompt.cleared_when_cold() if is_cold or costs is None else prompt.cleared_when_paid(rates, costs)
     gone = prompt.with_references(chosen, age, read_within)
     if not gone:
@@ -141,7 +139,7 @@ def _is_cold(measured: MeasuredInputs) -> bool:
     if used_at is None:
         return False
     idle = inputs.request.arrived_at - used_at
-    return idle > rates.LIFETIME and idle > rates.cache_lifetime(inputs.request, inputs.facts.prices)
+    return idle > prompt_cache.LIFETIME and idle > prompt_cache.cache_lifetime(inputs.request, inputs.facts.prices)
 
 
 def _may_not_change(measured: MeasuredInputs) -> bool:
@@ -160,23 +158,23 @@ class _PromptFigures:
         self.indexes = fitted.forwarded.indexes
         self._known = sum(index < measured.known for index in self.indexes)
         self._sizes = _sizes(fitted)
-        self._uses = kept_results.tool_uses(measured.material, measured.inputs.history.costs)
+        self._uses = passes.tool_uses(measured.material, measured.inputs.history.costs)
         self._carried = self._found(fitted)
 
     def cleared_when_cold(self) -> list[passes.CarriedResult]:
         """What a pass clears that is free."""
         found = passes.cleared_when_cold(self._carried)
-        return passes.cleared_when_cold(self._without_kept(found, kept_results.READ_WITHIN_COLD)) if found else []
+        return passes.cleared_when_cold(self._without_kept(found, passes.READ_WITHIN_COLD)) if found else []
 
-    def cleared_when_paid(self, rates: rates.CacheRates, costs: bill.BranchCosts) -> list[passes.CarriedResult]:
+    def cleared_when_paid(self, rates: prompt_cache.CacheRates, costs: bill.BranchCosts) -> list[passes.CarriedResult]:
         """What a pass clears that is bought."""
         figures = (self._sizes, self._known, rates, self._measured.answers, costs)
         if not passes.cleared_when_paid(self._carried, *figures):  # whatever must stay, it would not pay
             return []
-        return passes.cleared_when_paid(self._without_kept(self._carried, kept_results.READ_WITHIN), *figures)
+        return passes.cleared_when_paid(self._without_kept(self._carried, passes.READ_WITHIN), *figures)
 
     def cleared_for_room(
-        self, budget: int, rates: rates.CacheRates, costs: bill.BranchCosts, read_within: int
+        self, budget: int, rates: prompt_cache.CacheRates, costs: bill.BranchCosts, read_within: int
     ) -> list[passes.CarriedResult]:
         """What leaves near the end of a window that has no room: results of earlier turns, where there are any
         (guarantee §4 I5)."""
@@ -218,7 +216,7 @@ class _PromptFigures:
         return found
 
     def _without_kept(self, found: Sequence[passes.CarriedResult], read_within: int) -> list[passes.CarriedResult]:
-        kept = self._asked_for.union(kept_results.kept_results(self._uses, read_within))
+        kept = self._asked_for.union(passes.kept_results(self._uses, read_within))
         return [each for each in found if self.indexes[each.index] not in kept]
 
     @cached_property
@@ -371,11 +369,11 @@ class _Arrival:
     @cached_property
     def _edited(self) -> set[str]:
         """The files that were changed in the conversation, with this step's."""
-        return kept_results.changed_files(kept_results.tool_uses(self._material, None))
+        return passes.changed_files(passes.tool_uses(self._material, None))
 
     def _shaped(self, artifact: Artifact, standing: list[StandingText]) -> ShapedText | None:
         text, tool = artifact.content, artifact.title or ""
-        files = kept_results.named_files(artifact.arguments)
+        files = passes.named_files(artifact.arguments)
         is_file = bool(files) or READ_TOOL_NAME.search(tool) is not None
         shorter = text if is_file or RUNS.search(tool) is not None else compact(text)
         found = shaped(shorter, standing, is_plain=is_file)
@@ -389,7 +387,7 @@ class _Arrival:
 
     def _cut(self, artifact: Artifact) -> ArtifactRendering | None:
         """A failed run that said far too much, as an extract, where that is shorter. What may hold a file is none."""
-        if READ_TOOL_NAME.search(artifact.title or "") or kept_results.named_files(artifact.arguments):
+        if READ_TOOL_NAME.search(artifact.title or "") or passes.named_files(artifact.arguments):
             return None
         spans = of_failed_run(artifact.content)
         if not spans:

@@ -1,21 +1,22 @@
-"""Makes the bill out of what was attempted (guarantee §6): `bill` is pure, and `UsageCount` counts what upstream did
-not report, and learns from what it did. `OpenCalls` is what the ledger knows of a request before its models are asked,
-and bills what processes owed that died meanwhile (guarantee §6.10, ADR 32)."""
+"""Makes the bill out of what was attempted (guarantee §6): `make_bill` is pure, `metered` says what the request would
+have cost without a gateway, and `UsageCount` counts what upstream did not report, and learns from what it did.
+`OpenCalls` is what the ledger knows of a request before its models are asked, and bills what processes owed that died
+meanwhile (guarantee §6.10, ADR 32)."""
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from gateway.billing import cost, metadata
-from gateway.billing.economy import bounces, rates
-from gateway.billing.economy.meter import metered
+from gateway.billing import cost, metadata, passes, prompt_cache
+from gateway.billing.cost import EXACT_MONEY, TokenRates, rounded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window import counting
@@ -304,12 +305,12 @@ def _meter(
             counted=context.fitted.tokens,
             left=context.left_out,
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
-            idle=used_at is not None and prepared.request.arrived_at - used_at > rates.LIFETIME,
+            idle=used_at is not None and prepared.request.arrived_at - used_at > prompt_cache.LIFETIME,
             is_told=is_told or bool(found_bounces.tokens),
             bounced=found_bounces.tokens,
         )
         if found_bounces.cut or costs.cut or costs.bounced:
-            costs = bounces.with_marks(costs, found_bounces.cut, found_bounces.marks)
+            costs = passes.with_marks(costs, found_bounces.cut, found_bounces.marks)
     except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
@@ -338,17 +339,15 @@ class _Bounces:
             return cls()
         note, fitted = context.economy, context.fitted
         is_pass = fitted.new_pass or fitted.moved or (note is not None and note.passed is not None)
-        cut = bounces.newly_cut(material, fitted) if is_pass else ()
+        cut = passes.newly_cut(material, fitted) if is_pass else ()
         if costs is None or not costs.cut:
             return cls(cut)
         sent = dict(zip(fitted.forwarded.indexes, fitted.forwarded.messages, strict=True))
-        again = bounces.read_again(material, history.stored, costs)
+        again = passes.read_again(material, history.stored, costs)
         found = [
-            (sent[at], bounces.marks(each)[0])
-            for each in again
-            if (at := each.place.message) is not None and at in sent
+            (sent[at], passes.marks(each)[0]) for each in again if (at := each.place.message) is not None and at in sent
         ]
-        found += [(dict(message), mark) for message, mark in bounces.recalled(prepared.rounds, costs)]
+        found += [(dict(message), mark) for message, mark in passes.recalled(prepared.rounds, costs)]
         return cls(cut, sum(counting.message(message) for message, _ in found), [mark for _, mark in found])
 
 
@@ -534,3 +533,126 @@ def says(outcome: UpstreamOutcome) -> bool:
 
 def _has_media(message: Json) -> bool:
     return any(part.get("type") in counting.MEDIA for part in dicts_of(message.get("content")))
+
+
+# The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6).
+
+MIN_HEAD_TOKENS = 1024
+"""A head that stays is read at the least where it is longer and the cache is warm, as far as most providers go."""
+ZERO = Decimal(0)
+NOTHING_SPENT = bill.BranchCosts("", 0, 0, ZERO, ZERO)
+
+
+def metered(
+    note: bill.EconomyNote,
+    before: bill.BranchCosts | None,
+    *,
+    model: str,
+    usage: Mapping[str, Any],
+    prices: Mapping[str, Decimal],
+    primary: Decimal,
+    billed: Decimal,
+    counted: int,
+    left: bill.LeftOutTokens | None,
+    rewritten: bool,
+    idle: bool = False,
+    is_told: bool = True,
+    bounced: int = 0,
+) -> tuple[dict[str, Any], bill.BranchCosts]:
+    """The bill's `economics`, and the branch's sums with this request.
+
+    The direct bill is the primary model's own with what was left out put back, by the rates of its prompt cache: where
+    nothing was left out since the branch began, both are equal to the digit.
+
+    Args:
+        before: the branch's sums until now, where there are any.
+        model: the name that was asked for.
+        usage: of the first call of the primary model, as the upstream reported it.
+        primary: what the primary model would have cost with the prompt that was sent, without rounds of `recall`;
+            `billed`: what the request cost, with these, planner and summarizer included.
+        counted: tokens of the prompt as the gateway counts them; its other counts are scaled by what was reported.
+        left: what was left out of the prompt.
+        rewritten: a pass changed what was forwarded before.
+        idle: nobody used the conversation for so long that its cache may have expired.
+        is_told: `economics` is wanted beside the sums; else it is {}.
+        bounced: tokens of results that were read again soon after they had been cut, by the gateway's count.
+    """
+    prompt = bill.figure(usage, "prompt_tokens")
+    scale = prompt / counted if counted else 1.0
+    tokens = round(scale * left.tokens) if left is not None else 0
+    known = before if before is not None and before.model == model else None
+    reads, writes = bill.told(usage, bill.CACHE_READ_NAMES), bool(bill.told(usage, bill.CACHE_WRITE_NAMES))
+    changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
+    charged = partial(_rates, usage, prices, reads=bool(reads), writes=writes)
+    rates = charged(prompt + tokens) if changes or note.clearable else None
+    added = ZERO
+    is_cold = note.is_cold or known is None
+    cached = known.prompt_tokens - known.left_tokens if known is not None else 0
+    if reads and not rewritten and cached >= prompt_cache.MIN_CACHED_TOKENS:
+        is_cold = not any(reads)  # the upstream knows better
+    if idle and rewritten and reads and left is not None and scale * left.unchanged >= MIN_HEAD_TOKENS:
+        is_cold = not any(reads)
+    if changes and rates is not None and prompt:
+        whole = 0 if is_cold or known is None else known.prompt_tokens
+        sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
+        if rewritten and left is not None:
+            sent = min(sent, round(scale * left.unchanged))
+        own = charged(prompt) or rates
+        added = rounded(EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
+    direct = max(ZERO, primary + added)
+    told_of: dict[str, Any] = {}
+    if is_told:
+        told_of |= {
+            "mode": note.mode,
+            "direct_cost": _usd(direct),
+            "billed_cost": _usd(billed),
+            "net_saving": _usd(direct - billed),
+        }
+        if note.passed is not None:
+            told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
+        if again := round(scale * bounced):
+            paid = charged(prompt)
+            cost = None if paid is None else _usd(rounded(EXACT_MONEY.multiply(paid.write, again)))
+            told_of["bounced"] = {"tokens": again, "cost": cost}
+        if note.mode == bill.OBSERVE:
+            told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
+    sums = before or NOTHING_SPENT
+    return told_of, bill.BranchCosts(
+        model,
+        prompt + tokens,
+        tokens,
+        sums.direct + direct,
+        sums.billed + billed,
+        note.clearable,
+        cut=sums.cut,
+        bounced=sums.bounced,
+    )
+
+
+def _rates(
+    usage: Mapping[str, Any], prices: Mapping[str, Decimal], prompt_tokens: int, *, reads: bool, writes: bool
+) -> prompt_cache.CacheRates | None:
+    """The rates by which the upstream charges, as far as it tells: one that names no cached tokens (`reads`) charges
+    the usual price for all, and one that names none that it took in (`writes`) charges that for them. None if no price
+    is known."""
+    tier = usage.get("service_tier")
+    full = TokenRates(prices, prompt_tokens, tier).find("input_cost_per_token")
+    if full is None:
+        return None
+    found = prompt_cache.cache_rates(
+        prices, prompt_tokens, for_an_hour=bool(bill.written_for_an_hour(usage)), service_tier=tier
+    )
+    if found is None or not reads:
+        return prompt_cache.CacheRates(full, full)
+    return found if writes else prompt_cache.CacheRates(found.read, full)
+
+
+def _estimated(note: bill.EconomyNote, rates: prompt_cache.CacheRates | None, *, is_cold: bool) -> Decimal:
+    if rates is None:
+        return ZERO
+    return rounded(EXACT_MONEY.multiply(rates.write if is_cold else rates.read, note.clearable))
+
+
+def _usd(value: Decimal) -> str:
+    """USD without zeros at the end: a bill may stand twice in a stream."""
+    return f"{value.normalize(EXACT_MONEY):f}"

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from gateway.api.request import validation
 from gateway.api.request.validation import RequestArrival
-from gateway.billing import cost
-from gateway.billing.economy import broken, rates
+from gateway.billing import cost, prompt_cache
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.model_list import LitellmParams, ModelEntry
@@ -74,7 +73,7 @@ class PromptSegments:
     def _message(self, message: Json) -> PromptSegment:
         known = self._by_identity.get(id(message))
         if known is None:  # the message is kept, so that no other one can have its identity
-            bare = dict(broken.unmarked(message))
+            bare = dict(prompt_cache.unmarked(message))
             known = self._by_identity[id(message)] = message, self._segment(bare, lambda: self._counter.message(bare))
         return known[1]
 
@@ -97,7 +96,7 @@ class PromptCache:
 
     def __init__(self, prices: Mapping[str, Decimal], segments: PromptSegments, lifetime: float) -> None:
         self._segments, self._lifetime, self._prices = segments, lifetime, prices
-        self._writes, self._reads = rates.WRITE in prices, rates.READ in prices
+        self._writes, self._reads = prompt_cache.WRITE in prices, prompt_cache.READ in prices
         self._seen: dict[bytes, float] = {}
         self._behind: dict[bytes, dict[str, float]] = {}
 

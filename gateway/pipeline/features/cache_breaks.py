@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gateway.billing.economy import broken, rates
+from gateway.billing import prompt_cache
 from gateway.core import jsons
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.instrumentation import logs
@@ -45,9 +45,9 @@ class CacheBreaks:
             return settled
         settled = replace(settled, costs=replace(costs, sent=sent))
         cached, _ = bill.cache_tokens(usage)
-        if before is None or not broken.fell_short(before[1].kept, cached) or _ends_early(before[1], sent):
+        if before is None or not prompt_cache.fell_short(before[1].kept, cached) or _ends_early(before[1], sent):
             return settled
-        at = broken.broke_at(before[1], sent, is_same_model=before[0] == prepared.request.model)
+        at = prompt_cache.broke_at(before[1], sent, is_same_model=before[0] == prepared.request.model)
         cache = {"broke_at": at, "promised_tokens": before[1].kept, "cached_tokens": cached}
         metadata = {**settled.metadata, "cache": cache}
         return replace(settled, metadata=metadata, document=jsons.dumps(metadata))
@@ -76,8 +76,8 @@ def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> bill.SentPromp
     request = prepared.request
     native = request.native.fields.get("tools") if request.native is not None else None
     tools = native or request.forward.get("tools") or request.forward.get("functions") or ()
-    sent = broken.sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
+    sent = prompt_cache.sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
     written, prompt = bill.told(usage, bill.CACHE_WRITE_NAMES), bill.figure(usage, "prompt_tokens")
-    kept = sum(bill.cache_tokens(usage)) if written else prompt if prompt >= broken.MIN_CACHED_TOKENS else 0
-    lifetime = rates.cache_lifetime(request, prepared.facts.prices).total_seconds()
+    kept = sum(bill.cache_tokens(usage)) if written else prompt if prompt >= prompt_cache.MIN_CACHED_TOKENS else 0
+    lifetime = prompt_cache.cache_lifetime(request, prepared.facts.prices).total_seconds()
     return replace(sent, at=int(request.arrived_at.timestamp()), lifetime=int(lifetime), kept=kept)

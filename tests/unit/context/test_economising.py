@@ -365,7 +365,7 @@ async def test_s4_i7_a_fault_of_economy_costs_nothing(monkeypatch: pytest.Monkey
     def broken(*_: Any) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("gateway.billing.economy.kept_results.kept_results", broken)
-    monkeypatch.setattr("gateway.billing.economy.kept_results.kept_in_pass", broken)
+    monkeypatch.setattr("gateway.billing.passes.kept_results", broken)
+    monkeypatch.setattr("gateway.billing.passes.kept_in_pass", broken)
     assert left(await built(loop(20))) == []
     assert (await built(tight_loop(), budget=9000)).fitted.tokens <= 9000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.billing.economy.bounces import newly_cut
+from gateway.billing.passes import newly_cut
 from gateway.context.artifacts.shaping import (
     FAILED_FAULTS,
     FAILED_HEAD,

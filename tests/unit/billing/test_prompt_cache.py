@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.billing.economy.broken import MAX_MESSAGES, broke_at, fell_short, sent_prompt
+from gateway.billing.prompt_cache import MAX_MESSAGES, broke_at, fell_short, sent_prompt
 from gateway.core.types.bill import SentPrompt
 from tests.support.answers import Json, user
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.billing.economy.passes import (
+from gateway.billing.passes import (
     LABEL_TOKENS,
     MAX_CREDIT,
     PAID_AGE,
@@ -15,7 +15,7 @@ from gateway.billing.economy.passes import (
     cleared_for_room,
     cleared_when_paid,
 )
-from gateway.billing.economy.rates import CacheRates
+from gateway.billing.prompt_cache import CacheRates
 from gateway.core.types.bill import BranchCosts
 
 RATES = CacheRates(Decimal("0.0000003"), Decimal("0.00000375"))

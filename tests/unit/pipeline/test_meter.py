@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.billing.economy.meter import metered
-from gateway.billing.economy.rates import CacheRates, cache_rates
+from gateway.billing.prompt_cache import CacheRates, cache_rates
 from gateway.core.types.bill import BranchCosts, EconomyNote, LeftOutTokens, ResultMarks, SentPrompt
+from gateway.pipeline.billing import metered
 
 READ, WRITE, PLAIN = Decimal("0.0000003"), Decimal("0.00000375"), Decimal("0.000003")
 PRICES = {

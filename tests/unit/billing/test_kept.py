@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from gateway.billing.economy.bounces import KEPT_FOR
-from gateway.billing.economy.kept_results import EDITED_WITHIN, PATH, READ_WITHIN, ToolUse, kept_results
+from gateway.billing.passes import EDITED_WITHIN, KEPT_FOR, PATH, READ_WITHIN, ToolUse, kept_results
 from tests.support.growth import is_linear
 
 

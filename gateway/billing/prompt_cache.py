@@ -1,0 +1,168 @@
+"""What a provider's prompt cache costs, how long it lives, and why less was read from it than what was forwarded before
+promises (guarantee §6.11).
+
+What a request forwarded is kept as digests with the sums of its branch: of its tools, of its system messages, and of
+each of its latest messages with all before it. So no history is walked, and any replica can tell.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from gateway.billing.cost import EXACT_MONEY, TokenRates
+from gateway.core import jsons
+from gateway.core.types import bill, conversation, items
+from gateway.core.types.chat import ChatRequest
+from gateway.core.types.conversation import parts_of
+
+LIFETIME = timedelta(minutes=5)
+"""How long a prompt cache lives that nobody uses, where its client asks for nothing else: Anthropic's, and those of
+others that charge for what they take in."""
+LIFETIME_AT_LEAST = timedelta(minutes=10)
+"""The same for providers that promise no time: OpenAI names five to ten minutes."""
+FOR_AN_HOUR = timedelta(hours=1)
+FOR_A_DAY = timedelta(days=1)
+READ, WRITE, WRITE_HOUR = (
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+    "cache_creation_input_token_cost_above_1hr",
+)
+RETENTION = "prompt_cache_retention"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRates:
+    """USD per token of a prompt: read from the cache, and taken into it."""
+
+    read: Decimal
+    write: Decimal
+
+    def prompt(self, tokens: int, known: int) -> Decimal:
+        """What a prompt costs of which the first `known` tokens are read from the cache."""
+        known = max(0, min(known, tokens))
+        return EXACT_MONEY.add(EXACT_MONEY.multiply(self.read, known), EXACT_MONEY.multiply(self.write, tokens - known))
+
+
+def cache_rates(
+    prices: Mapping[str, Decimal], prompt_tokens: int, *, for_an_hour: bool = False, service_tier: Any = None
+) -> CacheRates | None:
+    """The rates of a model; None where a price is unknown, or where cached input is no cheaper.
+    `prices`: USD per token by LiteLLM's names; `prompt_tokens`: of the prompt, which decides the context tier;
+    `for_an_hour`: what is written is kept for an hour; `service_tier`: by which the call is charged, as its answer
+    says."""
+    rates = TokenRates(prices, prompt_tokens, service_tier)
+    full, read = rates.find("input_cost_per_token"), rates.find(READ)
+    if full is None or read is None or read >= full:
+        return None
+    write = rates.find(WRITE_HOUR, WRITE) if for_an_hour else rates.find(WRITE)
+    return CacheRates(read, full if write is None else write)
+
+
+def cache_lifetime(request: ChatRequest, prices: Mapping[str, Decimal]) -> timedelta:
+    """How long what a request leaves in its provider's cache lives at most, as its client wants it. Marks of an hour,
+    and OpenAI's retention, are looked for in each message.
+    `prices`: the model's, USD per token by LiteLLM's names."""
+    for fields in _bodies(request):
+        if fields.get(RETENTION) is not None:
+            return FOR_AN_HOUR if fields[RETENTION] == "in_memory" else FOR_A_DAY
+    marks = [mark.value for mark in request.native.marks] if request.native is not None else []
+    if any(map(_is_for_an_hour, marks)) or any(map(_has_hour, _marked(request))):
+        return FOR_AN_HOUR
+    return LIFETIME if WRITE in prices else LIFETIME_AT_LEAST
+
+
+def _bodies(request: ChatRequest) -> Iterable[Mapping[str, Any]]:
+    yield request.forward
+    if request.native is not None:
+        yield request.native.fields
+
+
+def _marked(request: ChatRequest) -> Iterable[Any]:
+    for fields in _bodies(request):
+        yield fields
+        yield from fields.get("tools") or ()
+    for message in request.messages:
+        yield message
+        yield from parts_of(message.get("content"))
+
+
+def _has_hour(value: Any) -> bool:
+    return isinstance(value, dict) and items.BREAKPOINT in value and _is_for_an_hour(value[items.BREAKPOINT])
+
+
+def _is_for_an_hour(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("ttl") == "1h"
+
+
+MAX_MESSAGES = 256
+"""Messages, the latest, that have a digest of their own."""
+BREAK_DIGEST_BYTES = 6
+"""Bytes of the digests of tools and of system messages."""
+BLOCK = 256
+SLACK_DIVISOR = 50
+"""Providers cache in blocks and count by themselves: so many tokens less, or such a part, is no break."""
+MIN_CACHED_TOKENS = 4096
+"""Tokens of a prompt from which on any provider keeps it that has a prompt cache and does not say what it kept."""
+TOOLS, SYSTEM, MODEL, TTL, PROVIDER = "tools", "system", "model", "ttl", "provider"
+
+
+def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> bill.SentPrompt:
+    """The digests of a prompt. Marks of prompt caches, which move on, are no part of it."""
+    running = hashlib.blake2b(digest_size=BREAK_DIGEST_BYTES)
+    system, digests = running.hexdigest(), []
+    is_head = True
+    for message in messages:
+        running.update(jsons.canonical(unmarked(message)))
+        digests.append(running.digest()[: bill.DIGEST_BYTES_EACH])
+        is_head = is_head and message["role"] in conversation.INSTRUCTION_ROLES
+        if is_head:
+            system = running.hexdigest()
+    latest = digests[-MAX_MESSAGES:]
+    plain = jsons.canonical([_unmarked(tool) for tool in tools])
+    told = hashlib.blake2b(plain, digest_size=BREAK_DIGEST_BYTES).hexdigest()
+    return bill.SentPrompt(route, told, system, len(digests) - len(latest), b"".join(latest))
+
+
+def broke_at(before: bill.SentPrompt, now: bill.SentPrompt, *, is_same_model: bool) -> str:
+    """What changed since a request whose prompt the provider did not read from its cache: `model` (or where it is
+    asked), `ttl` (the cache had expired, whatever else changed), `tools`, `system`, `message N` (from 1, of those that
+    were forwarded), or `provider` (nothing did)."""
+    if not is_same_model or before.route != now.route:
+        return MODEL
+    if now.at - before.at > before.lifetime:
+        return TTL
+    if before.tools != now.tools:
+        return TOOLS
+    if before.system != now.system:
+        return SYSTEM
+    for count in range(1 + max(before.first, now.first), before.count + 1):
+        if before.digest_after(count) != now.digest_after(count):
+            return f"message {count}"
+    return PROVIDER
+
+
+def fell_short(promised: int, cached: int) -> bool:
+    """Whether a provider read clearly less than it had in its cache."""
+    return cached < promised - max(BLOCK, promised // SLACK_DIVISOR)
+
+
+def unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message in one form, however its client marks it for prompt caches: one text is in parts for a mark alone."""
+    content = message.get("content")
+    if not isinstance(content, list) and items.BREAKPOINT not in message:
+        return message
+    plain = {name: value for name, value in message.items() if name != items.BREAKPOINT}
+    if isinstance(content, list):
+        parts = [_unmarked(part) for part in content]
+        is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
+        plain["content"] = parts[0]["text"] if is_text else parts
+    return plain
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, dict) and items.BREAKPOINT in value:
+        return {name: each for name, each in value.items() if name != items.BREAKPOINT}
+    return value
