@@ -11,7 +11,7 @@ from gateway.core import jsons, ports
 from gateway.core.types import turn
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
-from gateway.storage.database.transactions import RowInsert, driver_of
+from gateway.storage.encryption.columns import RowInsert, driver_of
 from gateway.storage.rows import utc
 
 FRESH_FOR = timedelta(seconds=30)

@@ -22,7 +22,8 @@ from gateway.core.types import places
 from gateway.core.types.places import IndexClaim, LargeIndex, RegionPlace, TextRegion
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_for
-from gateway.storage.database.transactions import DatabaseTransactions, RowInsert
+from gateway.storage.database.transactions import DatabaseTransactions
+from gateway.storage.encryption.columns import RowInsert
 
 DOCUMENTS = schema.large_documents
 REGIONS = schema.document_regions

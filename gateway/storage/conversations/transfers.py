@@ -14,8 +14,7 @@ from gateway.core.types import audit_log, omitted_records, records, tool_steps
 from gateway.storage import audit_events, rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
-from gateway.storage.database.transactions import RowInsert
-from gateway.storage.encryption.columns import for_row
+from gateway.storage.encryption.columns import RowInsert, for_row
 from gateway.storage.entities.entity_rows import insert_things, thing_row
 from gateway.storage.large_documents import ArrivingTexts, whole_text, write_text
 from gateway.storage.lookup.locate import ChainEnd, digest_columns, linked, write_links

@@ -31,8 +31,8 @@ from gateway.core import errors
 from gateway.core.config.settings import StorageSettings
 from gateway.core.instrumentation import logs
 from gateway.storage.database.postgres import PostgresTransactions
-from gateway.storage.database.transactions import DRIVER, DatabaseTransactions, T, Work, WriteState, driver_of
-from gateway.storage.encryption.columns import KeyVault, open_vault, use_vault
+from gateway.storage.database.transactions import DatabaseTransactions, T, Work, WriteState
+from gateway.storage.encryption.columns import DRIVER, KeyVault, driver_of, open_vault, use_vault
 
 log = logs.get_logger("gateway.storage")
 BEGIN_READ = "BEGIN"

@@ -14,8 +14,7 @@ from gateway.core import errors, ids, jsons
 from gateway.core.types import memory, report_lists
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert
-from gateway.storage.encryption.columns import KeyVault, for_row, vault_of
+from gateway.storage.encryption.columns import KeyVault, RowInsert, for_row, vault_of
 from gateway.storage.rows import alike
 
 THINGS = schema.things

@@ -12,7 +12,7 @@ from gateway.core import ids, jsons
 from gateway.core.types import conversation
 from gateway.core.types.conversation import ConversationMessage, NewFrame, PromptFrame
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import RowInsert
 from gateway.storage.lookup.locate import MESSAGES, upwards
 
 FEW_READ, MAX_READ = 8, 200

@@ -14,8 +14,7 @@ from gateway.core.types import chain, conversation, items
 from gateway.core.types.chain import AnswerRun, ChainDigest
 from gateway.core.types.conversation import HistoryLookup, ResumePoint
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert
-from gateway.storage.encryption.columns import SealedText
+from gateway.storage.encryption.columns import RowInsert, SealedText
 from gateway.storage.rows import body_of
 
 MESSAGES = schema.messages

@@ -16,8 +16,7 @@ from gateway.core.types import bill, turn
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.database.transactions import RowInsert
-from gateway.storage.encryption.columns import for_row
+from gateway.storage.encryption.columns import RowInsert, for_row
 from gateway.storage.rows import pico, whole
 from gateway.storage.stored_keys import storable, user_name
 from gateway.storage.turns.questions import FORGOTTEN, question_columns

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import RowInsert
 from gateway.storage.rows import MAX_INT, utc
 
 SHARDS = 16

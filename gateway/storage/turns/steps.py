@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gateway.core.types import tool_steps
 from gateway.core.types.conversation import ConversationMessage
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert
+from gateway.storage.encryption.columns import RowInsert
 
 INSERT_STEPS = RowInsert(schema.reasoning_events)
 SINCE = "0002"

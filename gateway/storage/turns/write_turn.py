@@ -11,8 +11,7 @@ from gateway.core.types import artifacts, tool_steps, turn
 from gateway.storage.claims import close_open, settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import RowInsert, RowRead, RowUpdate
-from gateway.storage.encryption.columns import for_row
+from gateway.storage.encryption.columns import RowInsert, RowRead, RowUpdate, for_row
 from gateway.storage.entities.entity_rows import write_things
 from gateway.storage.large_documents import delete_unheld, write_text
 from gateway.storage.lookup.frame_rows import write_frame
