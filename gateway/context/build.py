@@ -12,8 +12,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from gateway.billing import cost, passes, prompt_cache
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.context.assembly.block import worded
-from gateway.context.assembly.messages import assemble
+from gateway.context.assembly.render import assemble, worded
 from gateway.context.gather import ContextInputs, MissingInput, OnForwarded, collect
 from gateway.context.planning.decision import FORCED, ModelConfig, PlanningDecision, facts_of, should_use_llm_planning
 from gateway.context.whole_files import NativeFiles

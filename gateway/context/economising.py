@@ -11,7 +11,7 @@ from typing import Any
 from gateway.billing import passes, prompt_cache
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
-from gateway.context.assembly.block import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
+from gateway.context.assembly.render import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
 from gateway.context.build import (
     FinalFit,
     MeasuredInputs,

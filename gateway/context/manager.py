@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from gateway.context.assembly.block import one_line
+from gateway.context.assembly.render import one_line
 from gateway.context.build import (
     NO_HOOKS,
     ContextHooks,

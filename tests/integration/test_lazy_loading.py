@@ -172,7 +172,7 @@ LOOKING: dict[str, set[str]] = {
     "requests": {"gateway.storage.store", "gateway.pipeline"},
     "show req_x": {
         *("gateway.storage.store", "gateway.pipeline", "gateway.documents", "gateway.upstream"),
-        *("gateway.context.assembly.block", "gateway.core.types.records", "gateway.core.types.chat"),
+        *("gateway.context.assembly.render", "gateway.core.types.records", "gateway.core.types.chat"),
     },
     "files ls": {"gateway.storage.store", "gateway.pipeline", "gateway.documents", "gateway.upstream"},
     "config": {"sqlalchemy"},

@@ -17,7 +17,7 @@ from gateway.api.mcp.past.conversation_search import (
 )
 from gateway.api.request.remembered_entities import as_memory
 from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
-from gateway.context.assembly import block
+from gateway.context.assembly import render
 from gateway.context.assembly.shown_block import BLOCK_TAG, ITEM_TAG
 from gateway.core import errors, ids, names
 from gateway.core.fair_queue import SharedRoom
@@ -34,7 +34,7 @@ NOTHING = "Nothing was found."
 def found_as_text(found: FoundPast) -> str:
     """Conversations with their excerpts, then things, then how much was looked through."""
     items = [_conversation(each) for each in found.conversations]
-    items += [block.known_things(found.things)] if found.things else []
+    items += [render.known_things(found.things)] if found.things else []
     shown = f"{_data(items)}\n" if items else f"{NOTHING}\n"
     return shown + _bound(found)
 
@@ -84,7 +84,7 @@ def extract_as_object(extract: ArtifactExtract) -> dict[str, Any]:
 
 def remembered_as_text(things: Iterable[memory.MemoryEntity]) -> str:
     """What is remembered now."""
-    return f"Remembered:\n{_data([block.known_things(tuple(things))])}"
+    return f"Remembered:\n{_data([render.known_things(tuple(things))])}"
 
 
 def things_as_object(things: Iterable[memory.MemoryEntity]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _conversation(found: FoundConversation) -> str:
 
 def _excerpt(excerpt: PastExcerpt) -> str:
     named = (excerpt.speaker, excerpt.title or "", excerpt.artifact_id or "")
-    label = " ".join(block.one_line(each).translate(block.NO_MARKS) for each in named if each)
+    label = " ".join(render.one_line(each).translate(render.NO_MARKS) for each in named if each)
     return f"[{label}] {excerpt.text}"
 
 
@@ -138,8 +138,8 @@ def _data(items: Iterable[str]) -> str:
 
 def _item(names: dict[str, str], body: str) -> str:
     """One item; delimiters inside it are escaped."""
-    attributes = " ".join(f'{name}="{escape(block.one_line(value))}"' for name, value in names.items() if value)
-    return f"<{ITEM_TAG} {attributes}>\n{block.as_data(body)}\n</{ITEM_TAG}>"
+    attributes = " ".join(f'{name}="{escape(render.one_line(value))}"' for name, value in names.items() if value)
+    return f"<{ITEM_TAG} {attributes}>\n{render.as_data(body)}\n</{ITEM_TAG}>"
 
 
 NOTED = "note"

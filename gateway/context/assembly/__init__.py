@@ -1,1 +1,1 @@
-"""The wording of what is forwarded: labels, the block of reference material, the request body."""
+"""The wording of what is forwarded: messages, labels, the block of reference material."""

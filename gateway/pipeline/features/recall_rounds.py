@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.context.assembly import block
+from gateway.context.assembly import render
 from gateway.context.manager import ContextManager, PlannerAccess
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window import candidates, extracts
@@ -80,7 +80,7 @@ def told(call: dict[str, Any], window: RecallWindow, relevance: Relevance, count
             return f"There is no artifact {wanted[:80]!r} here. Ids of what is not shown in full: {ids}."
         if found[0].content_id not in {each.content_id for each in artifacts}:
             return "It is shown in full above."
-        whole = block.block([in_full(found[0])], note=RECALL_NOTE)
+        whole = render.block([in_full(found[0])], note=RECALL_NOTE)
         if counter.text(whole) <= window.room:
             return whole
         artifacts, quotable = found[:1], []
@@ -152,7 +152,7 @@ def _worded(taken: Sequence[PassageCandidate], quotable: list[TranscriptMessage]
         of_each[id(each.of)].append(each)
     shown_extracts = [extracts.extract(own[0].of, own) for own in of_each.values() if isinstance(own[0].of, Artifact)]
     said = [each for each in taken if isinstance(each.of, TranscriptMessage)]
-    return block.block(shown_extracts, extracts.recalled(quotable, said), note=RECALL_NOTE).rstrip()
+    return render.block(shown_extracts, extracts.recalled(quotable, said), note=RECALL_NOTE).rstrip()
 
 
 log = logs.get_logger("gateway.pipeline.features.recall")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.context.artifacts.collect import extract_artifacts_from_messages, unique_ids
-from gateway.context.assembly.messages import assemble
+from gateway.context.assembly.render import assemble
 from gateway.context.planning.decision import EarlierWindow, records_of
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gateway import retrieval
 from gateway.context.artifacts import collect
-from gateway.context.assembly import block
+from gateway.context.assembly import render
 from gateway.core import errors
 from gateway.core.types import artifacts, memory, past_turns, report_lists, tool_steps
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
@@ -219,7 +219,7 @@ def shown_of(
             headings = tuple(each.heading for each in chosen)
             rendering = ArtifactRendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=spans, headings=headings)
             return ArtifactExtract(
-                artifact, conversation_id, block.extract_text(rendering), 0, len(content), passages=True
+                artifact, conversation_id, render.extract_text(rendering), 0, len(content), passages=True
             )
     end = min(len(content), offset + MAX_CHARS)
     return ArtifactExtract(artifact, conversation_id, content[offset:end], offset, end, passages=False)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, with_documents
-from gateway.context.assembly.messages import assemble
+from gateway.context.assembly.render import assemble
 from gateway.core.types.artifacts import ProcessingStrategy
 from gateway.core.types.window import ArtifactRendering, WindowInputs, WindowSelection
 from tests.unit.making import assistant, stored, tool, user

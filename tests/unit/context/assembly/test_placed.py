@@ -1,6 +1,6 @@
 """Extracts say from which place they are (guarantee §14.2)."""
 
-from gateway.context.assembly.block import extract_text
+from gateway.context.assembly.render import extract_text
 from gateway.context.window.candidates import PassageCandidate
 from gateway.context.window.extracts import extract
 from gateway.core.types.artifacts import Artifact, ArtifactType

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.context.assembly.block import CITING_NOTE, block, in_place
+from gateway.context.assembly.render import CITING_NOTE, block, in_place
 from gateway.context.assembly.shown_block import (
     CITE_TAG,
     MAX_EXTRACT_LINES,

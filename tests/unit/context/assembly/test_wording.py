@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.assembly.block import as_data, block, extract_text, file_part, in_place
+from gateway.context.assembly.render import as_data, block, extract_text, file_part, in_place
 from gateway.context.assembly.shown_block import ELISION, block_without
 from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, ProcessingStrategy, ToolCall
 from gateway.core.types.window import ArtifactRendering, OldExcerpt, RecalledExcerpts

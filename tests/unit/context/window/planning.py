@@ -6,8 +6,7 @@ from typing import Any
 
 from gateway.context.artifacts.collect import documents_in_messages, extract_artifacts_from_messages, unique_ids
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.context.assembly.block import worded
-from gateway.context.assembly.messages import assemble
+from gateway.context.assembly.render import assemble, worded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter, SelectionLimits
 from gateway.context.window.fit import fit

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.lossless_compaction import compact
-from gateway.context.assembly.block import worded
-from gateway.context.assembly.messages import assemble
+from gateway.context.assembly.render import assemble, worded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter, SelectionLimits
 from gateway.context.window.fit import count_unreduced, fit

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.context.assembly.messages import assemble
+from gateway.context.assembly.render import assemble
 from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import records_of
 from gateway.core.config.settings import ContextSettings
