@@ -69,7 +69,6 @@ from gateway.core.scheduler import Scheduler
 from gateway.core.types import audit_log
 from gateway.core.types.relevance import EmbeddingFault
 from gateway.documents import file_reader, process
-from gateway.documents.attachment_reader import AttachmentReader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import open_files
 from gateway.documents.files.file_service import CallersFiles, FilesHere
@@ -305,7 +304,7 @@ class Gateway:
             upstream=self.upstream,
             store=store,
             files=self.callers_files,
-            attachments=AttachmentReader(self.callers_files, self.files),
+            attachments=file_reader.AttachmentReader(self.callers_files, self.files),
             context=self.context,
             counters=self.counters,
             clock=clock,

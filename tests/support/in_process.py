@@ -34,8 +34,7 @@ from gateway.core.types.chat import (
 )
 from gateway.core.types.turn import TurnCommit
 from gateway.core.types.upstreams import RoutingCandidates, UpstreamRequest
-from gateway.documents.attachment_reader import AttachmentReader
-from gateway.documents.file_reader import FileReader
+from gateway.documents.file_reader import AttachmentReader, FileReader
 from gateway.pipeline.features import citations, echoes, pdf_pages
 from gateway.pipeline.features.agent_sections import AgentSections
 from gateway.pipeline.features.entity_memory import EntityMemory

@@ -9,8 +9,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.errors import GatewayError, InvalidRequest, NotFound
 from gateway.core.types.artifacts import RequestAttachment
 from gateway.core.types.chat import RequestCaller, StoredFile
-from gateway.documents.attachment_reader import AttachmentReader
-from gateway.documents.file_reader import FileReader
+from gateway.documents.file_reader import AttachmentReader, FileReader
 from gateway.storage.cache.memory_cache import MemoryCache
 from tests.support.in_process import NoFiles
 from tests.unit.making import chat, user
