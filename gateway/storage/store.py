@@ -1,6 +1,7 @@
 """Conversations and bills, as requests read and commit them.
 
-Writes turns and bills, each once, also when nobody can say whether a COMMIT got through.
+Writes turns and bills, each once, also when nobody can say whether a COMMIT got through; and of a request that asks a
+model, what its bill would say if its process died (guarantee §6.10, ADR 32).
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gateway.core import clock, errors, ids, names, ports
+from gateway.core import clock, errors, ids, jsons, names, ports
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import artifacts, audit_log, memory, report_lists, turn
@@ -30,10 +31,12 @@ from gateway.storage.database import schema
 from gateway.storage.database.migrate import schema_state
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.database.transactions import CommitUnknown, reads, writes
+from gateway.storage.encryption.columns import RowInsert, driver_of
 from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import NO_CACHES, StorageCaches
 from gateway.storage.lookup.segments import locked, read_messages, read_said, read_uncovered, write_segment
+from gateway.storage.rows import utc
 from gateway.storage.stored_keys import StoredSecret, Users, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.completions import (
@@ -51,6 +54,8 @@ MAX_STORE_ATTEMPTS = 3
 """Transactions after a lost COMMIT that ask whether it went through, before the storage counts as unavailable."""
 Item = turn.TurnCommit | turn.OpenCallRow
 Write = Callable[[list[Item]], Awaitable[None]]
+INSERT_OPEN = RowInsert(schema.open_calls, "ON CONFLICT (request_id) DO UPDATE SET facts = excluded.facts")
+open_calls = schema.open_calls.c
 log = logs.get_logger("gateway.storage")
 
 
@@ -66,7 +71,7 @@ async def record(
     Returns the cache groups to evict (`write_turns`).
     Raises StorageUnavailable: nothing could be written, or nobody can say yet whether it was."""
     if not commits:
-        await transactions.run(lambda connection: claims.write_open(connection, opened), write=True, synced=False)
+        await transactions.run(lambda connection: write_open(connection, opened), write=True, synced=False)
         return []
     if not any(commit.again for commit in commits):
         try:
@@ -89,7 +94,8 @@ async def record(
 def _write(
     connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime, opened: Sequence[turn.OpenCallRow]
 ) -> list[str]:
-    claims.write_open(connection, opened)
+    write_open(connection, opened)
+    _close_open(connection, [commit.ledger.request_id for commit in commits])
     return write_turns(connection, commits, now)
 
 
@@ -102,13 +108,65 @@ def _known(connection: sa.Connection, commits: Sequence[turn.TurnCommit]) -> set
 def _write_rest(
     connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime, opened: Sequence[turn.OpenCallRow]
 ) -> list[str]:
-    claims.write_open(connection, opened)
+    write_open(connection, opened)
     known = _known(connection, commits)
-    gone = write_turns(connection, [commit for commit in commits if commit.ledger.request_id not in known], now)
+    rest = [commit for commit in commits if commit.ledger.request_id not in known]
+    _close_open(connection, [commit.ledger.request_id for commit in rest])
+    gone = write_turns(connection, rest, now)
     for commit in commits:
         if commit.ledger.request_id in known and commit.turn is not None:
             gone += left_behind(connection, commit.turn, commit.ledger.tenant)
     return gone
+
+
+def write_open(connection: sa.Connection, opened: Sequence[turn.OpenCallRow]) -> None:
+    """Writes down that these ask models; of one that asks a further model, what it has asked by now. Of each the
+    last counts: one without facts has asked nobody."""
+    if not opened:
+        return
+    for process, until in {each.process: each.alive_until for each in opened if each.alive_until}.items():
+        claims.beat(connection, process, until)
+    latest = {each.request_id: each for each in opened}
+    rows = [
+        {"request_id": each.request_id, "process": each.process, "facts": jsons.dumps_text(each.facts)}
+        for each in latest.values()
+        if each.facts is not None
+    ]
+    INSERT_OPEN(connection, rows)
+    if len(rows) < len(latest):
+        _close_open(connection, [each.request_id for each in latest.values() if each.facts is None])
+
+
+def _close_open(connection: sa.Connection, request_ids: Sequence[str]) -> None:
+    """In the transaction that writes their bills, or where there is nothing to bill."""
+    if connection.dialect.name == "sqlite":
+        driver = driver_of(connection)
+        driver.executemany("DELETE FROM open_calls WHERE request_id = ?", [(each,) for each in request_ids]).close()
+    else:
+        text = "DELETE FROM open_calls WHERE request_id = ANY($1::varchar[])"
+        connection.exec_driver_sql(text, (list(request_ids),))
+
+
+def _holders(connection: sa.Connection) -> dict[str, datetime | None]:
+    """The processes that have open calls, each with the time until which it said that it lives."""
+    processes = schema.processes.c
+    joined = schema.open_calls.outerjoin(schema.processes, processes.id == open_calls.process)
+    query = sa.select(open_calls.process, processes.alive_until).select_from(joined).distinct()
+    return {row.process: utc(row.alive_until) if row.alive_until else None for row in connection.execute(query)}
+
+
+def _take_open(
+    connection: sa.Connection, dead: Sequence[str], limit: int, bill: Callable[[str, dict[str, Any]], turn.LedgerEntry]
+) -> list[turn.TurnCommit]:
+    """Takes calls of processes that died out of the table, and gives their bills, those that nobody has written."""
+    ids = sa.select(open_calls.request_id).where(open_calls.process.in_(dead)).limit(limit)
+    taken = schema.open_calls.delete().where(open_calls.request_id.in_(ids))
+    found = connection.execute(taken.returning(open_calls.request_id, open_calls.facts))
+    rows = {row.request_id: row.facts for row in found}
+    billed = sa.select(schema.ledger.c.request_id).where(schema.ledger.c.request_id.in_(rows))
+    for request_id in connection.execute(billed).scalars():
+        rows.pop(request_id)
+    return [turn.TurnCommit(bill(request_id, jsons.loads_decimal(facts))) for request_id, facts in rows.items()]
 
 
 class CommitGroup:
@@ -344,12 +402,10 @@ class ConversationStore:
         if self._users != "plain" and call.facts and name:
             user = user_digest(await self.secret(), name) if self._users == "hashed" else None
             call = replace(call, facts={**call.facts, "end_user": user})
-        if not (
-            self._group.is_idle and self._transactions.at_once(lambda connection: claims.write_open(connection, [call]))
-        ):
+        if not (self._group.is_idle and self._transactions.at_once(lambda connection: write_open(connection, [call]))):
             await self._group.add(call)
 
-    holders = reads(claims.holders)
+    holders = reads(_holders)
     beat = writes(claims.beat)
 
     async def bill_open(self, dead: Sequence[str], bill: Callable[[str, dict[str, Any]], turn.LedgerEntry]) -> int:
@@ -357,7 +413,7 @@ class ConversationStore:
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> int:
-            taken = claims.take_open(connection, dead, MAX_ORPHANED_BILLS, bill)
+            taken = _take_open(connection, dead, MAX_ORPHANED_BILLS, bill)
             write_turns(connection, taken, now)
             return len(taken)
 

@@ -19,11 +19,10 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import OpenCallRow
-from gateway.storage.claims import write_open
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.database.transactions import Work
-from gateway.storage.store import ConversationStore
+from gateway.storage.store import ConversationStore, write_open
 from tests.integration.commits import contents, listed, turn
 from tests.support.schemas import bring_up
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from gateway.core import clock, ids, jsons
 from gateway.core.types import artifacts, tool_steps, turn
-from gateway.storage.claims import close_open, settle_claims
+from gateway.storage.claims import settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import RowInsert, RowRead, RowUpdate, for_row
@@ -61,7 +61,6 @@ def write_turns(connection: sa.Connection, commits: Sequence[turn.TurnCommit], n
     Returns the cache groups to evict, as the conversations that they were filled for are gone.
     """
     gone: list[str] = []
-    close_open(connection, [commit.ledger.request_id for commit in commits])
     bills = write_bills(connection, commits, now)
     for commit, bill in zip(commits, bills, strict=True):
         if commit.turn is not None:
