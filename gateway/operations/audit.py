@@ -15,7 +15,6 @@ from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_reading
 from gateway.storage import ledger
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports import spoilt_values
 from gateway.storage.reports.costs import SumDifference, compare_sums
 from gateway.storage.rows import usd
 from gateway.storage.turns import bills
@@ -67,7 +66,7 @@ class CheckedSums:
 async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
     """Compares all of them. Raises StorageUnavailable: the storage cannot be reached."""
     found = CheckedSums(compared=True, missing=await bills.count_older(transactions))
-    found.unbilled = await transactions.run(spoilt_values.calls_of_no_bill)
+    found.unbilled = await transactions.run(ledger.calls_of_no_bill)
     async for piece in compare_sums(transactions):
         found.days += piece.days
         found.conversations += piece.conversations

@@ -10,7 +10,6 @@ from gateway.operations.screen import CommandCall
 from gateway.storage import ledger
 from gateway.storage.database import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports import spoilt_values
 from gateway.storage.turns import bills
 
 SPOILT_VALUE_ERRORS = (AttributeError, OverflowError, TypeError, ValueError)
@@ -45,7 +44,7 @@ def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awai
         try:
             return await work(transactions)
         except SPOILT_VALUE_ERRORS:
-            if not (spoilt := await transactions.run(spoilt_values.spoilt_values)):
+            if not (spoilt := await transactions.run(ledger.spoilt_values)):
                 raise
             lines = ("these values cannot be read:", *(f"  {printing.printable(each)}" for each in spoilt))
             call.err.write("".join(f"{line}\n" for line in lines))

@@ -32,7 +32,7 @@ from gateway.storage.conversations.attachments import delete as delete_attachmen
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.database import schema
-from gateway.storage.database.file_tables import file_chunks, file_contents, files
+from gateway.storage.database.schema import file_chunks, file_contents, files
 from gateway.storage.database.transactions import DatabaseClient, DatabaseTransactions
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.path_cache import PathCache

@@ -1,4 +1,4 @@
-"""Keys made at runtime (ADR 28): rows of keyed digests, never a key.
+"""Keys made at runtime (ADR 28): rows of keyed digests, never a key; and what was spent with them (guarantee §12.1).
 
 It also keeps the secret of keyed hashes (guarantee §8), and says how a user is named in bills and reports (§13.6).
 """
@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -17,12 +18,11 @@ from pydantic import ValidationError
 from gateway.core import errors, ids, names, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
-from gateway.core.types import keys, report_lists
+from gateway.core.types import bill, keys, report_lists
 from gateway.core.types.keys import StoredKey
 from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
-from gateway.storage.reports.key_use import KeyUse, read_key_use, read_spent_before
 from gateway.storage.rows import alike, behind, utc, utc_or_none
 
 T = TypeVar("T")
@@ -37,6 +37,8 @@ KEPT_SECONDS, MAX_KEPT = 3600.0, 10_000
 where one is amended."""
 MAX_GRACE = timedelta(days=7)
 """For which a key may go on to count after its rotation."""
+DAYS = schema.usage_days.c
+TOTAL = "total"
 Record = Callable[[sa.Connection, str, str, str, dict[str, Any]], None]
 """Told of a change in its transaction: `key.created`, `key.updated`, `key.rotated` or `key.revoked`; the key's id; the
 tenant that it had before; what changed, without secrets."""
@@ -59,6 +61,15 @@ class KeyQuery:
     include_revoked: bool = False
     after: str | None = None
     limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """`spent`: USD by period, of calls whose price is known; `last_day`: the last day (UTC) on which a request came
+    that called a model."""
+
+    spent: Mapping[str, Decimal]
+    last_day: date | None = None
 
 
 def is_well_formed(token: str) -> bool:
@@ -303,6 +314,42 @@ def _key(row: Any, replaced_until: datetime | None = None) -> StoredKey:
 def _end_sessions(connection: sa.Connection, key_id: str, now: datetime) -> None:
     update = ui_sessions.update().where(ui_sessions.c.key_id == key_id, ui_sessions.c.revoked_at.is_(None))
     connection.execute(update.values(revoked_at=now))
+
+
+def read_key_use(
+    connection: sa.Connection,
+    key_ids: Sequence[str],
+    starts: Mapping[str, date],
+    first: date,
+    before: Mapping[str, int] | None,
+) -> dict[str, KeyUse]:
+    """The use of each of these keys that was used at all.
+    `starts`: the first day of each period that is told; `first`: days before it are not read; `before`: picodollars
+    that were spent before `first`, as `read_spent_before` tells them; with them all that was spent is told as the
+    period `total`."""
+    sums = [
+        sa.func.sum(sa.case((DAYS.day >= start, DAYS.cost_picousd), else_=0)).label(period)
+        for period, start in {**starts, TOTAL: first}.items()
+    ]
+    query = sa.select(DAYS.key_id, *sums).where(DAYS.key_id.in_(key_ids), DAYS.day >= first).group_by(DAYS.key_id)
+    spent = {row.key_id: row._mapping for row in connection.execute(query)}
+    last = [sa.select(sa.literal(each), sa.func.max(DAYS.day)).where(DAYS.key_id == each) for each in key_ids]
+    found: dict[str, KeyUse] = {}
+    for key_id, day in connection.execute(sa.union_all(*last)) if last else ():
+        if day is not None:
+            row: Mapping[Any, Any] = spent.get(key_id, {})
+            told = {period: int(row.get(period) or 0) * bill.PICO for period in starts}
+            if before is not None:
+                told[TOTAL] = (before.get(key_id, 0) + int(row.get(TOTAL) or 0)) * bill.PICO
+            found[key_id] = KeyUse(told, day)
+    return found
+
+
+def read_spent_before(connection: sa.Connection, key_ids: Sequence[str], day: date) -> dict[str, int]:
+    """Picodollars that were spent with each of these keys before that day; all of its days are read."""
+    query = sa.select(DAYS.key_id, sa.func.sum(DAYS.cost_picousd)).where(DAYS.key_id.in_(key_ids), DAYS.day < day)
+    found = {key_id: int(spent or 0) for key_id, spent in connection.execute(query.group_by(DAYS.key_id))}
+    return {each: found.get(each, 0) for each in key_ids}
 
 
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret

@@ -14,13 +14,12 @@ from gateway.core.config import setting_sections
 from gateway.core.types import keys
 from gateway.core.types.keys import KeyPolicy, StoredKey
 from gateway.storage import stored_keys
-from gateway.storage.reports.key_use import KeyUse
 
 FIELDS = TypeAdapter(setting_sections.KeyFields)
 OBJECT = "gateway.key"
 PERIODS: tuple[setting_sections.Period, ...] = get_args(setting_sections.Period)
 TOTAL: setting_sections.Period = "total"
-UNUSED_KEY = KeyUse({})
+UNUSED_KEY = stored_keys.KeyUse({})
 OF_THE_STORAGE = ("hint", "created_at", "created_by", "updated_at", "rotated_at", "revoked_at")
 KnownKey = tuple[KeyPolicy, StoredKey | None]
 """A key, and what is stored of it; None for one of the configuration, and for a signed token."""
@@ -85,13 +84,13 @@ async def as_keys(
     for policy, _ in known:
         if policy.key_id is not None:
             ids[is_brief and all(each.period != TOTAL for each in policy.budgets)].append(policy.key_id)
-    uses: dict[str, KeyUse] = {}
+    uses: dict[str, stored_keys.KeyUse] = {}
     for is_bounded, some in ids.items():
         uses |= await store.use(some, starts, in_all=not is_bounded) if some else {}
     return [_as_key(policy, stored, uses.get(policy.key_id or "", UNUSED_KEY), now) for policy, stored in known]
 
 
-def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: KeyUse, now: datetime) -> KeyObject:
+def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: stored_keys.KeyUse, now: datetime) -> KeyObject:
     is_revoked = stored is not None and stored.revoked_at is not None
     return shown(
         KeyObject,

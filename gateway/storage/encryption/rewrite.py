@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from gateway.core import errors
 from gateway.storage.database import schema
-from gateway.storage.database.file_tables import file_contents
+from gateway.storage.database.schema import file_contents
 from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.encryption.columns import HEAD, PREFIX, KeyVault, SealedText, WithheldText, vault_of

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from gateway.core.types import upstreams
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
-from gateway.storage.database.file_tables import files
 from gateway.storage.database.migrate import schema_state
+from gateway.storage.database.schema import files
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.rows import utc
 from gateway.storage.turns.bills import count_older

@@ -14,7 +14,7 @@ from gateway.core.types import chain, tool_steps, turn
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.conversation import ConversationMessage
 from gateway.storage.database import schema
-from gateway.storage.database.file_tables import files
+from gateway.storage.database.schema import files
 from gateway.storage.encryption.columns import RowRead
 from gateway.storage.lookup.locate import MESSAGES, chain_digest, leads_to, linked, whole_messages
 from gateway.storage.rows import message_of
