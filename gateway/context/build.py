@@ -17,9 +17,9 @@ from gateway.context.gather import ContextInputs, MissingInput, OnForwarded, col
 from gateway.context.planning.decision import FORCED, ModelConfig, PlanningDecision, facts_of, should_use_llm_planning
 from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import SegmentRoom, bounded
-from gateway.context.window.counting import MIN_CACHED_TOKENS, PromptCounter, SelectionLimits
+from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import count_unreduced, fit
-from gateway.context.window.fitting import FittingSteps, no_results
+from gateway.context.window.fitting import MIN_CACHED_TOKENS, FittingSteps, SelectionLimits, no_results
 from gateway.core import errors, ports
 from gateway.core.formats.anthropic import edits
 from gateway.core.instrumentation import logs

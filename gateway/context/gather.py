@@ -28,13 +28,12 @@ from gateway.context.assembly.shown_block import says_same, without_block_items
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_FILES, NO_OWN_FILES, NativeFiles, NativePdfs, OwnFiles, WholeFiles
-from gateway.context.window.counting import PromptBudget
 from gateway.conversations import message_forms, rebuild
 from gateway.core import ids, ports
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types import conversation, memory, recall, tool_steps, upstreams, window
 from gateway.core.types.artifacts import LAST_EARLIER, Artifact, FilePlace
-from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
+from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,

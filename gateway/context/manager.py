@@ -54,7 +54,7 @@ from gateway.context.planning.decision import (
 )
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_OWN_FILES, NativePdfs, OwnFiles
-from gateway.context.window.counting import REPLY_TOKENS, PromptBudget, PromptCounter, prompt_tokens
+from gateway.context.window.counting import REPLY_TOKENS, PromptCounter, prompt_tokens
 from gateway.conversations import rebuild
 from gateway.core import errors, ports
 from gateway.core.config.settings import ContextSettings, Settings
@@ -62,7 +62,7 @@ from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
 from gateway.core.types import artifacts, bill, conversation, memory, places, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages
+from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
 from gateway.retrieval.embeddings.search import PendingVectors

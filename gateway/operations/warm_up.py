@@ -17,11 +17,10 @@ from gateway.api.request.validation import RequestArrival
 from gateway.api.tokens import load_jose
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import PromptBudget
 from gateway.core import ids, ports
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
-from gateway.core.types.chat import ModelFacts, RequestCaller
+from gateway.core.types.chat import ModelFacts, PromptBudget, RequestCaller
 from gateway.documents import file_reader
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.upstream.http_client import ConnectionPool

@@ -16,8 +16,6 @@ from typing import TypeVar
 from gateway.billing.quota import budgets
 from gateway.context.manager import BuiltContext, PlannerAccess
 from gateway.context.whole_files import passed_on
-from gateway.context.window import counting
-from gateway.context.window.counting import PromptBudget, TurnBound
 from gateway.conversations import message_forms, rebuild
 from gateway.core import errors, ids, ports
 from gateway.core.config import setting_sections
@@ -25,10 +23,19 @@ from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types import bill, upstreams
-from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.chat import (
+    ChatRequest,
+    ChunkStream,
+    JsonAnswer,
+    ModelDeployment,
+    ModelFacts,
+    PromptBudget,
+    RequestCaller,
+    TurnBound,
+)
 from gateway.core.types.conversation import ConversationHistory
 from gateway.pipeline.parts import PipelineParts
-from gateway.pipeline.payload import upstream_request
+from gateway.pipeline.payload import budget_for, tightened, upstream_request, writable
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import KeptFrame, PausedRequest, PreparedRequest, RequestRun, Target, TargetWire
 from gateway.upstream.routing import health, protocols, router
@@ -88,7 +95,7 @@ class RequestPreparer:
             taken = self._protocols.taken(wire.deployment, native)
             request = request if taken is request.native else replace(request, native=taken)
         if request.api == "messages" and wire.deployment.protocol != "anthropic":
-            request = replace(request, forward=counting.writable(request.forward, facts))
+            request = replace(request, forward=writable(request.forward, facts))
         features, budget = self._parts.features.of(asked), self._budget(request, facts)
         prepared = PreparedRequest(asked, request, target, wire, facts, budget, features)
         for hook in features.on_request if request.options.mode != "off" else ():
@@ -99,7 +106,7 @@ class RequestPreparer:
         options = request.options
         if options.mode == "off":
             return PromptBudget(None, None, clear_above=options.clear_above)
-        budget = counting.budget_for(facts, request.forward, options.max_input_tokens, self._settings)
+        budget = budget_for(facts, request.forward, options.max_input_tokens, self._settings)
         if self._turns is None and options.clear_above is None:
             return budget
         return replace(budget, turns=self._turns, clear_above=options.clear_above)
@@ -285,7 +292,7 @@ class RequestPreparer:
             overflow.explain(window, context.fitted.tokens if context else None)
             raise overflow
         self._settlement.metrics.upstream_failed(request.model, overflow)
-        budget = counting.tightened(prepared.budget, context.fitted.tokens, overflow.reported, overflow.limit)
+        budget = tightened(prepared.budget, context.fitted.tokens, overflow.reported, overflow.limit)
         known = self._parts.router.facts(request.model, target.chosen)
         if known != facts:  # its window is known by now
             whole = self._budget(request, known)

@@ -20,14 +20,13 @@ from gateway.billing.cost import EXACT_MONEY, TokenRates, rounded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window import counting
-from gateway.context.window.counting import PromptBudget
 from gateway.core import errors, ids, jsons, names, ports
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import bill, turn
 from gateway.core.types.artifacts import Artifact
-from gateway.core.types.chat import ModelFacts
+from gateway.core.types.chat import ModelFacts, PromptBudget
 from gateway.core.types.conversation import dicts_of
 from gateway.core.types.omitted_records import OmittedRecords
 from gateway.pipeline.stages import (

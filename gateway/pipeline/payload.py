@@ -1,6 +1,6 @@
-"""What goes upstream of a prepared request: its messages as the deployment takes them, and the whole body: kept files
-in the place of their ids (guarantee §14.6), breakpoints of prompt caches (guarantee §4 I7), and Anthropic's requests in
-a chat's words (ADR 27).
+"""What goes upstream of a prepared request: how long prompt and answer may be (guarantee §4 I1), the messages as the
+deployment takes them, and the whole body: kept files in the place of their ids (guarantee §14.6), breakpoints of prompt
+caches (guarantee §4 I7), and Anthropic's requests in a chat's words (ADR 27).
 
 Anthropic's models cache a prompt only up to content blocks with `cache_control`. Three are set: after the system
 messages, which the tools precede; where the previous request ended, up to which its prompt is cached; and where this
@@ -14,14 +14,17 @@ them is changed here.
 """
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from gateway.context.whole_files import OwnFiles
+from gateway.core import errors
+from gateway.core.config.settings import ContextSettings
 from gateway.core.formats import tool_calls
 from gateway.core.formats.anthropic import edits, plain_blocks
 from gateway.core.types import conversation, items, recall, upstreams
-from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest
+from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest, PromptBudget
 from gateway.core.types.conversation import as_parts, map_parts, texts_of
 from gateway.pipeline.stages import PreparedRequest
 
@@ -156,6 +159,77 @@ def _prefix(prepared: PreparedRequest) -> plain_blocks.PromptDigest:
 def _tools(request: ChatRequest) -> list[Any]:
     own = request.native.fields.get("tools") if request.native is not None else None
     return [*(request.forward.get("tools") or ()), *(own if isinstance(own, list) else ())]
+
+
+WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
+"""Who limits a prompt beside the window."""
+OUTPUT_DIVISOR = 4
+"""If the request names no output limit, at most one fourth of the window is reserved for the answer."""
+REFIT_SHARE = 0.8
+"""Share of a refused prompt to try next, if upstream did not say by how much it was too long."""
+REFIT_SHARE_KNOWN = 0.95
+"""The same at most, if upstream did say so."""
+REPORTED_SHARE = 0.98
+"""Usable share of a limit that upstream reported: the ratio of two tokenizers differs a little by the text."""
+
+
+def budget_for(
+    facts: ModelFacts, forward: dict[str, Any], requested: int | None, settings: ContextSettings
+) -> PromptBudget:
+    """min(model's maximum input, window - reserved output, `max_input_tokens`).
+    Raises ContextLengthExceeded: the output that the request reserves leaves nothing for a prompt."""
+    window = facts.context_window or facts.max_input_tokens
+    given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), WHOSE, strict=True)
+    max_input = min([(limit, whose) for limit, whose in given if limit], default=None)
+    limits = [max_input[0]] if max_input is not None else []
+    field, reserved = output_limit(forward)
+    if window:
+        if field is None:
+            longest = facts.max_output_tokens or window
+            reserved = min(longest, settings.reserved_output_tokens, window // OUTPUT_DIVISOR)
+        if window - reserved <= 0:
+            why = f"you requested more than {reserved} tokens ({field}), which leaves no room for your messages"
+            text = f"This model's maximum context length is {window} tokens. However, {why}."
+            raise errors.ContextLengthExceeded(text, param=field)
+        limits.append(window - reserved)
+    tokens = min(limits) if limits else None
+    return PromptBudget(tokens, window, reserved if window else 0, field is not None, max_input=max_input)
+
+
+def output_limit(forward: dict[str, Any]) -> tuple[str | None, int]:
+    """The field with which the request limits the answer, and its tokens; `(None, 0)` if there is none."""
+    for name in upstreams.OUTPUT_LIMITS:
+        value = forward.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return name, value
+    return None, 0
+
+
+def writable(forward: dict[str, Any], facts: ModelFacts) -> dict[str, Any]:
+    """The fields with an output limit that the model can keep. Messages requires one, so that its clients name what the
+    models that they know can write: for others it is cut to what they can, and to a share of the window where it would
+    leave no room for a prompt."""
+    field, named = output_limit(forward)
+    window = facts.context_window or facts.max_input_tokens
+    limit = min(named, facts.max_output_tokens or named)
+    if window and limit >= window:
+        limit = window // OUTPUT_DIVISOR
+    return forward if field is None or limit == named else {**forward, field: limit}
+
+
+def tightened(budget: PromptBudget, counted: int, reported: int | None, limit: int | None) -> PromptBudget:
+    """The budget for one refit after upstream said overflow (guarantee §4 I1).
+    `counted`: tokens of the refused prompt as counted here; `reported`: tokens of the same prompt as counted upstream,
+    if it said so; `limit`: tokens that upstream allows, prompt and answer together, if it said so."""
+    refused = min(budget.tokens or counted, counted)
+    tokens = int(refused * REFIT_SHARE)
+    if reported and limit and reported > limit:
+        reserved = budget.reserved_output
+        if not budget.reserve_named:
+            reserved = min(reserved, limit // OUTPUT_DIVISOR)
+        allowed = max(1, limit - reserved) * counted / reported
+        tokens = min(int(refused * REFIT_SHARE_KNOWN), int(allowed * REPORTED_SHARE))
+    return replace(budget, tokens=max(1, tokens))
 
 
 TOLD_THOUGHTS = frozenset({"reasoning_content", "reasoning"})

@@ -13,7 +13,6 @@ from typing import Any
 
 from gateway.billing import cost, metadata
 from gateway.billing.quota import budgets
-from gateway.context.window import counting
 from gateway.conversations import rebuild
 from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
@@ -29,6 +28,7 @@ from gateway.core.types.keys import HeldAdmission
 from gateway.inspection import prefix
 from gateway.pipeline.billing import OpenCalls, UsageCount, make_bill, metadata_of, says
 from gateway.pipeline.parts import PipelineParts
+from gateway.pipeline.payload import output_limit
 from gateway.pipeline.ranges import plain_parts
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, RequestRun, SettledRequest, UpstreamOutcome
 from gateway.pipeline.stored_turn import CHAIN_BYTES, TurnRecorder, chain_of, plan_of, unlisted_in
@@ -416,7 +416,7 @@ class RequestSettlement:
         if prepared.history is None or prepared.history.created:
             prepared = replace(prepared, conversation_id=None)
         request, facts = prepared.request, prepared.facts
-        most = counting.output_limit(request.forward)[1] or facts.max_output_tokens
+        most = output_limit(request.forward)[1] or facts.max_output_tokens
         most = most * request.choices if most else None
         # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
         prompt = await asyncio.to_thread(self.usage.prompt_tokens, prepared)

@@ -16,13 +16,12 @@ from gateway.billing import metadata
 from gateway.context.manager import BuiltContext
 from gateway.context.planner import PlanResult
 from gateway.context.whole_files import NO_OWN_FILES, OwnFiles
-from gateway.context.window.counting import PromptBudget
 from gateway.conversations import message_forms
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.frozen_records import record
 from gateway.core.types import bill, memory, turn, upstreams
-from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts
+from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.recall import RecallRounds
 from gateway.upstream.routing import health

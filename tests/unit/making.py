@@ -7,10 +7,9 @@ from typing import Any
 
 from gateway.context.manager import BuiltContext, ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import PromptBudget, TurnBound
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.types.artifacts import Artifact, ContextGoal, RequestAttachment
-from gateway.core.types.chat import ChatRequest, ContextOptions, ModelFacts, RequestCaller
+from gateway.core.types.chat import ChatRequest, ContextOptions, ModelFacts, PromptBudget, RequestCaller, TurnBound
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, ConversationRef, new_message
 from gateway.core.types.window import WindowInputs
 from gateway.documents.file_reader import FileReader

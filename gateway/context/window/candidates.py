@@ -15,11 +15,12 @@ from operator import attrgetter
 from typing import Any
 
 from gateway.context.window import tuning
-from gateway.context.window.counting import PromptCounter, TurnBound
+from gateway.context.window.counting import PromptCounter
 from gateway.core import ids
 from gateway.core.frozen_records import record
 from gateway.core.types import conversation, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactType
+from gateway.core.types.chat import TurnBound
 from gateway.core.types.conversation import ConversationMessage, NotedForms, parts_of
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
 from gateway.core.types.window import WindowInputs

@@ -25,8 +25,7 @@ from gateway.context.window.candidates import (
     of_each_content,
     transcript,
 )
-from gateway.context.window.counting import MIN_CACHED_TOKENS
-from gateway.context.window.fitting import WindowFitter, in_full
+from gateway.context.window.fitting import MIN_CACHED_TOKENS, WindowFitter, in_full
 from gateway.core.types import places, window
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
 from gateway.core.types.conversation import as_parts

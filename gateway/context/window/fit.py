@@ -28,7 +28,7 @@ from gateway.context.window.candidates import (
     run_of_turns,
     transcript,
 )
-from gateway.context.window.counting import PromptCounter, SelectionLimits
+from gateway.context.window.counting import PromptCounter
 from gateway.context.window.extracts import (
     PlanGuide,
     extract,
@@ -43,6 +43,7 @@ from gateway.context.window.fitting import (
     NO_PLAN,
     FittingSteps,
     ForwardedMinimum,
+    SelectionLimits,
     WindowFitter,
     in_full,
     once,

@@ -13,10 +13,12 @@ from typing import Any, Protocol
 
 from gateway.context.window import tuning
 from gateway.context.window.candidates import TurnSpan, current_steps, of_each_content, run_of_turns, said_before
-from gateway.context.window.counting import PromptBudget, PromptCounter, SelectionLimits
+from gateway.context.window.counting import PromptCounter
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.core.types import artifacts, conversation
 from gateway.core.types.artifacts import Artifact, ArtifactPlan, ProcessingStrategy
+from gateway.core.types.chat import PromptBudget
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import (
     ArtifactRendering,
@@ -30,6 +32,57 @@ from gateway.core.types.window import (
 
 NO_PLAN = PlanToFollow(ArtifactPlan())
 NO_SHORTER = "System messages, the current message and its latest tool step cannot be made shorter"
+
+
+USABLE_SHARE = 0.99
+"""Usable share of the budget where counts are estimates: calibrated ones were measured up to 0.8 % too low."""
+MIN_CACHED_TOKENS = 1024
+"""Tokens of a prompt below which no provider caches it: there a pass costs nothing, so that it fills as many."""
+
+
+@record
+class SelectionLimits:
+    """What a selection is fitted to.
+
+    Attributes:
+        tokens: the budget; None if the context is not managed.
+        history_share: share of the room for old turns as messages, as long as passages compete for that room.
+        low_water: tokens that a pass fills once something had to leave, so that nothing has to leave for several turns
+            (guarantee §4 I7); None for the whole budget.
+        fresh: tokens of documents and results that the model has not seen yet; a pass fills them on top.
+        estimated: tokens are counted with another model's tokenizer, and corrected by what upstream reported.
+        budget: whose `tokens` these are.
+        is_economic: what leaves is cleared for its cost alone, so that little of it comes back.
+        may_keep_more: what a pass keeps whole may take more than its part of what is filled.
+    """
+
+    tokens: int | None
+    history_share: float
+    low_water: int | None = None
+    fresh: int = 0
+    estimated: bool = False
+    budget: PromptBudget | None = None
+    is_economic: bool = False
+    may_keep_more: bool = False
+
+    @property
+    def usable(self) -> int | None:
+        """Tokens that a prompt is filled to: a little less than the budget if counts are estimates. Only what cannot
+        be made shorter may take all of the budget."""
+        if self.tokens is None or not self.estimated:
+            return self.tokens
+        return int(self.tokens * USABLE_SHARE)
+
+    @property
+    def goal(self) -> int:
+        """Tokens to which the window is filled once something had to leave."""
+        return min(self.old_goal + self.fresh, self.usable or 0)
+
+    @property
+    def old_goal(self) -> int:
+        """The part of `goal` that is filled whether or not anything is fresh."""
+        usable = self.usable or 0
+        return usable if self.low_water is None else min(max(self.low_water, MIN_CACHED_TOKENS), usable)
 
 
 def no_results(_: WindowInputs) -> Sequence[Artifact]:

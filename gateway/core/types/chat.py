@@ -345,6 +345,52 @@ class ModelFacts:
 
 
 @record
+class TurnBound:
+    """At most `most` turns, the current one counted, are forwarded as messages. Where there would be more, one pass
+    leaves the latest `kept`, so that the next turns find room without another (guarantee §3.11)."""
+
+    most: int
+    kept: int
+
+    @classmethod
+    def of(cls, most: int | None, oldest_share: float) -> "TurnBound | None":
+        """The bound of the settings; None where there is none. `oldest_share`: share of `most` that leaves at once."""
+        return None if most is None else cls(most, most - int(oldest_share * most))
+
+
+@record
+class PromptBudget:
+    """`tokens` for prompt, tools and schema; None if the window is unknown and no limit was named. `reserve_named`:
+    the request names `reserved_output` itself; else it is this gateway's own choice. `turns` bounds the window beside
+    tokens, also where these are not known. `max_input`: the least other limit of a prompt, and whose it is.
+    `clear_above`: tokens above which room is wanted already, though more fit."""
+
+    tokens: int | None
+    context_window: int | None
+    reserved_output: int = 0
+    reserve_named: bool = False
+    turns: TurnBound | None = None
+    max_input: tuple[int, str] | None = None
+    clear_above: int | None = None
+
+    @property
+    def cleared(self) -> "PromptBudget":
+        """The budget if room is made above `clear_above`."""
+        if self.clear_above is None or (self.tokens is not None and self.tokens <= self.clear_above):
+            return self
+        return replace(self, tokens=self.clear_above)
+
+    def overflow(self, tokens: int | None) -> str:
+        """What a client is told whose messages take more than this: by the model's window, or by another limit that is
+        less than what the answer leaves of it."""
+        window, reserved = self.context_window, self.reserved_output
+        if self.max_input is not None and (window is None or self.max_input[0] < window - reserved):
+            limit, whose = self.max_input
+            return f"{errors.overflow_text(limit, tokens)} {whose} sets this limit."
+        return errors.overflow_text(self.tokens if window is None else window, tokens, reserved if window else 0)
+
+
+@record
 class ModelDeployment:
     """Where a model is served, with the key and parameters to use. `provider_model` goes in the body.
 

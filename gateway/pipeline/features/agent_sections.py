@@ -12,7 +12,6 @@ from gateway.context.gather import INLINE_CHARS
 from gateway.context.manager import BuiltContext
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window import counting
-from gateway.context.window.counting import PromptBudget
 from gateway.conversations import message_forms
 from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
@@ -20,6 +19,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.plugins import load_plugin
 from gateway.core.tasks import offload_if
 from gateway.core.types import agents, chain, conversation, tool_steps
+from gateway.core.types.chat import PromptBudget
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.pipeline.stages import PreparedRequest, ReadAs, RequestFeature
 

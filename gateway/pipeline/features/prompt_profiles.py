@@ -8,10 +8,9 @@ from typing import Any
 
 from gateway.context.manager import BuiltContext
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import PromptBudget
 from gateway.core.config.settings import PromptProfiles
 from gateway.core.types import tool_steps
-from gateway.core.types.chat import ModelFacts
+from gateway.core.types.chat import ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
 from gateway.pipeline.stages import PreparedRequest, ReadAs, RequestFeature
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.context.manager import BuiltContext
-from gateway.context.window.counting import PromptBudget
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.bill import BranchCosts
-from gateway.core.types.chat import ContextOptions, ModelFacts
+from gateway.core.types.chat import ContextOptions, ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.memory import MemoryEntity
 from tests.support.documents import prose

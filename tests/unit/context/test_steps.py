@@ -10,11 +10,10 @@ import pytest
 from gateway.context.build import ContextHooks
 from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import PromptBudget
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, ContextSettings, Settings
 from gateway.core.errors import ContextLengthExceeded
-from gateway.core.types.chat import ModelFacts
+from gateway.core.types.chat import ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, new_message
 from gateway.documents.file_reader import FileReader
 from gateway.storage.cache.memory_cache import open_cache

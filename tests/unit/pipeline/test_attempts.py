@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.window.counting import PromptBudget
 from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.bill import CallCost
-from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts
+from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.attempts import ModelRoutes, RequestAttempts, UpstreamSender, with_history
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire

@@ -7,10 +7,9 @@ from typing import Any, cast
 import pytest
 
 from gateway.context.manager import BuiltContext
-from gateway.context.window.counting import PromptBudget
 from gateway.core.errors import GatewayError, UpstreamTimeout, UpstreamUnreachable
 from gateway.core.types.bill import CallCost, ContextUtilizationMetadata, InternalCall
-from gateway.core.types.chat import ModelDeployment, ModelFacts
+from gateway.core.types.chat import ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowSelection
 from gateway.pipeline.billing import make_bill, metadata_of
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire, UpstreamOutcome

@@ -8,12 +8,11 @@ from typing import cast
 
 import pytest
 
-from gateway.context.window.counting import PromptBudget
 from gateway.core import jsons
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import GatewayError, InternalError, UpstreamRefused, UpstreamTimeout
 from gateway.core.ports import TokenCounter
-from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
+from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.stages import FeatureHooks, PreparedRequest, ReadAs, RequestFeature, RequestRun, SettledRequest

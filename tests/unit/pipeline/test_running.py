@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.context.window.counting import PromptBudget
 from gateway.conversations.rebuild import new_history, sent_chain
 from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import RoutingSettings
-from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts
+from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline.settlement import RunningTurns
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire

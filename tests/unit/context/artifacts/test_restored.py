@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from gateway.context.artifacts.collect import steps_as_text
 from gateway.context.assembly.shown_block import without_block_items
 from gateway.context.manager import BuiltContext, ContextManager, PlannerAccess
-from gateway.context.window.counting import PromptBudget
 from gateway.conversations.message_forms import for_origin
 from gateway.core.config.settings import ContextSettings
-from gateway.core.types.chat import ModelDeployment
+from gateway.core.types.chat import ModelDeployment, PromptBudget
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, new_message
 from tests.support.strict_chat import violations
 from tests.unit.making import FACTS, assistant, chat, context_manager, stored, tool, user

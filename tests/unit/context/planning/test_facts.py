@@ -9,9 +9,9 @@ import pytest
 
 from gateway.context.manager import BuiltContext
 from gateway.context.planning.decision import PlanningFacts, facts_of, should_use_llm_planning
-from gateway.context.window.counting import PromptBudget
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.artifacts import Artifact, ArtifactType
+from gateway.core.types.chat import PromptBudget
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, PromptFrame
 from gateway.core.types.window import FullPrompt
 from gateway.pipeline.unstored_frames import new_frame

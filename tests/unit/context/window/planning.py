@@ -8,9 +8,9 @@ from gateway.context.artifacts.collect import documents_in_messages, extract_art
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.render import assemble, worded
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import PromptCounter, SelectionLimits
+from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import fit
-from gateway.context.window.fitting import FittingSteps
+from gateway.context.window.fitting import FittingSteps, SelectionLimits
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.core.types.conversation import new_message
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.assembly.render import assemble, worded
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window.counting import PromptCounter, SelectionLimits
+from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import count_unreduced, fit
-from gateway.context.window.fitting import FittingSteps
+from gateway.context.window.fitting import FittingSteps, SelectionLimits
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.window import WindowInputs
 from gateway.retrieval.index_cache import PassageFinder

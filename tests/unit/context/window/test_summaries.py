@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.context.window.counting import PromptBudget
+from gateway.core.types.chat import PromptBudget
 from gateway.core.types.conversation import ConversationHistory, new_message
 from gateway.core.types.memory import SummarySegment
 from tests.unit.making import FACTS, assistant, chat, context_manager, stored, user

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.context.manager import BuiltContext
 from gateway.context.window.candidates import bounded
-from gateway.context.window.counting import TurnBound
 from gateway.core.config.settings import ContextSettings
+from gateway.core.types.chat import TurnBound
 from gateway.core.types.conversation import ConversationHistory, PromptFrame, new_message
 from gateway.core.types.memory import MemoryMessage, SummarySegment
 from gateway.core.types.tool_steps import turn_starts

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from gateway.context.window.counting import PromptBudget, SelectionLimits, budget_for, tightened, writable
+from gateway.context.window.fitting import SelectionLimits
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
-from gateway.core.types.chat import ModelFacts
+from gateway.core.types.chat import ModelFacts, PromptBudget
+from gateway.pipeline.payload import budget_for, tightened, writable
 
 
 @pytest.mark.parametrize(
