@@ -15,7 +15,7 @@ from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.passthrough import PassthroughClient
 
 if TYPE_CHECKING:
-    from gateway.operations.otel.wiring import OpenTelemetry
+    from gateway.operations.otel.telemetry import OpenTelemetry
 
 App = Callable[..., Awaitable[None]]
 """An ASGI application."""
@@ -58,7 +58,7 @@ def open_telemetry(settings: setting_sections.TelemetrySettings) -> "NoTelemetry
     if not settings.is_on:
         return NoTelemetry()
     with _installed():
-        from gateway.operations.otel.wiring import OpenTelemetry
+        from gateway.operations.otel.telemetry import OpenTelemetry
     return OpenTelemetry(settings)
 
 

@@ -20,13 +20,18 @@ from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.core.types.turn import LedgerEntry
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.operations.otel import spans as otel_spans
-from gateway.operations.otel import wiring as otel_calls
+from gateway.operations.otel import telemetry as otel
 from gateway.operations.otel.attributes import CONTENT_LEFT_OUT, MAX_CONTENT_CHARS, of_input, of_output
 from gateway.operations.otel.factory import NoTelemetry, open_telemetry
 from gateway.operations.otel.sdk import QUIET_SECONDS, QuietLog
-from gateway.operations.otel.spans import CURRENT, RequestTracing
-from gateway.operations.otel.wiring import ModelCalls, OtelInstruments, ToldMetrics, TracedUpstream
+from gateway.operations.otel.telemetry import (
+    CURRENT,
+    ModelCalls,
+    OtelInstruments,
+    RequestTracing,
+    ToldMetrics,
+    TracedUpstream,
+)
 
 Json = dict[str, Any]
 SCOPE: Json = {"type": "http", "path": "/v1/chat/completions", "method": "POST", "headers": []}
@@ -80,7 +85,7 @@ def deployment(**more: Any) -> ModelDeployment:
 async def test_spans_wait_for_a_bill_that_comes_after_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """They end when their work ended, and say what the bill says."""
     world, later = World(), asyncio.Event()
-    monkeypatch.setattr(otel_spans, "BILL_SECONDS", 60)
+    monkeypatch.setattr(otel, "BILL_SECONDS", 60)
 
     async def bill() -> None:
         await later.wait()
@@ -107,7 +112,7 @@ async def test_spans_wait_for_a_bill_that_comes_after_the_answer(monkeypatch: py
 
 async def test_spans_whose_bill_does_not_come_end_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    monkeypatch.setattr(otel_spans, "BILL_SECONDS", 0)
+    monkeypatch.setattr(otel, "BILL_SECONDS", 0)
 
     async def app(scope: Json, receive: Any, send: Any) -> None:
         await world.upstream.complete(deployment(), UpstreamRequest({}))
@@ -115,7 +120,7 @@ async def test_spans_whose_bill_does_not_come_end_all_the_same(monkeypatch: pyte
     await world.tracing.app(app)(dict(SCOPE), None, None)
     await asyncio.sleep(0.01)
     assert set(world.ended) == {"POST /v1/chat/completions", "chat m"}
-    monkeypatch.setattr(otel_spans, "BILL_SECONDS", 60)
+    monkeypatch.setattr(otel, "BILL_SECONDS", 60)
     world.exporter.clear()
     await world.tracing.app(app)(dict(SCOPE), None, None)
     world.tracing.close()
@@ -125,7 +130,7 @@ async def test_spans_whose_bill_does_not_come_end_all_the_same(monkeypatch: pyte
 async def test_a_call_that_goes_on_without_its_client_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one with an `Idempotency-Key` does; its span ends with it."""
     world, goes_on = World(), asyncio.Event()
-    monkeypatch.setattr(otel_spans, "BILL_SECONDS", 0.001)
+    monkeypatch.setattr(otel, "BILL_SECONDS", 0.001)
     tasks = []
 
     async def call() -> None:
@@ -204,11 +209,10 @@ async def test_a_fault_of_telemetry_costs_no_answer(monkeypatch: pytest.MonkeyPa
     def fault(*_: Any, **__: Any) -> Any:
         raise RuntimeError("of telemetry")
 
-    monkeypatch.setattr(otel_calls, "of_request", fault)
-    for place in ("of_answer", "of_bill"):
-        monkeypatch.setattr(otel_spans, place, fault)
+    for place in ("of_request", "of_answer", "of_bill"):
+        monkeypatch.setattr(otel, place, fault)
     monkeypatch.setattr("gateway.core.instrumentation.metrics.endpoint_of", fault)
-    monkeypatch.setattr(otel_spans.CONTEXT, "inject", fault)
+    monkeypatch.setattr(otel.CONTEXT, "inject", fault)
     answered = []
 
     async def app(scope: Json, receive: Any, send: Any) -> None:
@@ -217,7 +221,7 @@ async def test_a_fault_of_telemetry_costs_no_answer(monkeypatch: pytest.MonkeyPa
     await world.tracing.app(app)(dict(SCOPE), None, None)
     assert answered[0].body["id"] == "up-1"
     metrics = ToldMetrics([], SystemClock().now, OtelInstruments(NoOpMeterProvider().get_meter("test")))
-    token = CURRENT.set(otel_spans.RequestSpans(world.tracing.tracer.start_span("x"), dict, lambda _: None))
+    token = CURRENT.set(otel.RequestSpans(world.tracing.tracer.start_span("x"), dict, lambda _: None))
     try:
         metrics.billed(replace(BILL, metadata={}))
     finally:
