@@ -342,7 +342,7 @@ class RequestChain:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
             return tuple(dict.fromkeys((whole, chain.chain_digests([self.delivered, answer], before)[-1])))
         if self.prefill is None:
-            several = items.said_apart(message)
+            several = items.said_apart(message) if items.ITEM_ORDER in message else []
             if message.get("refusal") and not message.get("content"):
                 several = [{"role": "assistant", "content": message["refusal"]}]
             alone = [message]
