@@ -14,7 +14,7 @@ from gateway.operations.actor import command_actor
 from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
 from gateway.operations.screen import FAINT, ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_changing
-from gateway.storage import audit_events, stored_keys
+from gateway.storage import audit_events, keyed_hashes, stored_keys
 from gateway.storage.database.sqlite import DatabaseTransactions
 
 KEY_COLUMNS = (
@@ -125,7 +125,7 @@ def keys(call: CommandCall) -> int:
     Raises ValueError: an argument cannot be read."""
 
     async def work(transactions: DatabaseTransactions) -> int:
-        store = stored_keys.KeyStore(transactions, call.clock, stored_keys.StoredSecret(transactions))
+        store = stored_keys.KeyStore(transactions, call.clock, keyed_hashes.StoredSecret(transactions))
         command = _KeyCommand(call, store, call.clock.now(), audit_events.recorder(command_actor(), call.clock))
         await getattr(command, call.options.action)()
         return 0

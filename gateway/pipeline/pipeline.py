@@ -24,7 +24,7 @@ from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.payload import as_it_goes_up
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import PausedRequest, RequestRun, UpstreamOutcome
-from gateway.storage import stored_keys
+from gateway.storage import keyed_hashes
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.quota.budget_rows import SqlBudgets
 from gateway.storage.quota.local import open_rates
@@ -329,7 +329,7 @@ class LimitedPipeline:
 
 def _cut(user: str | None) -> str | None:
     """A user as the ledger names it: what its client sends may be endless, and is kept for a while."""
-    return user[: stored_keys.USER_CHARS] if user is not None else None
+    return user[: keyed_hashes.USER_CHARS] if user is not None else None
 
 
 def open_limited(

@@ -17,7 +17,7 @@ from gateway.core.types import audit_log
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.stored_keys import make_secret, read_secret, storable
+from gateway.storage.keyed_hashes import make_secret, read_secret, storable
 
 EVENTS = schema.admin_events
 AUDIT_LOCK_ID = 0x7472_6169_6C67_7779  # "trailgwy": any number that no other application on the database uses

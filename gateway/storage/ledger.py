@@ -22,7 +22,7 @@ from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.sqlite import DatabaseTransactions, SqliteTransactions, parse_url
 from gateway.storage.database.transactions import T, Work
 from gateway.storage.encryption.columns import open_vault
-from gateway.storage.stored_keys import names_of_user
+from gateway.storage.keyed_hashes import names_of_user
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 

@@ -32,12 +32,12 @@ from gateway.storage.database.migrate import schema_state
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.database.transactions import CommitUnknown, reads, writes
 from gateway.storage.encryption.columns import RowInsert, driver_of
+from gateway.storage.keyed_hashes import StoredSecret, Users, user_digest
 from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import NO_CACHES, StorageCaches
 from gateway.storage.lookup.segments import locked, read_messages, read_said, read_uncovered, write_segment
 from gateway.storage.rows import utc
-from gateway.storage.stored_keys import StoredSecret, Users, user_digest
 from gateway.storage.turns.bills import Amend, amend_bill
 from gateway.storage.turns.completions import (
     delete_completion,

@@ -1,7 +1,4 @@
-"""Keys made at runtime (ADR 28): rows of keyed digests, never a key; and what was spent with them (guarantee §12.1).
-
-It also keeps the secret of keyed hashes (guarantee §8), and says how a user is named in bills and reports (§13.6).
-"""
+"""Keys made at runtime (ADR 28): rows of keyed digests, never a key; and what was spent with them (guarantee §12.1)."""
 
 import hmac
 import re
@@ -10,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -22,7 +19,7 @@ from gateway.core.types import bill, keys, report_lists
 from gateway.core.types.keys import StoredKey
 from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
-from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.rows import alike, behind, utc, utc_or_none
 
 T = TypeVar("T")
@@ -350,65 +347,3 @@ def read_spent_before(connection: sa.Connection, key_ids: Sequence[str], day: da
     query = sa.select(DAYS.key_id, sa.func.sum(DAYS.cost_picousd)).where(DAYS.key_id.in_(key_ids), DAYS.day < day)
     found = {key_id: int(spent or 0) for key_id, spent in connection.execute(query.group_by(DAYS.key_id))}
     return {each: found.get(each, 0) for each in key_ids}
-
-
-SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
-USER_CHARS = 256
-"""Of a user's name, which its client chooses."""
-Users = Literal["plain", "hashed", "off"]
-
-
-def read_secret(connection: sa.Connection) -> bytes | None:
-    """The key of keyed hashes; None in a storage that was not asked for it yet."""
-    value = connection.execute(_SECRET).scalar()
-    return None if value is None else bytes(value)
-
-
-class StoredSecret:
-    """The key of keyed hashes, read when it is first asked for."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
-        self._known: bytes | None = None
-
-    async def secret(self) -> bytes:
-        """The key, made where a new storage has none yet; replicas share it (guarantee §8).
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached.
-        """
-        if self._known is None:
-            known = await self._transactions.run(read_secret)
-            self._known = known if known is not None else await self._transactions.run(make_secret, write=True)
-        return self._known
-
-
-def make_secret(connection: sa.Connection) -> bytes:
-    """Whoever makes it first, all use it."""
-    new = insert_if_new(connection, schema.secrets).values(name=SECRET, value=secrets.token_bytes(32))
-    connection.execute(new)
-    return bytes(connection.execute(_SECRET).scalar_one())
-
-
-def storable(text: str) -> str:
-    """A text as a column takes it: no database takes half a sign, and PostgreSQL no NUL. JSON escapes both."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
-
-
-def user_name(text: str) -> str:
-    """A user's name as the ledger has it, and not endless."""
-    return storable(text[:USER_CHARS])
-
-
-def user_digest(secret: bytes, name: str) -> str:
-    """`user_` and 40 hex digits: what stands for a user where the name is not to."""
-    return "user_" + hmac.digest(secret, b"user\0" + user_name(name).encode(), "sha256").hex()[:40]
-
-
-def names_of_user(connection: sa.Connection, name: str) -> tuple[str, ...]:
-    """What may stand for a user in bills: the name that requests give, then its digest."""
-    secret, plain = read_secret(connection), user_name(name)
-    return (plain, user_digest(secret, name)) if secret is not None else (plain,)
-
-
-_SECRET = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == SECRET)

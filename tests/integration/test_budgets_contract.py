@@ -17,9 +17,9 @@ from gateway.core.types.bill import CallCost
 from gateway.core.types.keys import LEASE_SECONDS, LimitHolder, SpendingAccount
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.keyed_hashes import Users
 from gateway.storage.quota.budget_rows import SqlBudgets
 from gateway.storage.store import ConversationStore
-from gateway.storage.stored_keys import Users
 from tests.integration.commits import NOW, bill
 from tests.support.hand_clock import DayClock
 

@@ -235,7 +235,7 @@ async def test_a_row_between_two_of_one_chain_is_unlinked(own: DatabaseTransacti
     """By somebody who has the secret, but is not careful."""
     await five_events(own)
     from gateway.storage.audit_events import digest_of
-    from gateway.storage.stored_keys import read_secret
+    from gateway.storage.keyed_hashes import read_secret
 
     secret = await own.run(read_secret) or b""
     found, _ = await own.run(lambda c: read_events(c, TrailQuery()))

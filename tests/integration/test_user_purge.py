@@ -18,9 +18,9 @@ from gateway.storage.conversations.purge_user import PurgedUser, UserPurge
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_store import EntityStore
+from gateway.storage.keyed_hashes import user_digest
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from gateway.storage.stored_keys import user_digest
 from tests.integration.commits import NOW, bill, contents, document, turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces

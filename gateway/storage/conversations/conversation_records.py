@@ -18,11 +18,11 @@ from gateway.storage.conversations.reading import read_totals
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import DatabaseTransactions, reads
 from gateway.storage.encryption.columns import for_row
+from gateway.storage.keyed_hashes import storable
 from gateway.storage.lookup.find import turns_before
 from gateway.storage.lookup.locate import MESSAGES, upwards
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.lookup.segments import segments_before
-from gateway.storage.stored_keys import storable
 from gateway.storage.turns.completions import having
 from gateway.storage.turns.standing import whole_entries
 

@@ -17,8 +17,8 @@ from gateway.storage.conversations.delete import anonymise_bills, delete_locked,
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_rows import delete_one
+from gateway.storage.keyed_hashes import make_secret, names_of_user, read_secret
 from gateway.storage.lookup.locate import whole_messages
-from gateway.storage.stored_keys import make_secret, names_of_user, read_secret
 from gateway.storage.turns.roll_ups import rename_users
 
 LEDGER = schema.ledger

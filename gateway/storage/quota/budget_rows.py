@@ -12,8 +12,8 @@ from gateway.core.types import keys
 from gateway.core.types.keys import AccountLease, SpendingAccount
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
+from gateway.storage.keyed_hashes import Users, user_digest, user_name
 from gateway.storage.rows import MAX_INT
-from gateway.storage.stored_keys import Users, user_digest, user_name
 
 PAST_SECONDS = 30.0
 """For how long the sum of past days is kept. A bill is of the day on which its request came, so that yesterday's sum

@@ -22,9 +22,9 @@ from gateway.core.types.conversation import texts_of
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import sealing
+from gateway.storage.keyed_hashes import names_of_user, storable
 from gateway.storage.reports.request_list import COLUMNS, TABLE, line_of, tenant_of
 from gateway.storage.rows import pico
-from gateway.storage.stored_keys import names_of_user, storable
 from gateway.storage.turns.questions import folded, question_columns, texts_begin
 
 MESSAGES, SESSIONS, DAYS = schema.messages, schema.sessions, schema.usage_days

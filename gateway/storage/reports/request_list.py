@@ -11,7 +11,7 @@ from gateway.core import ids
 from gateway.core.types import bill, report_lists
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.stored_keys import storable
+from gateway.storage.keyed_hashes import storable
 from gateway.storage.turns.questions import folded
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 

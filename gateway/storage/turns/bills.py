@@ -17,8 +17,8 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import RowInsert, for_row
+from gateway.storage.keyed_hashes import storable, user_name
 from gateway.storage.rows import pico, whole
-from gateway.storage.stored_keys import storable, user_name
 from gateway.storage.turns.questions import FORGOTTEN, question_columns
 from gateway.storage.turns.roll_ups import add_to_conversation, add_to_days, replaced
 

@@ -9,7 +9,7 @@ from gateway.core import jsons
 from gateway.core.types.conversation import texts_of
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import vault_of
-from gateway.storage.stored_keys import storable
+from gateway.storage.keyed_hashes import storable
 
 MESSAGES = schema.messages
 LENGTH = 200
