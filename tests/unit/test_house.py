@@ -32,7 +32,7 @@ def test_a_file_name_tells_one_subject() -> None:
 
 
 def test_a_part_of_one_module_is_in_that_module() -> None:
-    assert len(house().one_reader) <= 20, house().one_reader
+    assert len(house().one_reader) <= 10, house().one_reader
 
 
 def test_a_part_is_what_one_neighbour_reads_and_has_few_lines(tmp_path: Path) -> None:
