@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from openai import OpenAI
 
+from tests.support.beforehand import make_beforehand
 from tests.support.factory import ClientFactory, GatewayFactory, SharedGateways, shared_gateway
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess, shared_fork_server
@@ -135,11 +136,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests are objects that stay: the collector need not look at them again and again, nor while they
-    are made, which takes it as long as a third of their collection. Forked workers share what gateways are forked by.
+    are made, which takes it as long as a third of their collection.
     """
-    asked = any("fork_server" in getattr(item, "fixturenames", ()) for item in session.items)
-    if asked and session.config.pluginmanager.hasplugin("forked workers"):
-        shared_fork_server().begin()
+    if session.config.pluginmanager.hasplugin("forked workers"):
+        make_beforehand(session.items)
     gc.freeze()
     gc.enable()
 

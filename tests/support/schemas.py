@@ -23,7 +23,7 @@ def sqlite_url(directory: Path) -> str:
     """The URL of a new SQLite file in `directory`, on the current schema."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "gateway.db"
-    path.write_bytes(_migrated_file())
+    path.write_bytes(migrated_file())
     return f"sqlite:///{path}"
 
 
@@ -32,7 +32,7 @@ async def bring_up(transactions: DatabaseTransactions) -> None:
 
     def copy(connection: sa.Connection) -> None:
         with contextlib.closing(sqlite3.connect(":memory:")) as source:
-            file = _migrated_file()
+            file = migrated_file()
             source.deserialize(file[:18] + b"\x01\x01" + file[20:])  # it is of a file with a log, as memory has none
             source.backup(cast(sqlite3.Connection, connection.connection.driver_connection))
 
@@ -59,7 +59,8 @@ def in_a_thread(work: Coroutine[Any, Any, T]) -> T:
 
 
 @functools.cache
-def _migrated_file() -> bytes:
+def migrated_file() -> bytes:
+    """An SQLite file on the current schema."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gateway.db"
         migrate_at(f"sqlite:///{path}")

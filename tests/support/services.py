@@ -32,7 +32,7 @@ def postgres_server() -> Iterator[Postgres]:
 def own_postgres() -> Iterator[PostgresProcess]:
     """A PostgreSQL from the wheel whatever the environment names, for tests that freeze or kill it."""
     with _directory("postgres-") as directory:
-        process = PostgresProcess(directory, _first_postgres())
+        process = PostgresProcess(directory, first_postgres())
         process.start()
         try:
             yield process
@@ -41,15 +41,21 @@ def own_postgres() -> Iterator[PostgresProcess]:
 
 
 @functools.cache
-def _first_postgres() -> PostgresProcess:
+def first_postgres() -> PostgresProcess:
     """One that has ended, with whose data all others begin: making it anew takes half a second of processor time."""
     directory = Path(tempfile.mkdtemp(prefix="postgres-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    atexit.register(_remove_made_by, os.getpid(), directory)
     process = PostgresProcess(directory)
     process.start()
     process.prepare()
     process.stop(signal.SIGINT)
     return process
+
+
+def _remove_made_by(pid: int, directory: Path) -> None:
+    """A worker that was forked since leaves it to others."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
