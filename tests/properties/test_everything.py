@@ -29,7 +29,7 @@ CHANGED_IN_KEPT = 1026
 """A conversation in which a message that kept its block was to keep what it said of its own files."""
 
 
-@few_or_many(20, 1000)
+@few_or_many(10, 1000)
 def test_s4_the_invariants_hold_with_everything_switched_on_at_random(number: int) -> None:
     """§4 I1 to I7 and §11.12 to §11.14 at once; agents with sections have those of §4 that hold for sections."""
     found = asyncio.run(_play(range(number)))
@@ -38,7 +38,7 @@ def test_s4_the_invariants_hold_with_everything_switched_on_at_random(number: in
         assert found[f"with {name}"] >= number / 20, name
 
 
-@few_or_many(12, 500)
+@few_or_many(6, 500)
 def test_s14_6_documents_that_come_again_stand_once(number: int) -> None:
     """As files, attached or both, in any turn; they leave, are reduced, pinned, and all is sent again."""
     found = asyncio.run(_play((*range(number), CHANGED_IN_KEPT), again=True))

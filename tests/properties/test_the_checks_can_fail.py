@@ -17,7 +17,7 @@ from tests.properties.mutants import MUTANTS, Mutant, changed_prefix, copied
 from tests.properties.running import both, gateway, outcome
 from tests.properties.talks import Player, Script
 
-SEEDS = 60
+SEEDS = 40
 Answered = tuple[Case, list[Json], Json]
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.support.answers import Json, http
 from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
+from tests.support.marks import few_or_many
 from tests.support.mock_upstream import MockUpstream
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -118,18 +119,21 @@ UNREAD = ["temperature", "seed", "stop", "logit_bias", "tool_choice", "response_
 UNREAD += ["reasoning_effort", "modalities", "prompt_cache_key", "unknown"]
 
 
+@few_or_many(len(ODD) + 1, 1)
 @pytest.mark.parametrize("name", [name for name in FULL if name not in UNREAD])
-def test_s7_odd_values_in_every_field(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+def test_s7_odd_values_in_every_field(
+    one_gateway: GatewayProcess, upstream: MockUpstream, name: str, number: int
+) -> None:
     """§7: answered, or a 4xx by the gateway that names the field, with nothing sent or left behind."""
     upstream.strict = False
     with http(one_gateway) as client:
         found = list(product(places(FULL[name], (name,)), ODD))
-        # Of many places every thirteenth pair, so that each place and each value has its turn.
-        step = 13 if len(found) > 8 * len(ODD) else 1
-        for number, (path, odd) in list(enumerate(found))[::step]:
+        # Of many places every so manieth pair, so that each place and each value has its turn.
+        step = number if len(found) > 2 * len(ODD) else 1
+        for place, (path, odd) in list(enumerate(found))[::step]:
             before = len(upstream.requests)
             body = changed(base(path), path, odd)
-            answer = asked(client, {"stream": number % 3 == 0, **body})
+            answer = asked(client, {"stream": place % 3 == 0, **body})
             if answer.status_code == 200 or len(upstream.requests) > before:
                 continue
             error = answer.json()["error"]
@@ -165,13 +169,18 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "
 REMEMBERED = ("messages", "metadata", "attachments", "user", "safety_identifier")
 
 
+@few_or_many(len(STORED) + 1, 1)
 @pytest.mark.parametrize("name", REMEMBERED)
-def test_s7_odd_values_are_stored_safely(gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
-    """§7, §3: what is taken is stored, on each storage, and the conversation goes on with it as it was."""
+def test_s7_odd_values_are_stored_safely(
+    gateway: GatewayProcess, upstream: MockUpstream, name: str, number: int
+) -> None:
+    """§7, §3: what is taken is stored, on each storage, and the conversation goes on with it as it was. Of many places
+    every so manieth pair."""
     upstream.strict = False
     said = {"role": "user", "content": "and then?"}
     with http(gateway) as client:
-        for path, odd in product(places(TEXTS_ONLY[name], (name,)), STORED):
+        found = list(product(places(TEXTS_ONLY[name], (name,)), STORED))
+        for path, odd in found[:: number if len(found) > 2 * len(STORED) else 1]:
             first = changed({"model": "gpt-4o", "messages": [said], name: TEXTS_ONLY[name]}, path, odd)
             answer = asked(client, first)
             if answer.status_code != 200:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 
 from gateway.context.manager import BuiltContext
 from gateway.core.config.settings import ContextSettings
@@ -14,6 +14,8 @@ from tests.unit.making import build, material_of
 from tests.unit.o200k import prompt_tokens
 
 SETTINGS = ContextSettings(document_min_chars=DOCUMENT_CHARS)
+FEWER = settings(max_examples=settings().max_examples // 3)
+"""Of what takes two requests for each."""
 
 
 def forwarded(talk: Talk, budget: int | None) -> BuiltContext | None:
@@ -42,6 +44,7 @@ def test_whatever_is_forwarded_keeps_the_invariants(talk: Talk, share: float) ->
     invariants.check_nothing_invented(talk, messages, material_of(built).artifacts)
 
 
+@FEWER
 @given(talk=talks(), share=SHARES)
 def test_the_same_request_is_always_forwarded_alike(talk: Talk, share: float) -> None:
     budget = talk.budget(share)
@@ -52,6 +55,7 @@ def test_the_same_request_is_always_forwarded_alike(talk: Talk, share: float) ->
         assert one.utilization == other.utilization
 
 
+@FEWER
 @given(talk=talks())
 def test_what_fits_is_forwarded_as_it_was_sent(talk: Talk) -> None:
     talk.attached, talk.attachments = [], []
