@@ -3,7 +3,7 @@
 import ast
 import functools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -17,6 +17,25 @@ OWN_LINES = 200
 ROLES = frozenset(["adapter", "command", "endpoint", "factory", "options", "request_parser", "router", "serializer"])
 """Names of files that each package with that role has; any other tells the subject of one file."""
 LONG_FUNCTION, MANY_PARAMETERS = 50, 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    name: str
+    lines: int
+    parameters: int
+    documented: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """What is measured of one; its tree, of which a package has hundreds of megabytes, is not kept."""
+
+    lines: int
+    classes: tuple[str, ...]
+    functions: tuple[_Function, ...]
+    imports: frozenset[tuple[str, str]]
+    """Modules, with the names that it imports of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +65,20 @@ class House:
 def measure(package: Path = PACKAGE) -> House:
     """Reads every module of a package."""
     files = sorted(path for path in package.rglob("*.py") if path.name != "__init__.py")
-    sizes = {str(path.relative_to(package)): len(path.read_text().splitlines()) for path in files}
-    long_functions, many_parameters = [], []
-    public = documented = 0
-    classes: Counter[str] = Counter()
-    for path in files:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                classes[node.name] += 1
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            name = f"{path.relative_to(package)}:{node.name}"
-            parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            if (node.end_lineno or 0) - node.lineno >= LONG_FUNCTION:
-                long_functions.append(name)
-            if len([each for each in parameters if each.arg not in ("self", "cls")]) > MANY_PARAMETERS:
-                many_parameters.append(name)
-            if not node.name.startswith("_"):
-                public += 1
-                documented += ast.get_docstring(node) is not None
+    modules = {str(path.relative_to(package)): _read(path) for path in files}
+    functions = [(f"{name}:{each.name}", each) for name, module in modules.items() for each in module.functions]
+    public = [each for _, each in functions if not each.name.startswith("_")]
+    classes = Counter(name for module in modules.values() for name in module.classes)
     names = Counter(path.name for path in files if path.stem not in ROLES)
     root = sum(path.parent == package for path in files)
     packages = len({path.relative_to(package).parts[0] for path in files if path.parent != package})
     return House(
-        sizes=sizes,
+        sizes={name: module.lines for name, module in modules.items()},
         root=root,
-        long_functions=long_functions,
-        many_parameters=many_parameters,
-        public=public,
-        documented=documented,
+        long_functions=[name for name, each in functions if each.lines >= LONG_FUNCTION],
+        many_parameters=[name for name, each in functions if each.parameters > MANY_PARAMETERS],
+        public=len(public),
+        documented=sum(each.documented for each in public),
         names_twice=_twice(names),
         packages=packages,
         classes_twice=_twice(classes),
@@ -86,7 +90,7 @@ def one_reader(package: Path = PACKAGE) -> list[str]:
     """Modules that are read by one module alone, a neighbour in their own package, with which they would fit into one:
     each is a part of its reader, unless it stands for itself."""
     paths = {_module(path, package): path for path in package.rglob("*.py")}
-    lines = {name: len(path.read_text().splitlines()) for name, path in paths.items()}
+    lines = {name: _read(path).lines for name, path in paths.items()}
     readers: dict[str, set[str]] = {name: set() for name in paths}
     for name, path in paths.items():
         for each in _imported(path, paths.keys()) - {name}:
@@ -135,16 +139,34 @@ def _module(path: Path, package: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _imported(path: Path, names: Collection[str]) -> set[str]:
+def _imported(path: Path, names: AbstractSet[str]) -> set[str]:
     found = set()
-    for module, each in _imports(path):
-        found |= {f"{module}.{each}" if f"{module}.{each}" in names else module} & set(names)
+    for module, each in _read(path).imports:
+        found |= {f"{module}.{each}" if f"{module}.{each}" in names else module} & names
     return found
 
 
 @functools.cache
-def _imports(path: Path) -> frozenset[tuple[str, str]]:
-    """Modules, with the names that it imports of each."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-    return frozenset((node.module, each.name) for node in froms if node.module is not None for each in node.names)
+def _read(path: Path) -> _Module:
+    text = path.read_text()
+    classes: list[str] = []
+    functions: list[_Function] = []
+    imports: set[tuple[str, str]] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef):
+            classes.append(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append(_function(node))
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            imports |= {(node.module, each.name) for each in node.names}
+    return _Module(len(text.splitlines()), tuple(classes), tuple(functions), frozenset(imports))
+
+
+def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> _Function:
+    parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return _Function(
+        node.name,
+        (node.end_lineno or 0) - node.lineno,
+        len([each for each in parameters if each.arg not in ("self", "cls")]),
+        ast.get_docstring(node) is not None,
+    )
