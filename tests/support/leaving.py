@@ -77,6 +77,8 @@ def _slow_reply(record: Record) -> Reply:
 
 
 def _stalling_reply(record: Record) -> Reply:
+    """Falls silent after as many events as are asked for. Behind the first, which has no words yet, a client would hear
+    nothing until a sign of life."""
     said = record.body["messages"][-1]["content"]
     return Reply(text="one two three four", stall_after=int(said) if said.isdigit() else None)
 
@@ -144,7 +146,7 @@ async def _answered(gateway: GatewayProcess) -> list[int]:
 async def _cancel(gateway: GatewayProcess, number: int) -> None:
     async def one(client: httpx.AsyncClient, position: int) -> None:
         after = position % 4  # words that come before upstream falls silent
-        async with client.stream("POST", "/chat/completions", json=_stream_body(str(after + 1))) as answer:
+        async with client.stream("POST", "/chat/completions", json=_stream_body(str(after + 2))) as answer:
             lines = answer.aiter_lines()
             assert answer.status_code == 200, await answer.aread()
             for _ in range(2 * after + 1):
@@ -158,7 +160,7 @@ async def _finish(gateway: GatewayProcess, number: int) -> None:
     begun = asyncio.Barrier(number)
 
     async def one(client: httpx.AsyncClient, position: int) -> None:
-        async with client.stream("POST", "/chat/completions", json=_stream_body("1")) as answer:
+        async with client.stream("POST", "/chat/completions", json=_stream_body("2")) as answer:
             async for line in answer.aiter_lines():
                 if line:
                     await begun.wait()
