@@ -1,4 +1,5 @@
-"""Which old tool results leave a window, and when that pays: pure decisions on figures (guarantee §4 I7).
+"""Which old tool results and inputs of calls leave a window, and when that pays: pure decisions on figures (guarantee
+§4 I7).
 
 Where the provider's cache of the prefix has expired, a rewrite is free, and old results leave. Else a pass is bought:
 its price is what the changed end of the prompt costs once more, its return what its results cost to be carried on. It
@@ -17,7 +18,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import islice
+from functools import cached_property
+from itertools import accumulate, islice
 from typing import Any
 
 from gateway.billing.prompt_cache import CacheRates
@@ -51,8 +53,8 @@ MIN_SAVED = Decimal("0.1")
 
 @dataclass(frozen=True, slots=True)
 class CarriedResult:
-    """A tool's result that stands in full in the window and may leave: the `index` of its message in the prompt, its
-    tokens, and the answers since it was first forwarded."""
+    """A tool's result, or the inputs of a message's calls, that stand in full in the window and may leave: the `index`
+    of the message in the prompt, the tokens, and the answers since it was first forwarded."""
 
     index: int
     tokens: int
@@ -255,6 +257,18 @@ EDITED_WITHIN = KEPT_FOR
 """Answers: a file that was edited within so many is one that is being edited."""
 READ_WITHIN, READ_WITHIN_COLD = 20, 12
 """Answers: the latest reading of a file within so many stays, while nothing has to leave; where all is written anew."""
+MAX_SMALL_READING = 10_000
+"""Characters of the latest whole reading of a file that stays, however old it is, while files are edited and nothing
+has to leave: it costs little to carry, and may be edited yet."""
+WRITTEN_WITHIN, ALIVE_WITHIN = 10, 25
+"""Answers since a file was changed, within which what was written into it stays; and within which it stays unless the
+whole file was read or written since. A call that failed is made once more before; what is edited again later is mostly
+read again. On recorded sessions with a window of 200,000 tokens this takes the bill from 0.895 to 0.857 of the direct
+one, and 480 instead of 487 of 491 edits find what they quote; without small readings that stay, to 0.821 and 465."""
+WRITE_TOOL_NAME = re.compile(r"write|create", re.IGNORECASE)
+"""How tools are named that write whole files."""
+MAX_SMALL_CHANGE = 4_000
+"""Characters of the last change of a file, of which the inputs stay."""
 READ_WITHIN_PASS = 6
 """The same where something has to leave: there each result that stays takes the room of another."""
 WHOLE_SHARE = 0.5
@@ -277,28 +291,39 @@ MAX_NAME_CHARS, MAX_CALL_CHARS = 300, 4000
 MAX_NAMES = 50
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolUse:
-    """A tool's result in the conversation, with its call: `index` of its message, `size` in any unit, and `age`, the
-    answers since it was first forwarded. `is_cut`: it no longer stands in full. `bounced`: the mark of its text, where
-    that was read again soon after it had been cut."""
+    """A tool's result in the conversation, with its call: `index` of its message, `size` in characters, and `age`, the
+    answers since it was first forwarded. `call`: index of the message that asked for it. `is_cut`: it no longer stands
+    in full. `bounced`: the mark of its text, where that was read again soon after it had been cut."""
 
     index: int
     tool: str
     arguments: str
     size: int
     age: int
+    call: int = 0
     is_cut: bool = False
     bounced: bytes | None = None
 
+    @cached_property
+    def texts(self) -> list[str]:
+        """The texts in the call's arguments."""
+        return list(_strings(self.arguments))
 
-def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> list[int]:
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """The files that the call changes, by their names without folders."""
+        return frozenset(_edited(self.tool, self.texts))
+
+
+def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN, small: int = 0) -> list[int]:
     """Indexes of the results that stay, the most needed first: of each file that is being edited the latest reading,
     and the latest of the whole of it; what was called for again after it had been cut; then the latest reading of any
-    file, where that is recent.
-    `uses`: all results of the conversation, oldest first; `read_within`: answers within which a reading is recent."""
-    readings: dict[str, list[ToolUse]] = {}
-    alone: dict[str, list[ToolUse]] = {}
+    file, where that is recent, and the latest of the whole of it, where that is small.
+    `uses`: all results of the conversation, oldest first; `read_within`: answers within which a reading is recent;
+    `small`: characters of a small one."""
+    readings, alone = _readings(uses)
     edited: set[str] = set()
     cut: set[tuple[str, str]] = set()
     again: dict[tuple[str, str], ToolUse] = {}
@@ -311,26 +336,69 @@ def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN) -> lis
             again[call] = use
         if use.bounced is not None:
             bounced[use.bounced] = use
-        texts = list(_strings(use.arguments))
-        changed = set(_edited(use.tool, texts))
         if use.age <= EDITED_WITHIN:
-            edited |= changed
-        if changed or sum(map(len, texts)) > MAX_CALL_CHARS:
+            edited |= use.changed
+    kept: set[int] = set()
+    for name in edited & readings.keys():
+        found = alone.get(name) or readings[name]
+        kept |= {found[-1].index, _whole(found).index}
+    kept.update(use.index for use in (*again.values(), *bounced.values()))
+    recent = {each[-1].index for each in readings.values() if each[-1].age < read_within}
+    if small and any(use.age <= ALIVE_WITHIN and use.changed and EDIT_TOOL_NAME.search(use.tool) for use in uses):
+        recent |= {whole.index for each in readings.values() if (whole := _whole(each)).size <= small}
+    return [*sorted(kept, reverse=True), *sorted(recent - kept, reverse=True)]
+
+
+def _readings(uses: Sequence[ToolUse]) -> tuple[dict[str, list[ToolUse]], dict[str, list[ToolUse]]]:
+    """What was read of each file, oldest first; and of these what names no other file."""
+    readings: dict[str, list[ToolUse]] = {}
+    alone: dict[str, list[ToolUse]] = {}
+    for use in uses:
+        if use.changed or sum(map(len, use.texts)) > MAX_CALL_CHARS:
             continue
-        read = dict.fromkeys(_name(path) for text in texts for path in PATH.findall(text))
+        read = dict.fromkeys(_name(path) for text in use.texts for path in PATH.findall(text))
         for name in islice(read, MAX_NAMES):
             readings.setdefault(name, []).append(use)
             if len(read) == 1:
                 alone.setdefault(name, []).append(use)
-    kept: set[int] = set()
-    for name in edited & readings.keys():
-        found = alone.get(name) or readings[name]
-        longest = max(use.size for use in found)
-        whole = next(use for use in reversed(found) if use.size >= WHOLE_SHARE * longest)
-        kept |= {found[-1].index, whole.index}
-    kept.update(use.index for use in (*again.values(), *bounced.values()))
-    recent = {each[-1].index for each in readings.values() if each[-1].age < read_within}
-    return [*sorted(kept, reverse=True), *sorted(recent - kept, reverse=True)]
+    return readings, alone
+
+
+def _whole(readings: Sequence[ToolUse]) -> ToolUse:
+    """The latest reading of a file that is one of the whole."""
+    longest = max(use.size for use in readings)
+    return next(use for use in reversed(readings) if use.size >= WHOLE_SHARE * longest)
+
+
+def free_calls(uses: Sequence[ToolUse]) -> dict[int, int]:
+    """The indexes of the messages of which the calls' inputs may leave, and the answers since each. What was written
+    into a file stays where an edit may have to quote it: while the file is being changed, until the whole of it stands
+    elsewhere, and the last change where that is small.
+    `uses`: all results of the conversation, oldest first."""
+    age: dict[str, int] = {}
+    last: dict[str, int] = {}
+    whole = {name: _whole(found).index for name, found in _readings(uses)[0].items()}
+    calls: dict[int, list[ToolUse]] = {}
+    for use in uses:
+        calls.setdefault(use.call, []).append(use)
+        age.update(dict.fromkeys(use.changed, use.age))
+        last.update(dict.fromkeys(use.changed, use.call))
+        if WRITE_TOOL_NAME.search(use.tool):
+            whole.update({name: max(whole.get(name, 0), use.index) for name in use.changed})
+    found: dict[int, int] = {}
+    for call, made in calls.items():
+        names = frozenset[str]().union(*(use.changed for use in made))
+        is_small = sum(len(use.arguments) for use in made) <= MAX_SMALL_CHANGE
+        end = made[-1].index
+        is_kept = any(
+            age[name] <= WRITTEN_WITHIN
+            or (age[name] <= ALIVE_WITHIN and whole.get(name, 0) <= end)
+            or (is_small and last[name] == call)
+            for name in names
+        )
+        if made[-1].age >= WRITTEN_WITHIN and not is_kept:
+            found[call] = made[-1].age
+    return found
 
 
 def kept_in_pass(material: WindowInputs, costs: bill.BranchCosts | None) -> list[Artifact]:
@@ -343,17 +411,17 @@ def tool_uses(material: WindowInputs, costs: bill.BranchCosts | None) -> list[To
     """All results of the conversation, oldest first, with the answers since each; `costs` of its branch say what was
     read again."""
     bounced = bill.ResultMarks.together(costs.bounced) if costs is not None else frozenset()
-    since, answers, left = [0] * len(material.messages), 0, material.left
-    for index in range(len(material.messages) - 1, -1, -1):
-        since[index] = answers
-        answers += material.messages[index].role == "assistant"
+    asked = list(accumulate((i if m.role == "assistant" else 0 for i, m in enumerate(material.messages)), max))
+    before = list(accumulate(int(message.role == "assistant") for message in material.messages))
+    left = material.left
     found = [
         ToolUse(
             at,
             artifact.title or "",
             artifact.arguments,
             artifact.size_chars,
-            since[at],
+            before[-1] - before[at],
+            asked[at],
             is_cut=at in left or material.stands_reduced(artifact),
             bounced=next((mark for mark in marks(artifact) if mark in bounced), None) if bounced else None,
         )
@@ -365,7 +433,7 @@ def tool_uses(material: WindowInputs, costs: bill.BranchCosts | None) -> list[To
 
 def changed_files(uses: Sequence[ToolUse]) -> set[str]:
     """The files that any of these calls changes, by their names without folders."""
-    return {name for use in uses for name in _edited(use.tool, list(_strings(use.arguments)))}
+    return {name for use in uses for name in use.changed}
 
 
 def named_files(arguments: str) -> set[str]:

@@ -27,6 +27,7 @@ from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation import logs
 from gateway.core.types import bill, items, tool_steps
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
+from gateway.core.types.short_inputs import with_short_inputs
 from gateway.core.types.window import ArtifactRendering, PackedWindow, WindowInputs, WindowSelection
 
 MESSAGE_TOKENS = 4
@@ -171,7 +172,8 @@ class _PromptFigures:
         figures = (self._sizes, self._known, rates, self._measured.answers, costs)
         if not passes.cleared_when_paid(self._carried, *figures):  # whatever must stay, it would not pay
             return []
-        return passes.cleared_when_paid(self._without_kept(self._carried, passes.READ_WITHIN), *figures)
+        free = self._without_kept(self._carried, passes.READ_WITHIN, passes.MAX_SMALL_READING)
+        return passes.cleared_when_paid(free, *figures)
 
     def cleared_for_room(
         self, budget: int, rates: prompt_cache.CacheRates, costs: bill.BranchCosts, read_within: int
@@ -203,9 +205,10 @@ class _PromptFigures:
         return gone
 
     def _found(self, fitted: PackedWindow) -> list[passes.CarriedResult]:
-        """The results that stand in full, as they came or compacted, and may leave."""
+        """The results that stand in full, as they came or compacted, and the inputs of calls, that may leave."""
         material, at = self._measured.material, {index: number for number, index in enumerate(self.indexes)}
         ages, found = {use.index: use.age for use in self._uses}, []
+        pinned = {each.index for each in material.pinned}
         for artifact in material.placed:
             number = at.get(artifact.place.message) if artifact.place.message is not None else None
             if number is None or artifact.artifact_type is not ArtifactType.TOOL_RESULT:
@@ -213,10 +216,19 @@ class _PromptFigures:
             is_free = not (artifact.pinned or artifact.documents or artifact.artifact_id in fitted.selection.renderings)
             if is_free and not material.stands_reduced(artifact):
                 found.append(passes.CarriedResult(number, self._sizes[number], ages[self.indexes[number]]))
-        return found
+        for index, age in passes.free_calls(self._uses).items():
+            number, message = at.get(index), material.messages[index]
+            if number is None or message.rendered is not None or index in pinned:
+                continue
+            spared = _chars(message.body) - _chars(with_short_inputs(message.body))
+            tokens = round(self._sizes[number] * spared / max(1, _chars(message.body))) + passes.LABEL_TOKENS
+            found.append(passes.CarriedResult(number, tokens, age))
+        return sorted(found, key=lambda each: each.index)
 
-    def _without_kept(self, found: Sequence[passes.CarriedResult], read_within: int) -> list[passes.CarriedResult]:
-        kept = self._asked_for.union(passes.kept_results(self._uses, read_within))
+    def _without_kept(
+        self, found: Sequence[passes.CarriedResult], read_within: int, small: int = 0
+    ) -> list[passes.CarriedResult]:
+        kept = self._asked_for.union(passes.kept_results(self._uses, read_within, small))
         return [each for each in found if self.indexes[each.index] not in kept]
 
     @cached_property
@@ -262,15 +274,16 @@ def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tu
 def _without(
     material: WindowInputs, selection: WindowSelection, indexes: set[int]
 ) -> tuple[WindowInputs, WindowSelection]:
-    """The material, and the selection with these results as labels. What an earlier request forwarded in another form
-    has to be worded anew, so that form is taken off."""
+    """The material, and the selection with these results as labels, and with these calls without their long inputs.
+    What an earlier request forwarded in another form has to be worded anew, so that form is taken off."""
     material = material.in_full(indexes)
+    calls = selection.short_inputs | {index for index in indexes if material.messages[index].role == "assistant"}
     gone = {
         artifact.artifact_id: ArtifactRendering(artifact, ProcessingStrategy.EXCLUDE)
         for artifact in material.placed
         if artifact.place.message in indexes and artifact.artifact_type is ArtifactType.TOOL_RESULT
     }
-    return material, replace(selection, renderings=selection.renderings | gone)
+    return material, replace(selection, renderings=selection.renderings | gone, short_inputs=calls)
 
 
 def shaped_on_arrival(measured: MeasuredInputs, final: FinalFit) -> FinalFit:

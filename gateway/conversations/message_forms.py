@@ -19,6 +19,7 @@ from gateway.core.types.conversation import (
     TokenCounts,
     dicts_of,
 )
+from gateway.core.types.short_inputs import with_short_inputs
 
 MARKER = re.compile(r"[ \t]*\[(?:NEXT|FROM|TEAM_TASK)(?:[ \t]*:[^\]\n]*)?\]", re.IGNORECASE)
 """What agents write for whoever routes their messages: `[NEXT:max]`, `[TEAM_TASK]`, `[TEAM_TASK: ship it]`."""
@@ -306,10 +307,10 @@ def _as_frozen(message: ConversationMessage, frame: PromptFrame) -> Conversation
 
 
 def _paired(form: Form, body: dict[str, Any]) -> Form:
-    """The forwarded form, if its tool calls are still those of the message, else `body`: an unanswered call may have
-    been taken out, or ids were shortened for another provider."""
+    """The forwarded form, if its tool calls are still those of the message, or these without their long inputs; else
+    `body`: an unanswered call may have been taken out, or ids were shortened for another provider."""
     if form is None or form.get("tool_calls") != body.get("tool_calls"):
-        return form if form is None else body
+        return form if form is None or form == with_short_inputs(body) else body
     if form.get("tool_call_id") != body.get("tool_call_id"):
         return {**form, "tool_call_id": body["tool_call_id"]}
     return form

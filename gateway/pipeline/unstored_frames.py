@@ -35,6 +35,7 @@ from gateway.core.types.conversation import (
     PromptFrame,
     TokenCounts,
 )
+from gateway.core.types.short_inputs import with_short_inputs
 from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said, plain_parts
 from gateway.pipeline.stages import KeptFrame, PreparedRequest
@@ -179,7 +180,9 @@ class _FrameRequest:
         stored, shown = self._stored[name], self._material.messages[index]
         if sent is stored.body and stored.rendered is None and name not in self._before.forms:
             return True  # as most are
-        if sent.get("tool_calls") != stored.body.get("tool_calls"):
+        if index in self._fitted.selection.short_inputs:
+            return False
+        if sent.get("tool_calls") != stored.body.get("tool_calls") and sent is not shown.rendered:
             return True  # calls that nobody answered, or that are told as text: that shows from the messages themselves
         if not self._new_pass and name in self._before.forms:
             form = self._before.forms[name]
@@ -238,6 +241,8 @@ USED_SECONDS = 7 * 24 * 3600.0
 """How long is known when a conversation was used last: whoever comes back after hours finds no prompt cache, and then a
 pass is free. It is one small value for each conversation."""
 MEMORY = {"role": "user", "content": ""}
+SHORT_INPUTS = "short inputs"
+"""How a form is told that is an answer without its calls' long inputs: what these are follows from the answer."""
 log = logs.get_logger("gateway.pipeline.unstored_frames")
 
 
@@ -260,6 +265,9 @@ class _FrameKey:
 
     def of_form(self, form: dict[str, Any]) -> str:
         return self.digest(jsons.canonical(plain_parts(form.get("content"))), DIGEST)
+
+    def of_calls(self, form: dict[str, Any]) -> str:
+        return self.digest(jsons.canonical([form.get("content"), form.get("tool_calls")]), DIGEST)
 
     def sealed(self, name: str, payload: bytes) -> bytes:
         return bytes.fromhex(self.digest(name.encode() + payload, MAC)) + payload
@@ -434,9 +442,13 @@ def _frame(
     """Raises ValueError: a form is not what it was. What is no frame at all raises whatever comes of it."""
     texts = MessageTexts(bodies, compact)
     forms: dict[str, Form] = {}
+    form: Form
     for name, (digest, parts) in said["forms"].items():
-        forms[name] = form = form_said(parts, bodies[int(name)], texts, ids) if parts is not None else None
-        if form is not None and key.of_form(form) != digest:
+        form, body = None, bodies[int(name)]
+        if parts is not None:
+            form = with_short_inputs(body) if parts == SHORT_INPUTS else form_said(parts, body, texts, ids)
+        forms[name] = form
+        if form is not None and (key.of_calls if parts == SHORT_INPUTS else key.of_form)(form) != digest:
             raise ValueError("a form is another")
     memory_message = None
     if said["memory"] is not None:
@@ -551,6 +563,8 @@ class _FrameWriter:
     def _form(self, form: Form, number: int, finder: RangeFinder) -> list[Any]:
         if form is None:
             return ["", None]
+        if form == with_short_inputs(body := self._bodies[number]) != body:
+            return [self._key.of_calls(form), SHORT_INPUTS]
         return [self._key.of_form(form), parts_said(form, self._bodies[number], finder, number)]
 
     def _id(self, name: str) -> int:

@@ -101,12 +101,12 @@ class Agent:
         self.unmanaged += self.direct.cost(self.direct.usage_of({"messages": self.said}))
         return answer
 
-    async def steps(self, count: int, words: int = 300, name: str = "read") -> None:
-        """So many tool steps, each of which reads a file of its own."""
+    async def steps(self, count: int, words: int = 300, name: str = "read", **more: str) -> None:
+        """So many tool steps, each of which reads a file of its own; `more`: further arguments."""
         for _ in range(count):
             self.world.clock.at += timedelta(seconds=10)
             number = len(self.said)
-            function = {"name": name, "arguments": json.dumps({"path": f"src/part{number}.py"})}
+            function = {"name": name, "arguments": json.dumps({"path": f"src/part{number}.py", **more})}
             call = {"id": f"call_{number}", "type": "function", "function": function}
             self.world.provider.answer = {"role": "assistant", "content": None, "tool_calls": [call]}
             await self.ask()
@@ -188,6 +188,23 @@ async def test_s4_i7_a_cold_turn_clears_once_and_the_next_ones_keep_its_prefix(w
     assert all(labels(each) == cleared for each in agent.forwarded[21:])
     assert agent.bills[21]["economics"]["pass"] == "cold"
     assert agent.bills[21]["economics"]["cleared_tokens"] > 1000
+
+
+async def test_s4_i7_calls_without_their_inputs_stay_so(world: World, store: bool) -> None:
+    """The pass leaves out what was written long ago, and later requests, after a restart too, begin with that."""
+    agent = Agent(world, store=store)
+    agent.said.append({"role": "user", "content": "Build the harbour."})
+    await agent.steps(6, words=5, name="write", content="The harbour has lamps. " * 200)
+    await agent.steps(26, words=200)
+    world.clock.at += PAUSE
+    await agent.steps(3)
+    await world.stop()
+    await world.start()
+    await agent.steps(3)
+    assert agent.breaks == [32]
+    written = [call["function"]["arguments"] for m in agent.forwarded[-1] for call in m.get("tool_calls") or ()][:6]
+    assert all("characters are left out here" in each for each in written)
+    assert agent.paid < agent.unmanaged
 
 
 async def test_s4_i7_over_replicas_and_a_restart(world: World, store: bool) -> None:

@@ -20,6 +20,7 @@ from gateway.core.types import artifacts, conversation, items, memory, places, t
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.conversation import ConversationMessage, as_parts, dicts_of, parts_of
 from gateway.core.types.places import TextPlaces
+from gateway.core.types.short_inputs import with_short_inputs
 from gateway.core.types.window import (
     ArtifactRendering,
     ForwardedMessages,
@@ -72,6 +73,8 @@ def assemble(material: WindowInputs, selection: WindowSelection) -> ForwardedMes
             shown = in_message[index]
             is_new = body is message.body or _holds_unread(body, shown[0])
             body = _reduced(message.body, shown) if is_new else _with_files(message, shown)
+        elif index in selection.short_inputs:
+            body = with_short_inputs(message.body)
         if index == material.current and material.cites:
             asked = citing(material, selection, [*messages, body], [*indexes, index])
             text = block(in_block, selection.turns, material.things, CITING_NOTE, asked, material.pages)

@@ -197,7 +197,14 @@ class WindowInputs:
             return True
         if frame is None:
             return not self.moves and bool(self.segments_before(first))
+        if any(each.index is not None and self._has_short_inputs(each.index) for each in self.pinned):
+            return True
         return any(self._is_reduced(artifact, frame) for artifact in self.placed if artifact.pinned)
+
+    def _has_short_inputs(self, index: int) -> bool:
+        """Whether the message was forwarded without its calls' long inputs."""
+        body, form = self.messages[index].body, self.messages[index].rendered
+        return form is not None and form.get("tool_calls") != body.get("tool_calls")
 
     def stands_reduced(self, artifact: Artifact) -> bool:
         """Whether its message stands in the window without all of it, as it was forwarded before."""
@@ -392,6 +399,7 @@ class WindowSelection:
         segments: how many summaries of old turns may be shown, the latest.
         same: ids of documents that are not shown, since the same document stands elsewhere in the window.
         refers: by the index of a shaped result's message, those that it refers to (guarantee §4 I8).
+        short_inputs: indexes of messages of which the calls' long inputs are left out.
     """
 
     first: int = 0
@@ -406,6 +414,7 @@ class WindowSelection:
     segments: int = 0
     same: frozenset[str] = frozenset()
     refers: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    short_inputs: frozenset[int] = frozenset()
 
     def has(self, index: int | None) -> bool:
         """Whether the message at that index is forwarded; None is none."""

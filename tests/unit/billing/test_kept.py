@@ -4,12 +4,24 @@ import json
 
 import pytest
 
-from gateway.billing.passes import EDITED_WITHIN, KEPT_FOR, PATH, READ_WITHIN, ToolUse, kept_results
+from gateway.billing.passes import (
+    ALIVE_WITHIN,
+    EDITED_WITHIN,
+    KEPT_FOR,
+    MAX_SMALL_CHANGE,
+    MAX_SMALL_READING,
+    PATH,
+    READ_WITHIN,
+    WRITTEN_WITHIN,
+    ToolUse,
+    free_calls,
+    kept_results,
+)
 from tests.support.growth import is_linear
 
 
 def use(index: int, tool: str, age: int, size: int = 1000, **arguments: str) -> ToolUse:
-    return ToolUse(index, tool, json.dumps(arguments), size, age)
+    return ToolUse(index, tool, json.dumps(arguments), size, age, index - 1)
 
 
 PATCH = "*** Begin Patch\n*** Update File: src/pier.py\n@@\n-old\n+new\n*** End Patch"
@@ -98,7 +110,7 @@ def test_an_edit_of_long_ago_keeps_nothing(age: int, kept: list[int]) -> None:
 def test_what_was_called_for_again_after_it_had_been_cut_stays(age: int, is_cut: bool, kept: list[int]) -> None:
     """It was worth its room, whatever it is; the same call of old that stood was no loss."""
     uses = [
-        ToolUse(1, "bash", "make", 9000, 60, is_cut),
+        ToolUse(1, "bash", "make", 9000, 60, is_cut=is_cut),
         ToolUse(3, "bash", "ls", 9, 50),
         ToolUse(5, "bash", "make", 9, age),
     ]
@@ -108,3 +120,46 @@ def test_what_was_called_for_again_after_it_had_been_cut_stays(age: int, is_cut:
 @pytest.mark.parametrize("arguments", ["", "null", "[1, {}]", '{"path": 3}', "{broken", '"pier.py"', "\ud800"])
 def test_arguments_may_be_anything(arguments: str) -> None:
     assert kept_results([ToolUse(0, "", arguments, 1, 50)]) == []
+
+
+@pytest.mark.parametrize(("size", "kept"), [(MAX_SMALL_READING, [1]), (MAX_SMALL_READING + 1, [])])
+def test_a_small_reading_stays_while_files_are_edited(size: int, kept: list[int]) -> None:
+    reading = use(1, "read", 400, size, path="notes.md")
+    edit = use(3, "edit_file", ALIVE_WITHIN, path="pier.py")
+    assert kept_results([reading, edit], small=MAX_SMALL_READING) == kept
+    assert kept_results([reading, edit]) == []
+    assert kept_results([reading, use(3, "bash", 0, command="make > log.txt")], small=MAX_SMALL_READING) == []
+
+
+LONG = "lamp\n" * MAX_SMALL_CHANGE
+
+
+@pytest.mark.parametrize(
+    ("later", "is_free"),
+    [
+        ([], True),
+        ([use(5, "edit", WRITTEN_WITHIN, path="pier.py")], False),
+        ([use(5, "edit", WRITTEN_WITHIN + 1, path="pier.py")], False),
+        ([use(5, "read", 30, 1000, path="pier.py"), use(7, "edit", WRITTEN_WITHIN + 1, path="pier.py")], True),
+        ([use(5, "write", WRITTEN_WITHIN + 1, path="pier.py", content=LONG)], True),
+        ([use(5, "edit", ALIVE_WITHIN + 1, path="pier.py")], True),
+        ([use(5, "edit", WRITTEN_WITHIN, path="other.py")], True),
+    ],
+    ids=["alone", "edited now", "edited lately", "read since", "written since", "edited long ago", "another edited"],
+)
+def test_s4_i7_what_was_written_leaves_once_no_edit_quotes_it(later: list[ToolUse], is_free: bool) -> None:
+    written = use(2, "write", 50, path="pier.py", content=LONG)
+    assert (free_calls([written, *later]).get(1) == 50) is is_free
+
+
+def test_s4_i7_what_was_just_written_stays_and_so_does_a_last_small_change() -> None:
+    assert free_calls([use(2, "write", WRITTEN_WITHIN - 1, path="pier.py", content=LONG)]) == {}
+    assert free_calls([use(2, "edit", 90, path="pier.py", new="x" * 100)]) == {}
+    assert free_calls([use(2, "edit", 90, path="pier.py", new="x"), use(4, "edit", 80, path="pier.py")]) == {1: 90}
+    assert free_calls([use(2, "bash", 90, command="python - <<'EOF'\n" + LONG)]) == {1: 90}
+
+
+def test_s4_i7_calls_of_one_message_leave_together() -> None:
+    calls = [ToolUse(n, "write", json.dumps({"path": f"f{n}.py", "content": LONG}), 9, 50, 1) for n in (2, 3)]
+    assert free_calls(calls) == {1: 50}
+    assert free_calls([*calls, use(5, "edit", 3, path="f3.py")]) == {}

@@ -323,6 +323,48 @@ async def test_s4_i7_a_warm_pass_is_bought_out_of_savings_alone(saved: str, pass
     assert all(index <= 2 * 50 for index in left(context))
 
 
+WRITTEN = json.dumps({"path": "src/lamps.py", "content": "The harbour has lamps. " * 200})
+
+
+def writing(count: int, at: int = 0) -> list[Json]:
+    """A loop of so many steps, one of which writes a file."""
+    messages = loop(count)
+    messages[1 + 2 * at : 3 + 2 * at] = [assistant(None, "w", name="write", arguments=WRITTEN), tool("w", "Written.")]
+    return messages
+
+
+def inputs(context: BuiltContext) -> list[str]:
+    """What stands of the inputs of calls that write."""
+    calls = [call["function"] for m in context.fitted.forwarded.messages for call in m.get("tool_calls") or ()]
+    return [call["arguments"] for call in calls if call["name"] == "write"]
+
+
+async def test_s4_i7_a_pass_leaves_out_what_was_written_long_ago() -> None:
+    context = await built(writing(60), timedelta(seconds=1), costs=costs("0.5"))
+    assert context.economy is not None
+    assert context.economy.passed == "paid"
+    assert "characters are left out here" in inputs(context)[0]
+    assert json.loads(inputs(context)[0])["path"] == "src/lamps.py"
+
+
+async def test_s4_i7_what_was_just_written_stays() -> None:
+    context = await built(writing(20, at=13))
+    assert left(context) == OLD
+    assert inputs(context) == [WRITTEN]
+
+
+async def test_s11_12_a_pinned_call_stays_whole() -> None:
+    messages = writing(60)
+    conversed = conversation(messages, timedelta(seconds=1), costs=costs("0.5"))
+    pinned = tuple(replace(m, pinned=True) if m.body is messages[1] else m for m in conversed.messages)
+    asked = chat(messages, options=AUTO)
+    context = await context_manager().build(
+        asked, replace(conversed, messages=pinned), PRICED, PromptBudget(100_000, 128_000)
+    )
+    assert left(context)
+    assert inputs(context) == [WRITTEN]
+
+
 HOUR = {"cache_creation_input_token_cost_above_1hr": Decimal("0.000006")}
 PRIORITY = {f"{name}_priority": 2 * price for name, price in PRICES.items()}
 

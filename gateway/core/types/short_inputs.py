@@ -1,0 +1,49 @@
+"""The short form of an answer that calls tools: its calls without their long inputs, mostly what was written into a
+file long ago (guarantee §4 I7). It follows from the answer alone, so that a frame need not hold it."""
+
+from operator import is_
+from typing import Any
+
+from gateway.core import jsons
+from gateway.core.types import items
+
+MIN_LONG_INPUT, INPUT_HEAD = 500, 80
+"""Characters of a text in a call's arguments that may be left out but for its head, and of that."""
+BESIDE_CALLS = (items.SIGNED, items.ANTHROPIC_BLOCKS, "reasoning_items", "output_items")
+"""Fields of an answer that say its calls once more, or are sealed together with them."""
+
+
+def with_short_inputs(body: dict[str, Any]) -> dict[str, Any]:
+    """An answer of which the calls' long inputs are left out but for their heads: what was written into a file long
+    ago, mostly. The same where nothing is long, or where more than the calls would have to change."""
+    if body.get("role") != "assistant" or any(body.get(name) for name in BESIDE_CALLS):
+        return body
+    calls = body.get("tool_calls") or ()
+    short = [_short_call(call) for call in calls]
+    return body if all(map(is_, short, calls)) else {**body, "tool_calls": short}
+
+
+def _short_call(call: dict[str, Any]) -> dict[str, Any]:
+    """A call with its long inputs left out. What an API knows by their fields stays whole: it may check them."""
+    function, custom = call.get("function"), call.get("custom")
+    if items.TYPED in call:
+        return call
+    if isinstance(function, dict) and len(written := function.get("arguments") or "") >= MIN_LONG_INPUT:
+        try:
+            given = jsons.loads_exact(written.encode())
+        except ValueError:
+            return call
+        short = _short_input(given)
+        return call if short == given else {**call, "function": {**function, "arguments": jsons.dumps_text(short)}}
+    if isinstance(custom, dict) and isinstance(written := custom.get("input"), str) and len(written) >= MIN_LONG_INPUT:
+        return {**call, "custom": {**custom, "input": _short_input(written)}}
+    return call
+
+
+def _short_input(value: Any) -> Any:
+    if isinstance(value, str):
+        label = f"[... {len(value) - INPUT_HEAD:,} characters are left out here; the call was made with all of them]"
+        return value[:INPUT_HEAD] + label if len(value) >= MIN_LONG_INPUT else value
+    if isinstance(value, list):
+        return [_short_input(each) for each in value]
+    return {name: _short_input(each) for name, each in value.items()} if isinstance(value, dict) else value
