@@ -7,15 +7,18 @@ from typing import Any
 from gateway.core import jsons
 from gateway.core.types import items
 
-MIN_LONG_INPUT, INPUT_HEAD = 500, 80
-"""Characters of a text in a call's arguments that may be left out but for its head, and of that."""
+MIN_LONG_INPUT = 500
+"""Characters of a text in a call's arguments that may be left out."""
+MAX_HEAD = 120
+"""Characters of its first line, which stays if it has no more: half a line could be half a value, which masking does
+not know."""
 BESIDE_CALLS = (items.SIGNED, items.ANTHROPIC_BLOCKS, "reasoning_items", "output_items")
 """Fields of an answer that say its calls once more, or are sealed together with them."""
 
 
 def with_short_inputs(body: dict[str, Any]) -> dict[str, Any]:
-    """An answer of which the calls' long inputs are left out but for their heads: what was written into a file long
-    ago, mostly. The same where nothing is long, or where more than the calls would have to change."""
+    """An answer of which the calls' long inputs are left out but for a short first line: what was written into a
+    file long ago, mostly. The same where nothing is long, or where more than the calls would have to change."""
     if body.get("role") != "assistant" or any(body.get(name) for name in BESIDE_CALLS):
         return body
     calls = body.get("tool_calls") or ()
@@ -42,8 +45,10 @@ def _short_call(call: dict[str, Any]) -> dict[str, Any]:
 
 def _short_input(value: Any) -> Any:
     if isinstance(value, str):
-        label = f"[... {len(value) - INPUT_HEAD:,} characters are left out here; the call was made with all of them]"
-        return value[:INPUT_HEAD] + label if len(value) >= MIN_LONG_INPUT else value
+        if len(value) < MIN_LONG_INPUT:
+            return value
+        end = value.find("\n", 0, MAX_HEAD + 1) + 1
+        return f"{value[:end]}[{len(value) - end:,} characters are left out here; the call was made with all of them]"
     if isinstance(value, list):
         return [_short_input(each) for each in value]
     return {name: _short_input(each) for name, each in value.items()} if isinstance(value, dict) else value

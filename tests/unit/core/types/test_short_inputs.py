@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from gateway.core.types import items
-from gateway.core.types.short_inputs import INPUT_HEAD, MIN_LONG_INPUT, with_short_inputs
+from gateway.core.types.short_inputs import MAX_HEAD, MIN_LONG_INPUT, with_short_inputs
 
 Json = dict[str, Any]
-LONG = "The harbour has lamps.\n" * 60
+LINE = "The harbour has lamps.\n"
+LONG = LINE * 60
 
 
 def calling(*calls: Json, **fields: Any) -> Json:
@@ -25,14 +26,13 @@ def given(message: Json) -> Any:
     return json.loads(message["tool_calls"][0]["function"]["arguments"])
 
 
-def test_s4_i7_long_inputs_keep_their_heads_and_short_ones_all() -> None:
+def test_s4_i7_long_inputs_keep_their_first_line_and_short_ones_all() -> None:
     message = calling(call({"path": "pier.py", "content": LONG, "edits": [{"new": LONG, "line": 10**25}]}))
     short = given(with_short_inputs(message))
     assert short["path"] == "pier.py"
     assert short["edits"][0]["line"] == 10**25
     for text in (short["content"], short["edits"][0]["new"]):
-        assert text.startswith(LONG[:INPUT_HEAD] + "[")
-        assert f"{len(LONG) - INPUT_HEAD:,} characters are left out" in text
+        assert text.startswith(f"{LINE}[{len(LONG) - len(LINE):,} characters are left out")
     assert given(message)["content"] == LONG
 
 
@@ -65,3 +65,8 @@ def test_s4_i7_what_has_nothing_long_or_may_not_change_stays(message: Json) -> N
 def test_s4_i7_once_is_enough() -> None:
     short = with_short_inputs(calling(call({"content": LONG})))
     assert with_short_inputs(short) is short
+
+
+def test_s12_10_no_half_of_a_line_stays_that_masking_would_know_whole() -> None:
+    for text in ("x" * MAX_HEAD + "y\n" + LONG, "j.doe@example.com " * 60):
+        assert given(with_short_inputs(calling(call({"content": text}))))["content"].startswith("[")
