@@ -75,6 +75,10 @@ def keywords(asked: str) -> str:
     return " ".join(sentences[n] for n in sorted(kept)) or "Nothing."
 
 
+SETTLED = 0.15
+"""Seconds within which a summary is asked for and stored, also where others use the processor."""
+
+
 class Feeding:
     """A gateway, its upstream, and conversations that grow."""
 
@@ -129,10 +133,10 @@ class Feeding:
 
     def _settle(self) -> None:
         """Until what may be under way behind the answer is done."""
-        time.sleep(0.03)
+        time.sleep(SETTLED)
         while self._upstream.in_flight:
             time.sleep(0.01)
-        time.sleep(0.03)
+        time.sleep(SETTLED)
 
     def _asked(self, case: Case, budget: int, memory: str, name: str, segments: int) -> Found:
         options = {"memory": memory, "max_input_tokens": budget}
