@@ -11,7 +11,7 @@ from typing import Any
 from gateway.billing import passes, prompt_cache
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
-from gateway.context.assembly.render import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, one_line
+from gateway.context.assembly.render import DELIMITER, FORGED_LABEL, NO_MARKS, as_data, beginning, one_line
 from gateway.context.build import (
     FinalFit,
     MeasuredInputs,
@@ -413,5 +413,6 @@ class _Arrival:
 def _name_of(artifact: Artifact) -> str:
     """As a reference calls a result: the id of its content and its tool, and how that was called. None of it changes
     from turn to turn."""
-    asked = artifact.arguments[:ARGUMENT_CHARS] + ("…" if len(artifact.arguments) > ARGUMENT_CHARS else "")
+    asked = beginning(artifact.arguments, ARGUMENT_CHARS)
+    asked += "…" if asked != artifact.arguments else ""
     return as_data(one_line(f"{artifact.content_id}:{artifact.title or ''} {asked}".translate(NO_MARKS)))

@@ -589,10 +589,22 @@ def _of_all(shown: ArtifactRendering | RecalledExcerpts) -> str:
 def arguments_attribute(arguments: str, most: int = MAX_BLOCK_ARGUMENT_CHARS) -> str:
     """The arguments as an attribute, in single quotes if that leaves JSON as it is. Says how much was cut off."""
     text = " ".join(arguments.split())
-    more = len(text) - most
-    if more > 0:
-        text = f"{text[:most]}{ELISION} ({more:,} more characters)"
+    shown = beginning(text, most)
+    if shown != text:
+        text = f"{shown}{ELISION} ({len(text) - len(shown):,} more characters)"
     return f'"{escape(text)}"' if "'" in text else f"'{escape(text, quote=False)}'"
+
+
+BETWEEN_VALUES = re.compile(r".*[\s\"'{}\[\],:=&?/]", re.DOTALL)
+
+
+def beginning(text: str, most: int) -> str:
+    """At most so many characters of a text from its beginning. No half of a value stands at the end of it, which
+    masking would know whole alone."""
+    if len(text) <= most:
+        return text
+    found = BETWEEN_VALUES.match(text, 0, most)
+    return found[0] if found is not None else ""
 
 
 def one_line(text: str) -> str:

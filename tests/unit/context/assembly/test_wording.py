@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.assembly.render import as_data, block, extract_text, file_part, in_place
+from gateway.context.assembly.render import as_data, beginning, block, extract_text, file_part, in_place
 from gateway.context.assembly.shown_block import ELISION, block_without
 from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, ProcessingStrategy, ToolCall
 from gateway.core.types.window import ArtifactRendering, OldExcerpt, RecalledExcerpts
@@ -311,3 +311,16 @@ def test_s4_i6_a_title_cannot_end_its_label() -> None:
 @pytest.mark.parametrize("piece", ["<", "< \u200b", "[ ", "\u200b", "\n \u200b", "<a", "[left "])
 def test_s4_i6_forgery_is_looked_for_in_linear_time(piece: str) -> None:
     assert is_linear(lambda size: as_data(piece * (size // len(piece))), 400_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "shown"),
+    [
+        ("make all", 8, "make all"),
+        ('{"url":"postgres://pier:lamp@host/x"}', 26, '{"url":"postgres://pier:'),
+        ("mail j.doe@example.com now", 12, "mail "),
+        ("x" * 90, 80, ""),
+    ],
+)
+def test_s12_10_no_half_of_a_value_ends_a_label(text: str, most: int, shown: str) -> None:
+    assert beginning(text, most) == shown
