@@ -257,6 +257,8 @@ EDITED_WITHIN = KEPT_FOR
 """Answers: a file that was edited within so many is one that is being edited."""
 READ_WITHIN, READ_WITHIN_COLD = 20, 12
 """Answers: the latest reading of a file within so many stays, while nothing has to leave; where all is written anew."""
+READ_WITHIN_PASS = 6
+"""The same where something has to leave: there each result that stays takes the room of another."""
 MAX_SMALL_READING = 10_000
 """Characters of the latest whole reading of a file that stays, however old it is, while files are edited and nothing
 has to leave: it costs little to carry, and may be edited yet."""
@@ -269,8 +271,6 @@ WRITE_TOOL_NAME = re.compile(r"write|create", re.IGNORECASE)
 """How tools are named that write whole files."""
 MAX_SMALL_CHANGE = 4_000
 """Characters of the last change of a file, of which the inputs stay."""
-READ_WITHIN_PASS = 6
-"""The same where something has to leave: there each result that stays takes the room of another."""
 WHOLE_SHARE = 0.5
 """Share of a file's longest reading from which on another is a reading of the whole, and not of a page of it."""
 PATH = re.compile(
@@ -316,6 +316,11 @@ class ToolUse:
         """The files that the call changes, by their names without folders."""
         return frozenset(_edited(self.tool, self.texts))
 
+    @cached_property
+    def read(self) -> list[str]:
+        """The files that the call reads, by their names without folders, the first of them."""
+        return [] if self.changed else list(islice(_named(self.texts), MAX_NAMES))
+
 
 def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN, small: int = 0) -> list[int]:
     """Indexes of the results that stay, the most needed first: of each file that is being edited the latest reading,
@@ -354,12 +359,9 @@ def _readings(uses: Sequence[ToolUse]) -> tuple[dict[str, list[ToolUse]], dict[s
     readings: dict[str, list[ToolUse]] = {}
     alone: dict[str, list[ToolUse]] = {}
     for use in uses:
-        if use.changed or sum(map(len, use.texts)) > MAX_CALL_CHARS:
-            continue
-        read = dict.fromkeys(_name(path) for text in use.texts for path in PATH.findall(text))
-        for name in islice(read, MAX_NAMES):
+        for name in use.read:
             readings.setdefault(name, []).append(use)
-            if len(read) == 1:
+            if len(use.read) == 1:
                 alone.setdefault(name, []).append(use)
     return readings, alone
 
@@ -436,12 +438,16 @@ def changed_files(uses: Sequence[ToolUse]) -> set[str]:
     return {name for use in uses for name in use.changed}
 
 
-def named_files(arguments: str) -> set[str]:
+def named_files(arguments: str) -> frozenset[str]:
     """The files that a call names, by their names without folders; none of what is too long to be a call."""
-    texts = list(_strings(arguments))
+    return frozenset(_named(list(_strings(arguments))))
+
+
+def _named(texts: Sequence[str]) -> dict[str, None]:
+    """The files that a call with these texts names, each once, in their order; none if it is too long to be one."""
     if sum(map(len, texts)) > MAX_CALL_CHARS:
-        return set()
-    return {_name(path) for text in texts for path in PATH.findall(text)}
+        return {}
+    return dict.fromkeys(_name(path) for text in texts for path in PATH.findall(text))
 
 
 def _edited(tool: str, texts: Sequence[str]) -> Iterator[str]:

@@ -220,8 +220,9 @@ class _PromptFigures:
             number, message = at.get(index), material.messages[index]
             if number is None or message.rendered is not None or index in pinned:
                 continue
-            spared = _chars(message.body) - _chars(with_short_inputs(message.body))
-            tokens = round(self._sizes[number] * spared / max(1, _chars(message.body))) + passes.LABEL_TOKENS
+            chars = max(1, _chars(message.body))
+            spared = chars - _chars(with_short_inputs(message.body))
+            tokens = round(self._sizes[number] * spared / chars) + passes.LABEL_TOKENS
             found.append(passes.CarriedResult(number, tokens, age))
         return sorted(found, key=lambda each: each.index)
 

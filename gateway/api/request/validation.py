@@ -26,8 +26,6 @@ from gateway.core.types.conversation import ConversationRef
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
-IN_BLOCKS = frozenset((items.SIGNED, "reasoning_items", "output_items", items.ANTHROPIC_BLOCKS))
-"""Fields that hold what other APIs have beside a chat's words, as chats' clients send them again."""
 PINNED = "pinned"
 NO_PINS: frozenset[int] = frozenset()
 TEXT_ONLY, OBJECTS_ONLY = {str}, {dict}
@@ -66,8 +64,8 @@ def check_message(message: Any, where: str) -> None:
     """Raises InvalidRequest: no message; names the field, which is at or under `where`."""
     if not _is_common(message):
         _check_message(message, where)
-    if len(message) > 2 and not IN_BLOCKS.isdisjoint(message):
-        for name in IN_BLOCKS.intersection(message):
+    if len(message) > 2 and not items.IN_BLOCKS.isdisjoint(message):
+        for name in items.IN_BLOCKS.intersection(message):
             _check_blocks(message[name], f"{where}.{name}")
 
 

@@ -257,6 +257,9 @@ ITEM_ID = re.compile(rf"(msg|rs|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"
 """The field with thoughts that their provider signed."""
+IN_BLOCKS = frozenset({SIGNED, "reasoning_items", "output_items", ANTHROPIC_BLOCKS})
+"""Fields of an answer that hold what other APIs have beside a chat's words. They may say its calls once more, or are
+sealed together with them."""
 BOUND = "thinking_bound"
 """The field of a stored answer with the digest of what its signed thoughts are bound to (guarantee §10.10). It is the
 gateway's own: no model and no client gets it."""

@@ -12,14 +12,12 @@ MIN_LONG_INPUT = 500
 MAX_HEAD = 120
 """Characters of its first line, which stays if it has no more: half a line could be half a value, which masking does
 not know."""
-BESIDE_CALLS = (items.SIGNED, items.ANTHROPIC_BLOCKS, "reasoning_items", "output_items")
-"""Fields of an answer that say its calls once more, or are sealed together with them."""
 
 
 def with_short_inputs(body: dict[str, Any]) -> dict[str, Any]:
     """An answer of which the calls' long inputs are left out but for a short first line: what was written into a
     file long ago, mostly. The same where nothing is long, or where more than the calls would have to change."""
-    if body.get("role") != "assistant" or any(body.get(name) for name in BESIDE_CALLS):
+    if body.get("role") != "assistant" or any(body.get(name) for name in items.IN_BLOCKS):
         return body
     calls = body.get("tool_calls") or ()
     short = [_short_call(call) for call in calls]
