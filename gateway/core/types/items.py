@@ -260,6 +260,8 @@ SIGNED = "thinking_blocks"
 IN_BLOCKS = frozenset({SIGNED, "reasoning_items", "output_items", ANTHROPIC_BLOCKS})
 """Fields of an answer that hold what other APIs have beside a chat's words. They may say its calls once more, or are
 sealed together with them."""
+SEALED = ("thought_signature", "encrypted_content", "reasoning_details", "extra_content", "provider_specific_fields")
+"""Fields of an answer or of a call in which a provider puts what it signed, perhaps over the call itself."""
 BOUND = "thinking_bound"
 """The field of a stored answer with the digest of what its signed thoughts are bound to (guarantee §10.10). It is the
 gateway's own: no model and no client gets it."""

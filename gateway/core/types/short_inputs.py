@@ -17,17 +17,23 @@ not know."""
 def with_short_inputs(body: dict[str, Any]) -> dict[str, Any]:
     """An answer of which the calls' long inputs are left out but for a short first line: what was written into a
     file long ago, mostly. The same where nothing is long, or where more than the calls would have to change."""
-    if body.get("role") != "assistant" or any(body.get(name) for name in items.IN_BLOCKS):
+    if body.get("role") != "assistant" or any(body.get(name) for name in items.IN_BLOCKS) or _is_sealed(body):
         return body
     calls = body.get("tool_calls") or ()
     short = [_short_call(call) for call in calls]
     return body if all(map(is_, short, calls)) else {**body, "tool_calls": short}
 
 
+def _is_sealed(said: dict[str, Any]) -> bool:
+    """Whether a provider signed something in it, and may check that against the call."""
+    sealed = (said.get(name) for name in items.SEALED)
+    return any(any(each.values()) if isinstance(each, dict) else each for each in sealed)
+
+
 def _short_call(call: dict[str, Any]) -> dict[str, Any]:
-    """A call with its long inputs left out. What an API knows by their fields stays whole: it may check them."""
+    """A call with its long inputs left out. What an API knows by their fields, and may check, stays whole."""
     function, custom = call.get("function"), call.get("custom")
-    if items.TYPED in call:
+    if items.TYPED in call or _is_sealed(call) or (isinstance(function, dict) and _is_sealed(function)):
         return call
     if isinstance(function, dict) and len(written := function.get("arguments") or "") >= MIN_LONG_INPUT:
         try:

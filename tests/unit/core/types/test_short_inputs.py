@@ -51,15 +51,36 @@ def test_s4_i7_a_freeform_input_is_cut_alike() -> None:
         calling(call('{"content": "' + "x" * MIN_LONG_INPUT)),
         calling(call({"diff": LONG}, **{items.TYPED: items.PATCH})),
         calling(call({"content": LONG}), **{items.SIGNED: [{"type": "thinking"}]}),
+        calling(call({"content": LONG}), reasoning_details=[{"type": "reasoning.encrypted", "data": "x"}]),
+        calling(call({"content": LONG}, extra_content={"google": {"thought_signature": "x"}})),
+        calling(call({"content": LONG}, provider_specific_fields={"thought_signature": "x"})),
         calling(call({"content": LONG}), reasoning_items=[{"type": "reasoning", "id": "rs_1"}]),
         {"role": "assistant", "content": LONG},
         {"role": "user", "content": LONG, "tool_calls": [call({"content": LONG})]},
         calling({"id": "c1", "type": "function", "function": {"name": "f", "arguments": None}}),
     ],
-    ids=["short", "many short", "no JSON", "typed", "signed", "reasoning", "words", "a user", "none"],
+    ids=[
+        "short",
+        "many short",
+        "no JSON",
+        "typed",
+        "signed",
+        "sealed",
+        "Google",
+        "LiteLLM",
+        "reasoning",
+        "words",
+        "a user",
+        "none",
+    ],
 )
 def test_s4_i7_what_has_nothing_long_or_may_not_change_stays(message: Json) -> None:
     assert with_short_inputs(message) is message
+
+
+def test_s4_i7_empty_fields_of_a_provider_seal_nothing() -> None:
+    message = calling(call({"content": LONG}), provider_specific_fields={"refusal": None}, reasoning_details=[])
+    assert given(with_short_inputs(message))["content"].startswith(LINE)
 
 
 def test_s4_i7_once_is_enough() -> None:
