@@ -4,8 +4,10 @@ else stays (guarantee §4 I7); and new results in shorter forms, once, before a 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from gateway.billing import passes, prompt_cache
@@ -21,11 +23,12 @@ from gateway.context.build import (
     economic_rates,
     prices_decide,
 )
-from gateway.context.window.candidates import candidates
-from gateway.context.window.fit import counted, fits_compacted
+from gateway.context.window import tuning
+from gateway.context.window.candidates import candidates, current_steps
+from gateway.context.window.fit import counted, fit, fits_compacted
 from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation import logs
-from gateway.core.types import bill, items, tool_steps
+from gateway.core.types import bill, items, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.short_inputs import with_short_inputs
 from gateway.core.types.window import ArtifactRendering, PackedWindow, WindowInputs, WindowSelection
@@ -118,6 +121,12 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     kind: bill.PassKind = bill.COLD if is_cold else bill.PAID
     age, read_within = (passes.COLD_AGE, passes.READ_WITHIN_COLD) if is_cold else (passes.PAID_AGE, passes.READ_WITHIN)
     chosen = prompt.cleared_when_cold() if is_cold or costs is None else prompt.cleared_when_paid(rates, costs)
+    if not (is_cold or costs is None or final.follows_plan):
+        anew = _decided_anew(measured, final.fitted, prompt, rates, costs, prompt.gain_of(chosen, rates))
+        if anew is not None:
+            return measured, replace(
+                final, fitted=anew, economy=replace(note, passed=kind, cleared=final.fitted.tokens - anew.tokens)
+            )
     gone = prompt.with_references(chosen, age, read_within)
     if not gone:
         return as_it_is
@@ -126,6 +135,26 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     if spared <= 0:
         return as_it_is
     return changed, replace(final, fitted=fitted, economy=replace(note, passed=kind, cleared=spared))
+
+
+def _decided_anew(
+    measured: MeasuredInputs,
+    fitted: PackedWindow,
+    prompt: "_PromptFigures",
+    rates: prompt_cache.CacheRates,
+    costs: bill.BranchCosts,
+    least: Decimal,
+) -> PackedWindow | None:
+    """The window decided anew, as if it were full, where that gains more than `least`, in USD; else None. That is for
+    branches alone of which something has left for room before: nothing else leaves a window than results and inputs
+    (guarantee §4 I7)."""
+    material, limits = measured.material, measured.limits
+    has_left = material.frame is not None and (material.frozen_first > 0 or bool(material.left))
+    if not has_left or limits.low_water is None or prompt.gain_of_anew(prompt.kept_anew, rates, costs) <= least:
+        return None
+    full = replace(measured.unreduced, new_pass=True)
+    made = fit(material, limits, measured.counting, measured.tools, unreduced=full)
+    return made if prompt.gain_of_anew(made.tokens, rates, costs) > least else None
 
 
 def _as_fitted(measured: MeasuredInputs, fitted: PackedWindow) -> MeasuredInputs:
@@ -157,6 +186,7 @@ class _PromptFigures:
     def __init__(self, measured: MeasuredInputs, fitted: PackedWindow) -> None:
         self._measured = measured
         self.indexes = fitted.forwarded.indexes
+        self._beside = fitted.breakdown.get("tools", 0)
         self._known = sum(index < measured.known for index in self.indexes)
         self._sizes = _sizes(fitted)
         self._uses = passes.tool_uses(measured.material, measured.inputs.history.costs)
@@ -183,6 +213,33 @@ class _PromptFigures:
         free, current = self._without_kept(self._carried, read_within), self._measured.material.current
         old = [each for each in free if self.indexes[each.index] < current and each.tokens >= passes.MIN_RESULT_TOKENS]
         return passes.cleared_for_room(old or free, self._sizes, self._known, rates, budget, costs)
+
+    def gain_of(self, chosen: Sequence[passes.CarriedResult], rates: prompt_cache.CacheRates) -> Decimal:
+        """USD that clearing these is expected to save."""
+        return passes.gain_of_clearing(chosen, self._sizes, self._known, rates, self._measured.answers)
+
+    def gain_of_anew(self, stays: int, rates: prompt_cache.CacheRates, costs: bill.BranchCosts) -> Decimal:
+        """USD that a pass is expected to save behind which so many tokens stay."""
+        is_answer = [int(index >= 0 and self._role(index) == "assistant") for index in self.indexes]
+        ages = list(accumulate(reversed(is_answer)))[::-1]
+        other = max(0, stays - self._beside)
+        return passes.gain_of_anew(other, self._sizes, ages, rates, self._measured.answers, costs)
+
+    @cached_property
+    def kept_anew(self) -> int:
+        """About the tokens of a prompt that is decided anew."""
+        material, limits = self._measured.material, self._measured.limits
+        steps = current_steps(material)
+        stays = {*range(steps[-1].start, steps[-1].end)} if steps else set()
+        stays |= {material.current, window.SYSTEM_INDEX}
+        kept = set(passes.kept_results(self._uses, passes.READ_WITHIN_PASS)) - stays
+        of = dict(zip(self.indexes, self._sizes, strict=True))
+        fixed = self._beside + sum(of.get(index, 0) for index in stays)
+        room = max(0, (limits.usable or 0) - fixed)
+        return int(fixed + tuning.FREE_SHARE * room + limits.fresh + sum(of.get(index, 0) for index in kept))
+
+    def _role(self, index: int) -> str:
+        return str(self._measured.material.messages[index].role)
 
     def with_references(self, chosen: Sequence[passes.CarriedResult], age: int, read_within: int) -> set[int]:
         """These results, by the indexes of their messages, with those that refer to them and may leave, too; without

@@ -14,6 +14,7 @@ from gateway.billing.passes import (
     CarriedResult,
     cleared_for_room,
     cleared_when_paid,
+    gain_of_anew,
 )
 from gateway.billing.prompt_cache import CacheRates
 from gateway.core.types.bill import BranchCosts
@@ -140,3 +141,23 @@ def test_s4_i7_late_room_is_enough_and_costs_no_more_than_a_session_may_lose(res
     assert sum(sent) <= BUDGET
     asked = direct + RATES.prompt(sum(prompt), sum(sizes))
     assert direct + RATES.prompt(sum(sent), sum(sent[: min(gone)])) <= asked * MAX_CREDIT
+
+
+@pytest.mark.parametrize(
+    ("carried", "stays", "saved", "answers", "pays"),
+    [
+        (1000, 10_000, "10", 60, True),
+        (1000, 55_000, "10", 60, False),
+        (100, 3_000, "10", 60, False),
+        (1000, 10_000, "-0.08", 60, False),
+        (1000, 10_000, "10", 4, False),
+    ],
+    ids=["much leaves", "little leaves", "carried for too little", "nothing saved", "a young conversation"],
+)
+def test_s4_i7_deciding_anew_pays_where_old_messages_have_cost_a_multiple_of_it(
+    carried: int, stays: int, saved: str, answers: int, pays: bool
+) -> None:
+    """Of sixty messages, each with an answer behind it."""
+    sizes, ages = [carried] * 60, list(range(60, 0, -1))
+    sums = costs(Decimal(10) + Decimal(saved), Decimal(10))
+    assert (gain_of_anew(stays, sizes, ages, RATES, answers, sums) > 0) is pays

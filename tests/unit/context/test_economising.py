@@ -12,7 +12,7 @@ from gateway.context.manager import BuiltContext
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.bill import BranchCosts
 from gateway.core.types.chat import ContextOptions, ModelFacts, PromptBudget
-from gateway.core.types.conversation import ConversationHistory
+from gateway.core.types.conversation import ConversationHistory, PromptFrame
 from gateway.core.types.memory import MemoryEntity
 from tests.support.documents import prose
 from tests.unit.making import FACTS, NOW, OPTIONS, assistant, chat, context_manager, history, stored, tool, user
@@ -410,3 +410,26 @@ async def test_s4_i7_a_fault_of_economy_costs_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setattr("gateway.billing.passes.kept_in_pass", broken)
     assert left(await built(loop(20))) == []
     assert (await built(tight_loop(), budget=9000)).fitted.tokens <= 9000
+
+
+@pytest.mark.parametrize(
+    ("has_left", "saved", "anew"), [(True, "0.5", True), (False, "0.5", False), (True, "0.0001", False)]
+)
+async def test_s4_i7_where_something_has_left_for_room_all_is_decided_anew_as_soon_as_it_pays(
+    has_left: bool, saved: str, anew: bool
+) -> None:
+    """The window is half empty then; it would fill up with what agents say between their calls. Of a window that held
+    everything until now, nothing but results and inputs leaves."""
+    said = [*loop(3), *(each for n in range(3, 160) for each in step(n, "bash", words=40))]
+    names = [message.message_id for message in stored(said[1:5])]
+    frame = PromptFrame(left_out=frozenset(filter(None, names))) if has_left else None
+    context = await built(said, timedelta(seconds=1), budget=20_000, costs=costs(saved), frame=frame)
+    assert context.fitted.new_pass is anew
+    assert context.economy is not None
+    assert not context.economy.is_cold
+    if anew:
+        assert context.economy.passed == "paid"
+        assert context.economy.cleared > 0
+        assert context.fitted.tokens < 0.5 * 13_000
+        assert context.left_out is not None
+        assert context.left_out.tokens >= context.economy.cleared
