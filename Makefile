@@ -109,6 +109,7 @@ chaos: $(VENV)/.dev ## kill loops, whole gateways on each of SQLite and PostgreS
 	@EXAMPLES=500 $(BIN)/python -m pytest -n 2 -m property tests/unit tests/integration tests/properties
 	@PROPERTY_CASES=900 EDGE_CASES=80 EDGE_CONVERSATIONS=50 $(BIN)/python -m pytest -n 2 -m "not chaos and not property" tests/properties
 	@STORAGES=each $(BIN)/python -m pytest -n 2 --dist loadfile -m "not chaos" tests/acceptance tests/integration/apis tests/integration/context
+	@STORAGES=each $(BIN)/python -m pytest -n 2 --dist loadfile -m "in_turn and not chaos" tests/unit tests/integration
 
 bench: $(VENV)/.dev ## cost per request, per chunk, by each API and per turn of a long conversation, prompt caches, what memory is worth, start time
 	@$(BIN)/python -m benchmarks

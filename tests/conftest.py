@@ -1,7 +1,8 @@
 """Fixtures of all tests. Servers start when a test first asks for them, so that unit tests stay fast.
 
 Two variables ask for more than `make test` does, as `make chaos` sets them: `EXAMPLES=1000` tries each property on that
-many examples, and other ones each time; `STORAGES=each` runs each test of a whole gateway on each kind of storage.
+many examples, and other ones each time; `STORAGES=each` runs each test of a whole gateway on each kind of storage, and
+each test that is marked `in_turn` with each value.
 
 Names with `module_` live as long as a test module, since a gateway costs a second to start. What they share
 is made as new for each test: `upstream` is cleared, and a gateway that a test has killed is started again.
@@ -14,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -110,16 +111,35 @@ def _on_the_other_storage(items: list[pytest.Item]) -> list[pytest.Item]:
     def anywhere(item: pytest.Item) -> str:
         return item.nodeid.replace("postgres", "sqlite")
 
-    twice = Counter(map(anywhere, items))
+    twice, anothers = Counter(map(anywhere, items)), _on_anothers_turn(items)
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
         file, _, name = item.nodeid.partition("::")
         other = STORAGES[1 - zlib.crc32(file.encode()) % 2]
         is_one_of_two = file.startswith(WHOLE_GATEWAYS) and other in name and twice[anywhere(item)] == len(STORAGES)
-        (left if is_one_of_two and item.get_closest_marker("each_storage") is None else kept).append(item)
+        is_left = (is_one_of_two and item.get_closest_marker("each_storage") is None) or item in anothers
+        (left if is_left else kept).append(item)
     items[:] = kept
     return left
+
+
+def _on_anothers_turn(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of tests that are marked `in_turn`, every second among those that differ in nothing but that parameter. Which of
+    two goes by the test's name and by its other values, so that each of these meets both."""
+    alike: dict[str, dict[tuple[Any, ...], list[pytest.Item]]] = {}
+    for item in items:
+        mark, values = item.get_closest_marker("in_turn"), getattr(item, "callspec", None)
+        if mark is not None and values is not None:
+            rest = tuple((name, id(value)) for name, value in values.params.items() if name != mark.args[0])
+            alike.setdefault(item.nodeid.partition("[")[0], {}).setdefault(rest, []).append(item)
+    return {
+        item
+        for name, groups in alike.items()
+        for number, group in enumerate(groups.values(), zlib.crc32(name.encode()))
+        for place, item in enumerate(group)
+        if len(group) > 1 and (place + number) % 2
+    }
 
 
 @pytest.hookimpl(wrapper=True)

@@ -147,6 +147,7 @@ def test_s3_6_storage_down_at_the_commit(
     assert late["choices"] == []
 
 
+@pytest.mark.in_turn("streamed")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_s6_the_bill_comes_by_itself_when_the_storage_is_back(
     on_postgres: GatewayProcess, chaos_postgres: PostgresProcess, upstream: MockUpstream, streamed: bool

@@ -252,6 +252,7 @@ LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 
 
+@pytest.mark.in_turn("sign")
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("sign", [UPSTREAMS_OWN, b": one\n: two\n\n", b"\n\n\n", b":\r\n\r\n"])
 @pytest.mark.parametrize("begun", [True, False])

@@ -22,6 +22,8 @@ from tests.support.documents import keeper, prose
 from tests.support.hand_clock import DayClock
 from tests.support.in_process import InProcess
 
+pytestmark = pytest.mark.in_turn("store")
+
 Json = dict[str, Any]
 READ, WRITE, PLAIN, OUT = (Decimal(each) for each in ("0.0000003", "0.00000375", "0.000003", "0.000015"))
 PRICES = {

@@ -45,6 +45,8 @@ from tests.integration.commits import bill, document, quoted, turn
 from tests.integration.traces import traces
 from tests.support.hand_clock import DayClock
 
+pytestmark = pytest.mark.in_turn("module_storage_url")
+
 NAMES = iter(range(1000))
 BIG = bytes(range(256)) * 4096 * 20  # 20 MiB: parts of a bucket, pieces of a database
 

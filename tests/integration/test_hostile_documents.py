@@ -21,7 +21,7 @@ def operators() -> bytes:
 
 
 def zeros() -> bytes:
-    return pdf_of(zlib.compress(zlib.compress(bytes(2**29))), b"/Filter [/FlateDecode /FlateDecode]")
+    return pdf_of(zlib.compress(zlib.compress(bytes(2**28))), b"/Filter [/FlateDecode /FlateDecode]")
 
 
 def loop() -> bytes:
@@ -29,10 +29,10 @@ def loop() -> bytes:
 
 
 def swollen() -> bytes:
-    """A DOCX whose elements, with an attribute each, take more than a gigabyte, from 60 KB."""
+    """A DOCX whose elements, with an attribute each, take more than half a gigabyte, from 30 KB."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("word/document.xml", "<a>" + '<b c=""/>' * 3_500_000 + "</a>")
+        archive.writestr("word/document.xml", "<a>" + '<b c=""/>' * 1_750_000 + "</a>")
     return out.getvalue()
 
 
@@ -72,7 +72,7 @@ async def test_who_no_longer_waits_leaves_no_process_behind() -> None:
 )
 async def test_what_cannot_be_read_says_so(make: Callable[[], bytes], kind: str) -> None:
     with pytest.raises(UnreadableDocument):
-        await DocumentReader(seconds=20).read(DocumentFile(make(), kind), "t")
+        await DocumentReader(seconds=20, memory_bytes=2**29).read(DocumentFile(make(), kind), "t")
 
 
 async def test_a_page_tree_in_a_circle_has_an_end() -> None:

@@ -21,6 +21,8 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.support.schemas import bring_up
 
+pytestmark = pytest.mark.in_turn("module_storage_url")
+
 TEXT = "\n".join(f"Lamp {number} is kept by Name{number * 7}x." for number in range(2_000))
 DIGEST = content_digest(TEXT)
 TABLES = (schema.large_documents, schema.document_regions, schema.document_postings)

@@ -47,7 +47,7 @@ async def main():
         while sys.argv[3] == "warm" and not done.is_set():
             assert (await client.get("/health/ready")).status_code == 200
             answered += not done.is_set()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.02)
         print(json.dumps([sorted(sys.modules), _encoding.cache_info().misses, answered]))
         for body in json.loads(sys.argv[2]):
             answer = await client.post("/v1/chat/completions", json=body)

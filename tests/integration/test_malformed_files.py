@@ -7,7 +7,7 @@ import pytest
 from tests.corpus.reading import read_broken
 from tests.corpus.samples import Sample, corpus, readable
 
-TIMES = 12
+TIMES = 6
 """For each file in `make test`; `make chaos` does more."""
 CHAOS_TIMES = int(os.environ.get("CORPUS_CHAOS_TIMES", "1000"))
 

@@ -18,6 +18,8 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.unit.making import assistant, chat, system, tool, user
 
+pytestmark = pytest.mark.in_turn("module_storage_url")
+
 Json = dict[str, Any]
 HELLO = [user("hello"), assistant("hi")]
 YES = [user("yes"), assistant("ok")]

@@ -135,7 +135,7 @@ def _random_parts(choose: random.Random, choices: Iterable[T]) -> Iterable[ListP
         yield ListPart(having, since, until, limit=choose.choice((1, 3, 50)))
 
 
-@few_or_many(20, 200)
+@few_or_many(10, 200)
 async def test_s13_9_conversations_are_those_that_python_finds(filled: DatabaseTransactions, number: int) -> None:
     choose = random.Random(3)
     rows = await filled.run(lambda connection: connection.execute(sa.select(schema.conversations)).all())
@@ -182,7 +182,7 @@ def _is_chosen(row: Any, part: ListPart[ConversationChoice], sessions: dict[str,
     return row.id.startswith(want.id or "") and (not text or text in (row.question_folded or ""))
 
 
-@few_or_many(20, 200)
+@few_or_many(10, 200)
 async def test_s13_9_requests_are_those_that_python_finds(filled: DatabaseTransactions, number: int) -> None:
     choose = random.Random(5)
     rows = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
@@ -235,7 +235,7 @@ async def _walk_found(filled: DatabaseTransactions, query: RequestQuery) -> list
     return down
 
 
-@few_or_many(15, 200)
+@few_or_many(8, 200)
 @pytest.mark.parametrize(
     ("most", "most_sorted"),
     [(7, 7), (7, 20_000), (20_000, 20_000)],

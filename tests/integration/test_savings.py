@@ -75,6 +75,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return status, told.out, told.err
 
 
+@pytest.mark.in_turn("stored")
 @pytest.mark.parametrize("stored", [True, False])
 def test_s13_12_what_each_setting_would_have_cost(
     folder: Path, capsys: pytest.CaptureFixture[str], stored: bool

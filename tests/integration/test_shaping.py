@@ -12,6 +12,8 @@ from gateway.core.config.settings import Settings
 from gateway.core.ids import artifact_id
 from tests.integration.test_economy import PAUSE, READING, Agent, World, labels, store, world
 
+pytestmark = pytest.mark.in_turn("store")
+
 __all__ = ["store", "world"]
 Json = dict[str, Any]
 MARK = "[Unchanged: "

@@ -24,6 +24,8 @@ from gateway.storage.database import schema
 from tests.support.agent_loop import Agent
 from tests.support.in_process import InProcess
 
+pytestmark = pytest.mark.in_turn("module_storage_url")
+
 Json = dict[str, Any]
 FEW, MANY = 10, 35
 MAX_TIMES = 1.5

@@ -15,18 +15,18 @@ ROLES = ("user", "assistant")
 
 @pytest.mark.parametrize("flavour", FLAVOURS, ids=[flavour.name for flavour in FLAVOURS])
 def test_s11_12_what_is_pinned_is_in_every_window_and_the_invariants_hold(flavour: Flavour) -> None:
-    tally = check_singles(flavour, range(CASES // 3), pins=True)
-    assert tally.cases == CASES // 3
+    tally = check_singles(flavour, range(CASES // 2), pins=True)
+    assert tally.cases == CASES // 2
     assert tally.outcomes["heuristic"] > CASES / 60
     assert tally.outcomes["refused"] > CASES / 400
 
 
-@few_or_many(6, 800)
+@few_or_many(3, 800)
 def test_s11_12_what_is_pinned_stays_from_turn_to_turn(number: int) -> None:
     assert check_talks(range(number), pins=True) >= 3 * number
 
 
-@few_or_many(4, 300)
+@few_or_many(2, 300)
 def test_s11_12_a_plan_takes_nothing_of_what_is_pinned(number: int) -> None:
     assert check_talks(range(number), "trusted", pins=True) >= 3 * number
 

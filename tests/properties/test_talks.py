@@ -1,5 +1,7 @@
 """Conversations of several turns: resent and by id, with tool loops, attachments, edits, at random (guarantee §4)."""
 
+import pytest
+
 from tests.properties.running import CASES, check_talks
 from tests.support.edges import EDGES
 
@@ -23,6 +25,7 @@ def test_s4_i7_an_extract_stays_frozen_on_a_shorter_branch_that_fits_whole() -> 
     assert check_talks([BRANCH_WITH_A_FROZEN_EXTRACT]) > 3
 
 
+@pytest.mark.chaos
 def test_s4_conversations_that_once_showed_a_fault() -> None:
     assert check_talks(FOUND) > len(FOUND)
 

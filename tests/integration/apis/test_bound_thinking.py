@@ -36,6 +36,7 @@ def house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -
 USER = {"role": "user", "content": "Which keeper signed the ledger?"}
 
 
+@pytest.mark.in_turn("streamed")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_s10_10_a_tool_loop_that_does_not_fit(house: GatewayProcess, provider: MockProvider, streamed: bool) -> None:
     """§10.10: over a tool loop of several windows no request is refused, and thoughts go up again where they may."""

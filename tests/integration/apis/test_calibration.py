@@ -76,6 +76,7 @@ def share(upstream: MockUpstream) -> float:
     return upstream.count_prompt(upstream.last.body) / (upstream.context_limit or 1)
 
 
+@pytest.mark.in_turn("streamed")
 @pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
 def test_s4_i1_what_was_learned_outlives_a_restart(
     start_gateway: GatewayFactory, strict: MockUpstream, storage_url: str, streamed: bool
@@ -118,6 +119,7 @@ def test_s4_i1_an_upstream_that_counts_less_is_made_use_of(start_gateway: Gatewa
     assert not refused(strict)
 
 
+@pytest.mark.in_turn("hidden")
 @pytest.mark.parametrize(
     "body",
     [{}, {"tools": TOOLS}, {"response_format": SCHEMA}, {"tools": TOOLS, "response_format": SCHEMA, "n": 2}],

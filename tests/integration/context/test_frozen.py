@@ -36,6 +36,7 @@ def module_pair(module_start_gateway: GatewayFactory, module_storage_url: str) -
     return [module_start_gateway({"storage": {"url": module_storage_url}}) for _ in range(2)]
 
 
+@pytest.mark.in_turn("how")
 @pytest.mark.parametrize("how", HOWS)
 def test_s4_i7_a_restart_and_two_processes_change_nothing(
     upstream: MockUpstream, module_pair: list[GatewayProcess], how: How
@@ -51,6 +52,7 @@ def test_s4_i7_a_restart_and_two_processes_change_nothing(
     assert [number for number in breaks(session.forwarded) if number >= count] == []
 
 
+@pytest.mark.in_turn("how")
 @pytest.mark.parametrize("how", ["resend", "resend_by_id"])
 def test_s4_i7_an_edit_and_another_answer_share_what_was_frozen_before_them(
     gateway: GatewayProcess, upstream: MockUpstream, how: How

@@ -44,6 +44,7 @@ class Script:
         return self.books.charge(body, self.said.pop(0))
 
 
+@pytest.mark.in_turn("stream")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_s6_the_audit_of_a_planned_session_is_what_the_provider_charged(
     start_gateway: GatewayFactory,

@@ -227,6 +227,7 @@ def test_s4_one_text_has_one_id_wherever_it_stands(client: OpenAI, upstream: Moc
     assert len({record["artifact_id"] for record in (*attached, *fenced, *brought)}) == 1
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", ["id", "resend"])
 def test_s4_i6_what_left_a_full_window_long_ago_is_recalled(client: OpenAI, upstream: MockUpstream, way: str) -> None:
     """However little room earlier turns left, and however far above the window it stands."""

@@ -216,6 +216,7 @@ def test_s14_13_a_reference_of_a_clients_own_brings_nothing(
     assert answer.json()["error"]["param"] == "messages[0].content[0].file.file_id"
 
 
+@pytest.mark.in_turn("road")
 @pytest.mark.parametrize("road", ["part", "attachment"])
 @pytest.mark.parametrize("mark", ["intro", "²"])
 def test_s14_13_lines_of_a_text_that_look_like_marks_of_pages(

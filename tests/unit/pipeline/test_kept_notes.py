@@ -94,7 +94,7 @@ def told(messages: tuple[ConversationMessage, ...], stored: int, facts: ModelFac
 def test_what_is_kept_is_what_is_worked_out_anew(block: int) -> None:
     """Also by two requests at once, which begin with the same notes."""
     known = 0
-    for seed in range(40 * block, 40 * block + 40):
+    for seed in range(16 * block, 16 * block + 16):
         talk, notes = Talk(seed), FormNotes()
         for number in range(12):
             new = talk.grow()

@@ -100,6 +100,7 @@ def tool_session(
     return counting, answers
 
 
+@pytest.mark.in_turn("store")
 @pytest.mark.parametrize("store", [True, False])
 def test_s5_a_cheap_model_whose_results_always_fit_pays_no_planner(
     planning: GatewayProcess, upstream: MockUpstream, store: bool
@@ -252,15 +253,18 @@ class Stamping:
             self._said.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": said})
 
 
-@pytest.mark.parametrize("stamps", [True, False], ids=["its message changes", "match off"])
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    ("stamps", "named"),
+    [(True, False), (True, True), (False, False)],
+    ids=["its message changes", "its message changes, by name", "match off"],
+)
 def test_s5_who_is_not_recognised_pays_no_planner_while_all_fits(
     start_gateway: GatewayFactory, planning: GatewayProcess, upstream: MockUpstream, stamps: bool, named: bool
 ) -> None:
     """A client whose user message is another at each step, by a name of its own or without; or nobody is matched."""
     assert planning.config is not None
     gateway = planning if stamps else start_gateway({**planning.config, "conversation": {"match": "off"}})
-    headers = {"X-Context-Session": "loop"} if named and stamps else {}
+    headers = {"X-Context-Session": "loop"} if named else {}
     loop = Stamping(gateway, upstream, stamps=stamps, model="dear", extra_headers=headers)
     for turn in range(2):
         reasons = loop.turn(f"How is harbour {turn}?")
@@ -268,6 +272,7 @@ def test_s5_who_is_not_recognised_pays_no_planner_while_all_fits(
     assert loop.counting.models.planned == []
 
 
+@pytest.mark.in_turn("store")
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize("stamps", [True, False], ids=["its message changes", "match off"])
 def test_s5_who_is_not_recognised_pays_one_planner_a_turn_where_things_have_to_leave(

@@ -58,6 +58,7 @@ async def test_s4_i7_at_first_sight_all_of_the_budget_is_filled() -> None:
     assert 0.95 * 3000 < built.fitted.tokens <= 3000
 
 
+@pytest.mark.in_turn("latest")
 @pytest.mark.parametrize("latest", ["There is no other.", DOCUMENT], ids=["short", "too long to stand in full"])
 @pytest.mark.parametrize("steps", [2, 30])
 async def test_s4_i7_what_cannot_leave_takes_no_room_below_the_low_water_mark_from_what_the_question_needs(
@@ -134,6 +135,7 @@ AMID = {
 }
 
 
+@pytest.mark.in_turn("task")
 @pytest.mark.long
 @pytest.mark.parametrize("amid", AMID.values(), ids=list(AMID))
 @pytest.mark.parametrize("task", ["do it", "# The task\n\n" + DOCUMENT + "\n\nSo do it."], ids=["short", "huge"])
@@ -163,6 +165,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.in_turn("is_behind")
 @pytest.mark.parametrize("beside", BESIDE.values(), ids=list(BESIDE))
 @pytest.mark.parametrize("is_behind", [False, True], ids=["before it", "behind it"])
 async def test_s4_i4_what_is_sent_beside_the_task_stays_with_it(beside: dict[str, Any], *, is_behind: bool) -> None:
