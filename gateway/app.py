@@ -8,6 +8,7 @@ from functools import partial
 
 from starlette.routing import Route, Router
 
+from gateway import operations
 from gateway.api.audit_log.endpoint import trail_routes
 from gateway.api.auth import KeyAuthenticator, RuntimeKeys
 from gateway.api.chat.endpoint import ChatCompletions
@@ -72,11 +73,7 @@ from gateway.documents import file_reader, process
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import open_files
 from gateway.documents.files.file_service import CallersFiles, FilesHere
-from gateway.operations import purge, storage_upkeep
-from gateway.operations.otel.factory import open_telemetry
-from gateway.operations.screen import CommandCall
-from gateway.operations.server import serve
-from gateway.operations.warm_up import WarmUp, pieces
+from gateway.operations import CommandCall, WarmUp, open_telemetry, purge, serve, storage_upkeep, warm_up_pieces
 from gateway.pipeline.billing import BEAT_SECONDS
 from gateway.pipeline.features import citations, echoes, pdf_pages
 from gateway.pipeline.features.agent_sections import AgentSections
@@ -96,9 +93,7 @@ from gateway.pipeline.pipeline import open_limited, open_pipeline
 from gateway.pipeline.replay import TurnReplayer
 from gateway.pipeline.stages import FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
-from gateway.retrieval.embeddings.minilm import MiniLM
-from gateway.retrieval.embeddings.search import EmbeddingModel
-from gateway.retrieval.index_cache import ContentIndexes
+from gateway.retrieval import ContentIndexes, EmbeddingModel, MiniLM
 from gateway.storage import audit_events, stored_files, stored_keys
 from gateway.storage.cache.frame_cache import FrameCache
 from gateway.storage.cache.memory_cache import open_cache
@@ -282,7 +277,7 @@ class Gateway:
         )
 
     def _wire_warm_up(self) -> None:
-        found = pieces(
+        found = warm_up_pieces(
             self.settings,
             self.router,
             models=self.catalogue,
@@ -637,6 +632,4 @@ def serve_command(call: CommandCall) -> int:
 
 def replay_command(call: CommandCall) -> int:
     """Plays recorded sessions through a gateway."""
-    from gateway.operations.savings.command import savings  # no server needs it
-
-    return savings(call, Gateway)
+    return operations.savings_by_replay(call, Gateway)

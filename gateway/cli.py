@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from gateway import operations
 from gateway.core.clock import SystemClock
-from gateway.operations.command_arguments import parser
-from gateway.operations.completion import completion
-from gateway.operations.init import write_configuration
-from gateway.operations.screen import CommandCall
+from gateway.operations import CommandCall, parser, shell_completion, write_configuration
 
 COLLECT_AFTER = 1_000_000
 """New objects after which the collector looks for cycles: modules bring a fifth of that, and hardly any cycle."""
@@ -40,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.run == "init":  # there is no configuration yet
         return write_configuration(Path(options.file), sys.stdout, sys.stderr)
     if options.run == "completion":  # none is needed
-        sys.stdout.write(completion(commands, options.shell))
+        sys.stdout.write(shell_completion(commands, options.shell))
         return 0
     return _configured(options)
 
@@ -54,9 +52,7 @@ def _configured(options: argparse.Namespace) -> int:
     overrides = {f"server.{k}": v for k in ("host", "port", "workers") if (v := getattr(options, k, None)) is not None}
     try:
         if given := getattr(options, "from_litellm", None):
-            from gateway.operations.from_litellm import write
-
-            return _piped(lambda: write(given, options.output, environ, sys.stdout, sys.stderr))
+            return _piped(lambda: operations.write_from_litellm(given, options.output, environ, sys.stdout, sys.stderr))
         settings = load_settings(path, environ, overrides)
         run = REPLAY if getattr(options, "replay", None) is not None else options.run
         if run not in UNSTORED and not settings.storage_is_named:

@@ -19,7 +19,7 @@ from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.documents import file_reader
 from gateway.pipeline.settlement import RunningTurns
-from gateway.retrieval.index_cache import ContentIndexes
+from gateway.retrieval import ContentIndexes
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.upstream.routing import health

@@ -1,6 +1,38 @@
 """What a request cost, what it may cost, and what it saved (guarantee §6).
 
-Read first: `cost.py` (the one place where a price becomes a cost) and `metadata.py` (the bill as it is told). `quota/`
-holds budgets and limits, `passes.py` says which old results leave and when that pays. Never rounds money through a
-float.
+Read first: `cost.py` (the one place where a price becomes a cost) and `metadata.py` (the bill as it is told). Budgets
+and limits are asked at a `Quota`; `passes.py` says which old results leave and when that pays. Never rounds money
+through a float.
 """
+
+from typing import TYPE_CHECKING
+
+from gateway.core.faces import lazy_face
+
+if TYPE_CHECKING:
+    from gateway.billing import cost, ledger_verification, metadata, passes, prompt_cache, relayed_usage
+    from gateway.billing.quota import budgets
+    from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
+else:
+    __getattr__ = lazy_face(
+        __name__,
+        {
+            "AdmissionRequest": "quota.gate",
+            "AdmittedRequest": "quota.gate",
+            "Quota": "quota.gate",
+            "budgets": "quota.budgets",
+        },
+    )
+
+__all__ = [
+    "AdmissionRequest",
+    "AdmittedRequest",
+    "Quota",
+    "budgets",
+    "cost",
+    "ledger_verification",
+    "metadata",
+    "passes",
+    "prompt_cache",
+    "relayed_usage",
+]

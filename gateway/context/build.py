@@ -37,8 +37,7 @@ from gateway.core.types.window import (
     ShownPages,
     WindowInputs,
 )
-from gateway.retrieval.embeddings.search import EmbeddingModel, RequestMeaning
-from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
+from gateway.retrieval import ContentIndexes, EmbeddingModel, PassageFinder, RequestMeaning
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -65,8 +65,7 @@ from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrat
 from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
-from gateway.retrieval.embeddings.search import PendingVectors
-from gateway.retrieval.index_cache import PassageFinder
+from gateway.retrieval import PassageFinder, PendingVectors
 
 MAX_TURNS = "max_turns"
 """Why older turns are not forwarded, whatever room there is (`ContextUtilizationMetadata.left_by`)."""

@@ -4,3 +4,64 @@ Read first: `reader.py` (what is read of the storage) and `window_bar.py` (what 
 pure, and gives data for pages, commands and APIs. Never asks a model, and makes nothing up: what is not stored is said
 with its reason.
 """
+
+from typing import TYPE_CHECKING
+
+from gateway.core.faces import lazy_face
+
+if TYPE_CHECKING:
+    from gateway.inspection import (
+        as_json,
+        document_parts,
+        explained_artifacts,
+        explained_request,
+        message_changes,
+        prefix,
+        rebuilt_turns,
+        request_search,
+        settings_in_force,
+    )
+    from gateway.inspection.explained_conversation import FIRST_SAID, BranchRun, ExplainedConversation, ExplainedTurn
+    from gateway.inspection.explained_request import ExplainedCall, ExplainedRequest, StoredRequest
+    from gateway.inspection.reader import ExplanationReader, TurnChoice
+    from gateway.inspection.window_bar import WINDOW_PARTS, WindowBar
+else:
+    __getattr__ = lazy_face(
+        __name__,
+        {
+            "BranchRun": "explained_conversation",
+            "ExplainedCall": "explained_request",
+            "ExplainedConversation": "explained_conversation",
+            "ExplainedRequest": "explained_request",
+            "ExplainedTurn": "explained_conversation",
+            "ExplanationReader": "reader",
+            "FIRST_SAID": "explained_conversation",
+            "StoredRequest": "explained_request",
+            "TurnChoice": "reader",
+            "WINDOW_PARTS": "window_bar",
+            "WindowBar": "window_bar",
+        },
+    )
+
+__all__ = [
+    "FIRST_SAID",
+    "WINDOW_PARTS",
+    "BranchRun",
+    "ExplainedCall",
+    "ExplainedConversation",
+    "ExplainedRequest",
+    "ExplainedTurn",
+    "ExplanationReader",
+    "StoredRequest",
+    "TurnChoice",
+    "WindowBar",
+    "as_json",
+    "document_parts",
+    "explained_artifacts",
+    "explained_request",
+    "message_changes",
+    "prefix",
+    "rebuilt_turns",
+    "request_search",
+    "settings_in_force",
+]

@@ -1,6 +1,53 @@
 """What an operator runs: the server, the commands behind `gateway`, and OpenTelemetry.
 
-Offers the server and one module for each command; `cli.py` imports the one that is asked for. Read first:
-`command_arguments.py` (what they take), `screen.py` (what they are called with), `check.py`. Never answers a request
-itself, and holds no rule of its own: it asks the floors below.
+Offers the server, what it does beside requests, and how a command is asked for; `cli.py` loads the module of the one
+that is. Read first: `command_arguments.py` (what commands take) and `screen.py` (what they are called with). Never
+answers a request itself, and holds no rule of its own: it asks the floors below.
 """
+
+from typing import TYPE_CHECKING
+
+from gateway.core.faces import lazy_face
+
+if TYPE_CHECKING:
+    from gateway.operations import purge, storage_upkeep
+    from gateway.operations.command_arguments import parser
+    from gateway.operations.completion import shell_completion
+    from gateway.operations.from_litellm import write_from_litellm
+    from gateway.operations.init import write_configuration
+    from gateway.operations.otel.factory import open_telemetry
+    from gateway.operations.savings.command import savings_by_replay
+    from gateway.operations.screen import CommandCall
+    from gateway.operations.server import serve
+    from gateway.operations.warm_up import WarmUp, warm_up_pieces
+else:
+    __getattr__ = lazy_face(
+        __name__,
+        {
+            "CommandCall": "screen",
+            "WarmUp": "warm_up",
+            "open_telemetry": "otel.factory",
+            "parser": "command_arguments",
+            "warm_up_pieces": "warm_up",
+            "savings_by_replay": "savings.command",
+            "serve": "server",
+            "shell_completion": "completion",
+            "write_configuration": "init",
+            "write_from_litellm": "from_litellm",
+        },
+    )
+
+__all__ = [
+    "CommandCall",
+    "WarmUp",
+    "open_telemetry",
+    "parser",
+    "purge",
+    "savings_by_replay",
+    "serve",
+    "shell_completion",
+    "storage_upkeep",
+    "warm_up_pieces",
+    "write_configuration",
+    "write_from_litellm",
+]

@@ -54,7 +54,7 @@ Command = tuple[str, list[str], dict[str, list[str]]]
 """Its words after `gateway`, a blank before each; what may stand behind it; the values of options that take one."""
 
 
-def completion(parser: argparse.ArgumentParser, shell: str) -> str:
+def shell_completion(parser: argparse.ArgumentParser, shell: str) -> str:
     """The script for `bash`, `zsh` or `fish`."""
     found = list(_commands(parser, ""))
     names = [name for name, _, _ in found if name]

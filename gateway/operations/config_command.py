@@ -6,7 +6,6 @@ from dataclasses import asdict
 from gateway.core import names
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.inspection import settings_in_force
-from gateway.inspection.settings_in_force import SettingInForce
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, TableColumn
 
 SETTING_COLUMNS = (
@@ -41,17 +40,19 @@ def config(call: CommandCall) -> int:
     return 0
 
 
-def _all(settings: Settings) -> Iterator[SettingInForce]:
+def _all(settings: Settings) -> Iterator[settings_in_force.SettingInForce]:
     """The settings of all sections, prompt profiles by how long they are, and the entries of `model_list`."""
     for section in settings_in_force.settings_in_force(settings).values():
         yield from section
     for name, text in settings_in_force.prompt_texts(settings).items():
         origin = settings.origins.get(f"prompt_profiles.{name.partition('.')[0]}", settings_in_force.DEFAULT)
-        yield SettingInForce(f"prompt_profiles.{name}", f"{len(text)} characters", origin, "A prompt profile's text.")
+        yield settings_in_force.SettingInForce(
+            f"prompt_profiles.{name}", f"{len(text)} characters", origin, "A prompt profile's text."
+        )
     for number, entry in enumerate(settings.model_list):
         path = f"model_list[{number}]"
         base = settings_in_force.address(entry.litellm_params.api_base or "")
         told = f"{entry.model_name}: {entry.litellm_params.model}{f' at {base}' if base else ''}"
-        yield SettingInForce(
+        yield settings_in_force.SettingInForce(
             path, told, settings.origins.get(path, settings_in_force.DEFAULT), "A model that is served."
         )

@@ -202,7 +202,7 @@ def _comments(lines: list[str]) -> str:
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
 
-def write(path: str, output: str | None, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
+def write_from_litellm(path: str, output: str | None, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
     """Converts a file; returns the command's exit status. A file that is there already is not written over.
     Raises ConfigurationError: it cannot be converted, or not written."""
     converted = convert(path, environ)

@@ -5,16 +5,24 @@ from typing import Any, NamedTuple
 
 from gateway.core import errors, ids, printing
 from gateway.core.types import bill, report_lists, turn
-from gateway.inspection import as_json, message_changes, prefix, request_search
+from gateway.inspection import (
+    WINDOW_PARTS,
+    BranchRun,
+    ExplainedCall,
+    ExplainedConversation,
+    ExplainedRequest,
+    ExplainedTurn,
+    ExplanationReader,
+    TurnChoice,
+    WindowBar,
+    as_json,
+    message_changes,
+    prefix,
+    request_search,
+)
 from gateway.inspection import explained_artifacts as artifacts
 from gateway.inspection import explained_request as request
 from gateway.inspection import rebuilt_turns as past_turns
-from gateway.inspection.explained_artifacts import ExplainedArtifact
-from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
-from gateway.inspection.explained_request import ExplainedCall, ExplainedRequest, explained_request
-from gateway.inspection.prefix import PrefixDivergence
-from gateway.inspection.reader import ExplanationReader, TurnChoice
-from gateway.inspection.window_bar import WINDOW_PARTS, WindowBar
 from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
@@ -262,7 +270,7 @@ def _artifacts(screen: CommandScreen, found: ExplainedRequest) -> None:
         _artifact(screen, each)
 
 
-def _artifact(screen: CommandScreen, each: ExplainedArtifact) -> None:
+def _artifact(screen: CommandScreen, each: artifacts.ExplainedArtifact) -> None:
     record = each.record
     sizes = f"{record.get('original_size_chars')} → {record.get('processed_size_chars')} characters"
     cached = ", from the cache" if record.get("cache_hit") else ""
@@ -304,7 +312,7 @@ def _prefix(screen: CommandScreen, found: ExplainedRequest) -> None:
         _diverges(screen, way)
 
 
-def _diverges(screen: CommandScreen, way: PrefixDivergence) -> None:
+def _diverges(screen: CommandScreen, way: prefix.PrefixDivergence) -> None:
     screen.line(f"prompt cache: it parts from {way.previous_request_id} at message {way.index + 1}: {said(way.why)}")
     for title, body in (("then", way.before), ("now", way.after)):
         if body is not None:
@@ -634,7 +642,7 @@ class ShowCommand:
 
     async def _request(self, name: str) -> ExplainedRequest:
         stored = await self._explained.request(self.options.tenant, ids.completion_of(name))
-        return explained_request(stored, self._min_chars)
+        return request.explained_request(stored, self._min_chars)
 
     async def _request_or_none(self, name: str) -> ExplainedRequest | None:
         try:

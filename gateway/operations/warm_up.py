@@ -76,7 +76,7 @@ class WarmUp:
         log.info("warm", pieces=len(self._pieces), faults=faults, seconds=round(self._clock.monotonic() - began, 2))
 
 
-def pieces(
+def warm_up_pieces(
     settings: Settings,
     router: ConfiguredRouter,
     models: ModelCatalogue,

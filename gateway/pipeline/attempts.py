@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from gateway.billing.quota import budgets
+from gateway.billing import budgets
 from gateway.context.manager import BuiltContext, PlannerAccess
 from gateway.context.whole_files import passed_on
 from gateway.conversations import message_forms, rebuild

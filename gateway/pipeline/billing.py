@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from gateway.billing import cost, metadata, passes, prompt_cache
-from gateway.billing.cost import EXACT_MONEY, TokenRates, rounded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window import counting
@@ -597,7 +596,7 @@ def metered(
         if rewritten and left is not None:
             sent = min(sent, round(scale * left.unchanged))
         own = charged(prompt) or rates
-        added = rounded(EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
+        added = cost.rounded(cost.EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
     direct = max(ZERO, primary + added)
     told_of: dict[str, Any] = {}
     if is_told:
@@ -611,8 +610,8 @@ def metered(
             told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
         if again := round(scale * bounced):
             paid = charged(prompt)
-            cost = None if paid is None else _usd(rounded(EXACT_MONEY.multiply(paid.write, again)))
-            told_of["bounced"] = {"tokens": again, "cost": cost}
+            added_cost = None if paid is None else _usd(cost.rounded(cost.EXACT_MONEY.multiply(paid.write, again)))
+            told_of["bounced"] = {"tokens": again, "cost": added_cost}
         if note.mode == bill.OBSERVE:
             told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
     sums = before or NOTHING_SPENT
@@ -635,7 +634,7 @@ def _rates(
     the usual price for all, and one that names none that it took in (`writes`) charges that for them. None if no price
     is known."""
     tier = usage.get("service_tier")
-    full = TokenRates(prices, prompt_tokens, tier).find("input_cost_per_token")
+    full = cost.TokenRates(prices, prompt_tokens, tier).find("input_cost_per_token")
     if full is None:
         return None
     found = prompt_cache.cache_rates(
@@ -649,9 +648,9 @@ def _rates(
 def _estimated(note: bill.EconomyNote, rates: prompt_cache.CacheRates | None, *, is_cold: bool) -> Decimal:
     if rates is None:
         return ZERO
-    return rounded(EXACT_MONEY.multiply(rates.write if is_cold else rates.read, note.clearable))
+    return cost.rounded(cost.EXACT_MONEY.multiply(rates.write if is_cold else rates.read, note.clearable))
 
 
 def _usd(value: Decimal) -> str:
     """USD without zeros at the end: a bill may stand twice in a stream."""
-    return f"{value.normalize(EXACT_MONEY):f}"
+    return f"{value.normalize(cost.EXACT_MONEY):f}"

@@ -13,8 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.billing import cost, metadata, relayed_usage
-from gateway.billing.quota import budgets
+from gateway.billing import budgets, cost, metadata, relayed_usage
 from gateway.context.tokens.counter import TiktokenCounter
 from gateway.core import errors
 from gateway.core.instrumentation import logs

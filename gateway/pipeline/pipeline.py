@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
+from gateway.billing import AdmissionRequest, AdmittedRequest, Quota
 from gateway.core import errors, ids, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats import stream_record

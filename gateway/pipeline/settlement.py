@@ -11,8 +11,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any
 
-from gateway.billing import cost, metadata
-from gateway.billing.quota import budgets
+from gateway.billing import budgets, cost, metadata
 from gateway.conversations import rebuild
 from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache

@@ -4,7 +4,6 @@ from collections.abc import Container, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from gateway import retrieval
 from gateway.core import ids, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import artifacts
@@ -84,15 +83,17 @@ class PassageFinder:
         self._digests: dict[str, None] = {}
 
     def __call__(self, query: RelevanceQuery, sources: Sequence[SearchedSource]) -> list[list[RankedPassage]]:
-        if not any(map(retrieval.is_large, sources)):
-            return retrieval.relevance(query, sources, self._indexes)
-        whole = {source.content for source in sources if not retrieval.is_large(source)}
+        from gateway.retrieval import question, rank  # numpy and the stemmers, which no start waits for
+
+        if not any(map(question.is_large, sources)):
+            return rank.relevance(query, sources, self._indexes)
+        whole = {source.content for source in sources if not question.is_large(source)}
 
         def indexes(texts: Sequence[str], lexicon: "TermLexicon") -> "list[ContentIndex]":
             """Regions are not kept: each question has its own, and the deletion of their text would miss them."""
             return self._indexes(texts, lexicon, kept=whole)
 
-        return retrieval.search_by_regions(lambda parts: retrieval.relevance(query, parts, indexes), query, sources)
+        return question.search_by_regions(lambda parts: rank.relevance(query, parts, indexes), query, sources)
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -109,8 +110,10 @@ class PassageFinder:
         self, texts: Sequence[str], lexicon: "TermLexicon", kept: Container[str] | None = None
     ) -> "list[ContentIndex]":
         """An index of each text; `kept` are those that may be kept, None: all."""
+        from gateway.retrieval import corpus
+
         new = [text for text in dict.fromkeys(texts) if not self._is_known(text, kept is None or text in kept)]
-        for text, index in zip(new, retrieval.index_texts(new, lexicon), strict=True):
+        for text, index in zip(new, corpus.index_texts(new, lexicon), strict=True):
             self._known[text] = index
             if kept is not None and text not in kept:
                 continue

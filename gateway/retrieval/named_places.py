@@ -72,7 +72,7 @@ class NamedPlaces:
         return self.names(name) or (len(name) < MIN_NAME and f"{kind} {name.lower()}" in self.asked)
 
 
-def named_places(question: str) -> NamedPlaces:
+def places_named(question: str) -> NamedPlaces:
     """What a question names. The time is linear in its length."""
     searched = question
     if len(question) > 2 * QUESTION_CHARS:

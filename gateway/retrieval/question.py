@@ -30,7 +30,7 @@ from gateway.retrieval.corpus import (
     Terms,
     rarity,
 )
-from gateway.retrieval.named_places import MAX_NUMBERS, NamedPlaces, named_places
+from gateway.retrieval.named_places import MAX_NUMBERS, NamedPlaces, places_named
 
 COUNTED = frozenset({"", "file", "sheet"})
 """Kinds of sections whose lines or rows have numbers."""
@@ -301,7 +301,7 @@ def search_by_regions(
 ) -> list[list[RankedPassage]]:
     """The passages of each source, scored by `search` as one corpus; of a large text those of its best regions, and
     every other region as one passage of score 0."""
-    needles, named = _needles(query), named_places(query.question)
+    needles, named = _needles(query), places_named(query.question)
     each = [_parts(source, needles, named) if is_large(source) else [(source, 0, 0)] for source in sources]
     found = iter(search([part for parts in each for part, _, _ in parts]))
     return [

@@ -38,7 +38,7 @@ from gateway.retrieval.corpus import (
     saturated,
     share_held,
 )
-from gateway.retrieval.named_places import ENGLISH, GERMAN, named_places
+from gateway.retrieval.named_places import ENGLISH, GERMAN, places_named
 from gateway.retrieval.question import (
     borrowed_terms,
     line_scores,
@@ -663,7 +663,7 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus) -> list[TermRanking]:
     found += linked(corpus, question, main)
     third = linked(corpus, question, fuse(found, corpus.count)) if len(found) > 1 else []
     found += [TermRanking(each.scores, THIRD_ROUND * each.weight) for each in third]
-    named = named_places(query.question)
+    named = places_named(query.question)
     of_lines = line_scores(corpus, named)
     at_position = position_scores(corpus, query.question) if of_lines is None else None
     for exact in (of_lines, at_position, superlative_scores(corpus, query.question)):

@@ -122,6 +122,31 @@ def circle(package: Path = PACKAGE) -> list[str]:
     return []
 
 
+def faces(package: Path = PACKAGE) -> dict[str, list[str]]:
+    """Names that packages offer by their `__all__`: what other rooms may import of them."""
+    found = {}
+    for path in package.glob("**/__init__.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found[_module(path, package)] = list(ast.literal_eval(node.value))
+    return found
+
+
+def past_faces(package: Path = PACKAGE) -> list[str]:
+    """What is imported of a room that has a face, by another room, but not through it: the module that imports, and
+    what. A folder in a room may have a face of its own."""
+    offered = faces(package)
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        name = _module(path, package)
+        for module, each in _read(path).imports:
+            room = ".".join(module.split(".")[:2])
+            is_inside = name == room or name.startswith(room + ".")
+            if room in offered and not is_inside and each not in offered.get(module, ()):
+                found.append(f"{name}: {module}.{each}")
+    return found
+
+
 def set_from_outside(source: str) -> list[str]:
     """What a module sets on objects that are not its own `self`, as `part.attribute`."""
     targets = [
@@ -152,6 +177,7 @@ def _read(path: Path) -> _Module:
     classes: list[str] = []
     functions: list[_Function] = []
     imports: set[tuple[str, str]] = set()
+    rooms: dict[str, str] = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef):
             classes.append(node.name)
@@ -159,6 +185,10 @@ def _read(path: Path) -> _Module:
             functions.append(_function(node))
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             imports |= {(node.module, each.name) for each in node.names}
+            if "." not in node.module:  # `from gateway import billing`: what is asked of it as an attribute
+                rooms |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in rooms:
+            imports.add((rooms[node.value.id], node.attr))
     return _Module(len(text.splitlines()), tuple(classes), tuple(functions), frozenset(imports))
 
 

@@ -3,7 +3,19 @@
 import functools
 from pathlib import Path
 
-from tests.house.measure import OWN_LINES, PACKAGE, House, circle, measure, one_reader, set_from_outside
+import pytest
+
+from tests.house.measure import (
+    OWN_LINES,
+    PACKAGE,
+    House,
+    circle,
+    faces,
+    measure,
+    one_reader,
+    past_faces,
+    set_from_outside,
+)
 
 
 @functools.cache
@@ -56,3 +68,44 @@ def test_imports_run_downward() -> None:
 
 def test_parts_are_whole_once_they_are_made() -> None:
     assert set_from_outside((PACKAGE / "app.py").read_text()) == []
+
+
+def test_a_room_is_entered_by_its_face() -> None:
+    assert past_faces() == []
+
+
+def test_a_face_has_few_names() -> None:
+    assert [face for face, names in faces().items() if len(names) > 20] == []
+
+
+@pytest.mark.parametrize("face", sorted(faces()))
+def test_a_face_offers_the_same_whatever_was_loaded_before(face: str) -> None:
+    offered = faces()[face]
+    first = [_offered(face, name) for name in offered]
+    assert [_offered(face, name) is found for name, found in zip(offered, first, strict=True)] == [True] * len(offered)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _offered(face, "nothing")
+
+
+def _offered(face: str, name: str) -> object:
+    """As `from face import name` finds it."""
+    return getattr(__import__(face, fromlist=[name]), name)
+
+
+def test_what_goes_past_a_face_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "house"
+    for name, text in {
+        "room/__init__": "__all__ = ['Chair']",
+        "room/chairs": "from house.room.legs import Leg\nclass Chair: ...",
+        "room/shelf/__init__": "__all__ = ['Book']",
+        "hall": "from house.room import Chair\nfrom house.room.shelf import Book\nfrom house.cellar.coal import Coal",
+        "thief": "from house import room\nfrom house.room.legs import Leg\nfrom house.room import chairs\nroom.rug",
+        "cellar/__init__": "",
+    }.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text(text)
+    assert sorted(past_faces(package)) == [
+        "house.thief: house.room.chairs",
+        "house.thief: house.room.legs.Leg",
+        "house.thief: house.room.rug",
+    ]

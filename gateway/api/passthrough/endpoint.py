@@ -38,8 +38,7 @@ from gateway.api.server.asgi import (
     until_disconnect,
 )
 from gateway.api.server.middleware import note_caller, note_fault, nothing_at
-from gateway.billing import relayed_usage
-from gateway.billing.quota.gate import AdmittedRequest
+from gateway.billing import AdmittedRequest, relayed_usage
 from gateway.core import errors
 from gateway.core.config.settings import Settings
 from gateway.core.tasks import offload_if

@@ -23,11 +23,15 @@ from gateway.core.types import agents, audit_log, chat, past_turns, tool_steps
 from gateway.core.types.artifacts import ArtifactPlan
 from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf
 from gateway.core.types.conversation import BranchPoint
-from gateway.inspection import document_parts, explained_artifacts, message_changes
-from gateway.inspection.document_parts import Span
-from gateway.inspection.explained_artifacts import ExplainedArtifact
-from gateway.inspection.explained_request import ExplainedRequest, StoredRequest, explained_request
-from gateway.inspection.reader import ExplanationReader
+from gateway.inspection import (
+    ExplainedRequest,
+    ExplanationReader,
+    StoredRequest,
+    document_parts,
+    explained_artifacts,
+    explained_request,
+    message_changes,
+)
 from gateway.pipeline.replay import single_request
 from gateway.pipeline.stages import not_paused
 from gateway.storage.large_documents import LargeDocuments
@@ -71,7 +75,7 @@ class OriginalPiece:
     count: int = 0
 
 
-def marked(artifact: ExplainedArtifact) -> list[OriginalPiece]:
+def marked(artifact: explained_artifacts.ExplainedArtifact) -> list[OriginalPiece]:
     """The original with its passages, as far as a page shows it."""
     found: list[OriginalPiece] = []
     chars = 0
@@ -88,7 +92,7 @@ def marked(artifact: ExplainedArtifact) -> list[OriginalPiece]:
     return [*found, OriginalPiece("skipped", "", rest)] if rest > 0 else found
 
 
-def marked_part(artifact: ExplainedArtifact, text: str) -> list[OriginalPiece]:
+def marked_part(artifact: explained_artifacts.ExplainedArtifact, text: str) -> list[OriginalPiece]:
     """A part of a large document, all of it, with what was shown of the document marked."""
     shown = (
         artifact.shown.text
@@ -104,7 +108,7 @@ def marked_part(artifact: ExplainedArtifact, text: str) -> list[OriginalPiece]:
     return [*found, OriginalPiece("left", text[at:])] if at < len(text) else found
 
 
-def _pieces(text: str, spans: Sequence[Span]) -> Iterator[OriginalPiece]:
+def _pieces(text: str, spans: Sequence[document_parts.Span]) -> Iterator[OriginalPiece]:
     at = 0
     for start, end in spans:
         yield from _left(text[at:start])
@@ -232,7 +236,7 @@ class WhatIfs:
         self,
         stored: StoredRequest,
         found: ExplainedRequest,
-        artifact: ExplainedArtifact | None = None,
+        artifact: explained_artifacts.ExplainedArtifact | None = None,
         model: str | None = None,
     ) -> WhatIfAnswer:
         """The request with that artifact in full, or for another model."""
@@ -256,7 +260,11 @@ class WhatIfs:
         )
 
     def _request(
-        self, stored: StoredRequest, found: ExplainedRequest, artifact: ExplainedArtifact | None, model: str | None
+        self,
+        stored: StoredRequest,
+        found: ExplainedRequest,
+        artifact: explained_artifacts.ExplainedArtifact | None,
+        model: str | None,
     ) -> ChatRequest:
         """Raises GatewayError: a rule of chats is broken, or the model is not served any more."""
         entry, path, past = stored.entry, stored.path, stored.request
@@ -286,7 +294,7 @@ def can_ask(stored: StoredRequest) -> bool:
     return stored.request is not None and stored.request.answer is not None and bool(used) and not is_worded
 
 
-def _is_in_full(artifact: ExplainedArtifact, used: Mapping[str, Any], messages: list[Json]) -> bool:
+def _is_in_full(artifact: explained_artifacts.ExplainedArtifact, used: Mapping[str, Any], messages: list[Json]) -> bool:
     name = artifact.artifact_id.partition("-")[0]
     records = [each for each in used.get("artifacts_processed", ()) if each["artifact_id"].startswith(name)]
     return any(each["strategy"] == explained_artifacts.FULL for each in records) or _holds(
@@ -519,7 +527,7 @@ class OneRequest:
         page: PageRequest,
         found: ExplainedRequest,
         what_if: WhatIfAnswer,
-        artifact: ExplainedArtifact | None,
+        artifact: explained_artifacts.ExplainedArtifact | None,
         model: str | None = None,
         offer: "PaidReplay | None" = None,
     ) -> PageAnswer:
@@ -542,7 +550,7 @@ class OneRequest:
         stored = await self._explained.request(page.tenant, ids.completion_of(name))
         min_chars, router = self._parts.settings.context.document_min_chars, self._parts.router
         prices = lambda: router.facts(stored.entry.model).prices  # noqa: E731 - asked for where no bill tells them
-        return stored, await asyncio.to_thread(explained_request, stored, min_chars, prices)
+        return stored, await asyncio.to_thread(explained_request.explained_request, stored, min_chars, prices)
 
 
 def served(settings: Settings) -> list[str]:
@@ -557,7 +565,7 @@ def _number(page: PageRequest, name: str, otherwise: int) -> int:
     return int(given) if NUMBER.match(given) else -1
 
 
-def _large_artifact(found: ExplainedRequest, number: int) -> ExplainedArtifact | None:
+def _large_artifact(found: ExplainedRequest, number: int) -> explained_artifacts.ExplainedArtifact | None:
     """The artifact of that number if it is a large document."""
     artifact = found.artifacts[number] if 0 <= number < len(found.artifacts) else None
     return artifact if artifact is not None and artifact.excerpt_of else None

@@ -28,8 +28,7 @@ from gateway.api.ui.try_it import TryIt
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import audit_log, report_lists
-from gateway.inspection.explained_conversation import FIRST_SAID
-from gateway.inspection.reader import ExplanationReader, TurnChoice
+from gateway.inspection import FIRST_SAID, ExplanationReader, TurnChoice
 from gateway.storage import audit_events
 from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.reports import request_list

@@ -48,7 +48,7 @@ SESSION_FIELDS = (
 RATIO = Decimal("0.0001")
 
 
-def savings(call: CommandCall, make: MakeGateway) -> int:
+def savings_by_replay(call: CommandCall, make: MakeGateway) -> int:
     """Plays the sessions at each setting and writes what they cost; returns 1 if there was none to play.
     Raises ValueError: there is no such folder, or an option cannot be used."""
     settings, options, err = call.settings, call.options, call.err

@@ -28,7 +28,7 @@ from gateway.core.types.window import ShownPages, WindowInputs
 from gateway.documents import file_reader
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
 from gateway.documents.process import DocumentReader
-from gateway.retrieval.named_places import named_places
+from gateway.retrieval import places_named
 
 PAGES_REFERENCE = re.compile(r"pages:(pdf:[0-9a-f]{64}):(\d{1,6}(?:,\d{1,6}){0,99})\Z")
 CUT_VERSION = 2
@@ -295,7 +295,7 @@ def _ranked(
     material: WindowInputs, relevance: Relevance, documents: Sequence[tuple[Artifact, Part]]
 ) -> list[_RankedPages]:
     """The documents with pages, those first of which one is most relevant to the question."""
-    named = {number for kind, number in named_places(material.question).numbered if kind == "page"}
+    named = {number for kind, number in places_named(material.question).numbered if kind == "page"}
     last = {artifact.content_id for artifact in candidates.of_each_content([a for a, _ in documents], material.current)}
     parts = {artifact.content_id: (artifact, part) for artifact, part in documents if artifact.content_id in last}
     scores: dict[str, dict[int, float]] = {}

@@ -35,7 +35,7 @@ from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.billing import UsageCount
 from gateway.pipeline.stages import PreparedRequest, RequestFeature, RequestRun, UpstreamOutcome
-from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
+from gateway.retrieval import ContentIndexes, PassageFinder
 
 # What a call of the tool `recall` is answered: what the window leaves out, by id or by question (guarantee §10.11).
 

@@ -20,7 +20,7 @@ from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.places import LargeIndex, RegionPlace, TextRegion
 from gateway.retrieval.corpus import TermLexicon
-from gateway.retrieval.named_places import NamedPlaces, named_places
+from gateway.retrieval.named_places import NamedPlaces, places_named
 from gateway.retrieval.question import borrowed_terms, is_named
 from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS, PostingBucket, bucket_of
 
@@ -231,7 +231,7 @@ async def read_for(
     `recent`: the texts before the question, which explain its pronouns.
     Raises StorageUnavailable: the storage cannot be reached."""
     large = list(dict.fromkeys(each.metadata[artifacts.LARGE] for each in attached if each.is_excerpt))
-    terms, named = await asyncio.to_thread(wanted_terms, question, recent), named_places(question)
+    terms, named = await asyncio.to_thread(wanted_terms, question, recent), places_named(question)
     found = await texts.indexes(tenant, large, _buckets(terms, named))
     region_places = await _places(texts, tenant, found) if named else {}
     chosen = await asyncio.to_thread(_chosen, terms, found, named, region_places)
@@ -251,7 +251,7 @@ async def regions_found(texts: ports.LargeTexts, tenant: str, digest: str, wante
     """The numbers of a document's regions that somebody looks for: those of a place that is named first, then those
     that share most words with it.
     Raises StorageUnavailable: the storage cannot be reached."""
-    terms, named = await asyncio.to_thread(wanted_terms, wanted, ()), named_places(wanted)
+    terms, named = await asyncio.to_thread(wanted_terms, wanted, ()), places_named(wanted)
     indexes = await texts.indexes(tenant, [digest], _buckets(terms, named))
     places = await _places(texts, tenant, indexes) if named else {}
     of_places = await asyncio.to_thread(regions_named, named, places.get(digest, ()))

@@ -15,7 +15,7 @@ from gateway.core.config.litellm import move_in
 from gateway.core.config.loading import ConfigurationError, load_settings
 from gateway.core.config.setting_sections import ApiKey
 from gateway.core.config.settings import Settings
-from gateway.operations.from_litellm import ConvertedConfig, convert, write
+from gateway.operations.from_litellm import ConvertedConfig, convert, write_from_litellm
 from tests.support.litellm_examples import ENVIRONMENT, EXAMPLES
 
 FILES = sorted((Path(__file__).parents[1] / "config" / "litellm").glob("*.yaml"))
@@ -122,7 +122,7 @@ def test_s12_14_no_secret_is_written(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(LITERAL))
     made = converted(path)
     told = io.StringIO()
-    assert write(str(path), str(tmp_path / "out.yaml"), {}, told, told) == 0
+    assert write_from_litellm(str(path), str(tmp_path / "out.yaml"), {}, told, told) == 0
     for text in (made.text, told.getvalue(), (tmp_path / "out.yaml").read_text(), repr(made)):
         assert "literal" not in text
         assert "987654321" not in text
@@ -186,7 +186,7 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     path.write_text(EXAMPLES["fallbacks"])
     there.write_text("mine")
     with pytest.raises(ConfigurationError, match=r"there\.yaml: File exists"):
-        write(str(path), str(there), os.environ, io.StringIO(), io.StringIO())
+        write_from_litellm(str(path), str(there), os.environ, io.StringIO(), io.StringIO())
     assert there.read_text() == "mine"
 
 

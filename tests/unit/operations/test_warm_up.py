@@ -12,7 +12,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings
-from gateway.operations.warm_up import WarmUp, WarmUpPiece, pieces
+from gateway.operations.warm_up import WarmUp, WarmUpPiece, warm_up_pieces
 from gateway.retrieval.embeddings.minilm import MiniLM
 
 OPENAI = {"model_name": "gpt-4o", "litellm_params": {"model": "openai/gpt-4o", "api_key": "sk-x"}}
@@ -41,7 +41,7 @@ def named(*models: dict[str, Any], **sections: Any) -> list[str]:
     embedder = gateway.embedder
     load = embedder.load if isinstance(embedder, MiniLM) else None
     parts = gateway.catalogue, gateway.counters, gateway.pool, gateway.library, load, gateway.clock
-    return [piece.name for piece in pieces(gateway.settings, gateway.router, *parts)]
+    return [piece.name for piece in warm_up_pieces(gateway.settings, gateway.router, *parts)]
 
 
 def test_zero_configuration_loads_the_default_vocabulary_and_no_litellm() -> None:

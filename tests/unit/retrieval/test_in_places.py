@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.types.places import marker, sheet_marker
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
-from gateway.retrieval.named_places import named_places
+from gateway.retrieval.named_places import places_named
 from gateway.retrieval.question import LARGE_TEXT_CHARS, search_by_regions
 from gateway.retrieval.rank import relevance
 from tests.support.growth import is_linear
@@ -120,14 +120,14 @@ def test_s14_2_what_a_question_names(
     question: str, numbered: set[tuple[str, int]], lines: tuple[tuple[int, int], ...]
 ) -> None:
     """§14.2."""
-    named = named_places(question)
+    named = places_named(question)
     assert (set(named.numbered), named.lines) == (numbered, lines)
 
 
 @pytest.mark.parametrize("piece", ["page 1, ", "a.b:1 ", "S. ", "1,000", "$A$1:", " ", "page 1 bis "])
 def test_s14_2_a_long_question_is_read_once(piece: str) -> None:
     """§14.2: in linear time."""
-    assert is_linear(lambda size: named_places(piece * size), 2_000)
+    assert is_linear(lambda size: places_named(piece * size), 2_000)
 
 
 def test_texts_without_markers_have_no_places() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core.types.places import GAP_LINE, REGION_CHARS, RegionPlace, TextPlaces, joined, region_spans, regions_of
 from gateway.retrieval.corpus import TermLexicon
-from gateway.retrieval.named_places import named_places
+from gateway.retrieval.named_places import places_named
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment
 from gateway.retrieval.stored.read import (
     HEAD_REGIONS,
@@ -160,7 +160,7 @@ def test_s14_7_lines_are_told_where_their_numbers_are_known() -> None:
 def test_s14_7_a_place_that_a_question_names_is_read(text: str, question: str, held: str) -> None:
     """§14.7, §14.2."""
     regions = list(regions_of(text))
-    found = regions_named(named_places(question), [RegionPlace(each.number, each.place, each.line) for each in regions])
+    found = regions_named(places_named(question), [RegionPlace(each.number, each.place, each.line) for each in regions])
     assert len(found) <= 3
     assert any(held in regions[number].text for number in found)
     document = IndexedDocument(len(regions), len(regions), {})

@@ -13,7 +13,7 @@ from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrat
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.core.types.window import ArtifactRendering
 from gateway.pipeline.features import entity_memory
-from gateway.retrieval.index_cache import PassageFinder
+from gateway.retrieval import PassageFinder
 from gateway.storage.conversations.attachments import content_id_of
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.entities.entity_store import EntityStore

@@ -1,0 +1,20 @@
+"""Faces of rooms: what a package offers, each name loaded when it is first asked for."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Makes the `__getattr__` of a package whose `__init__` offers names of its modules: a command that asks for one
+    of them loads no other. `homes`: the module of each name, as the package sees it; a module may be offered itself."""
+
+    def offered(name: str) -> Any:
+        """Raises AttributeError: nothing is offered under that name."""
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = import_module(f"{package}.{home}")
+        return found if home.rpartition(".")[2] == name else getattr(found, name)
+
+    return offered
