@@ -70,9 +70,7 @@ from gateway.core.scheduler import Scheduler
 from gateway.core.types import audit_log
 from gateway.core.types.relevance import EmbeddingFault
 from gateway.documents import file_reader, process
-from gateway.documents.files.background_reading import ReadingFiles
-from gateway.documents.files.factory import open_files
-from gateway.documents.files.file_service import CallersFiles, FilesHere
+from gateway.documents.files import CallersFiles, FilesHere, ReadingFiles, open_files
 from gateway.operations import CommandCall, WarmUp, open_telemetry, purge, serve, storage_upkeep, warm_up_pieces
 from gateway.pipeline.billing import BEAT_SECONDS
 from gateway.pipeline.features import citations, echoes, pdf_pages
@@ -110,19 +108,27 @@ from gateway.storage.large_documents import ArrivingTexts, LargeDocuments
 from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.retention import Retention
 from gateway.storage.store import PROBE_SECONDS, ConversationStore
-from gateway.upstream.anthropic_adapter import AnthropicUpstream
-from gateway.upstream.http_client import ConnectionPool, new_client
-from gateway.upstream.identity import HttpIdentityDocuments
-from gateway.upstream.litellm.provider import LitellmUpstream
-from gateway.upstream.litellm.wire import LitellmLibrary
-from gateway.upstream.openai import resources
-from gateway.upstream.openai.answers import HttpUpstream
-from gateway.upstream.openai.embeddings import UpstreamEmbedder
-from gateway.upstream.openai.model_info import DiscoveredModels
-from gateway.upstream.responses_adapter import ResponsesUpstream
-from gateway.upstream.routing import catalogue, router
-from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream
+from gateway.upstream import (
+    AnthropicUpstream,
+    ConnectionPool,
+    DiscoveredModels,
+    HttpIdentityDocuments,
+    HttpUpstream,
+    LitellmLibrary,
+    LitellmUpstream,
+    ResponsesUpstream,
+    UpstreamEmbedder,
+    new_client,
+    resources,
+)
+from gateway.upstream.routing import (
+    ConfiguredRouter,
+    FreeformUpstream,
+    ModelCatalogue,
+    ProtocolUpstream,
+    catalogue,
+    router,
+)
 
 log = logs.get_logger("gateway.app")
 MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"

@@ -21,7 +21,7 @@ from gateway.core.instrumentation import metrics
 from gateway.core.instrumentation.metrics import MetricCounts, SharedCounts
 from gateway.storage.database.schema import REVISION
 from gateway.storage.store import ConversationStore
-from gateway.upstream.openai import resources
+from gateway.upstream import resources
 
 DETAILED = ("1", "true")
 """Values of `details` that ask for the statistics."""

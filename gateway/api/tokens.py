@@ -21,7 +21,7 @@ from gateway.core import errors, ports
 from gateway.core.config import setting_sections
 from gateway.core.instrumentation import logs
 from gateway.core.types.keys import KeyPolicy
-from gateway.upstream.identity import HttpIdentityDocuments
+from gateway.upstream import HttpIdentityDocuments
 
 log = logs.get_logger("gateway.identity")
 FRESH_SECONDS, MAX_KEPT_SECONDS = 600.0, 6 * 3600.0

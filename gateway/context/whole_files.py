@@ -22,8 +22,7 @@ from gateway.core.types import items, window
 from gateway.core.types.artifacts import FilePlace
 from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, dicts_of
-from gateway.documents import file_reader
-from gateway.documents.document import DocumentOwner
+from gateway.documents import DocumentOwner, file_reader
 
 DELETED_PICTURE = "(This picture was deleted.)"
 NO_PICTURE = "is no picture: PNG, JPEG, GIF and WebP are taken"

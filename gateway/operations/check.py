@@ -24,10 +24,8 @@ from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.types import bill, memory
 from gateway.core.types.chat import ModelDeployment, RequestCaller
-from gateway.documents import process
-from gateway.documents.document import UnreadableDocument
-from gateway.documents.files.factory import folder_of, store_of
-from gateway.documents.files.file_service import are_relayed
+from gateway.documents import UnreadableDocument, process
+from gateway.documents.files import are_relayed, folder_of, store_of
 from gateway.inspection import settings_in_force
 from gateway.operations.actor import tell_trail
 from gateway.operations.otel.factory import reach_collector
@@ -42,14 +40,16 @@ from gateway.storage.database.migrate import SchemaState
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption import rewrite
 from gateway.storage.turns.steps import results_apart
-from gateway.upstream.http_client import ConnectionPool, new_client
-from gateway.upstream.identity import HttpIdentityDocuments
-from gateway.upstream.openai import resources
-from gateway.upstream.openai.model_info import DiscoveredModels, lacks
-from gateway.upstream.routing import catalogue
-from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.router import ConfiguredRouter
-from gateway.upstream.s3 import reach_bucket
+from gateway.upstream import (
+    ConnectionPool,
+    DiscoveredModels,
+    HttpIdentityDocuments,
+    lacks,
+    new_client,
+    reach_bucket,
+    resources,
+)
+from gateway.upstream.routing import ConfiguredRouter, ModelCatalogue, catalogue
 
 CALLER = RequestCaller("check")
 Address = tuple[str, str | None]

@@ -10,8 +10,7 @@ from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
 from gateway.core.types.files import SEALED_ENDING
-from gateway.documents.files.factory import open_stores
-from gateway.documents.files.sealed import object_name, opened, sealed
+from gateway.documents.files import open_stores, sealed
 from gateway.operations.actor import tell_trail
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
@@ -20,7 +19,7 @@ from gateway.storage import stored_files
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption import rewrite
 from gateway.storage.encryption.columns import KeyVault, open_vault
-from gateway.upstream.http_client import ConnectionPool, new_client
+from gateway.upstream import ConnectionPool, new_client
 
 SEALING_STREAMS = 4
 FILE_CONTENTS = "contents of files"
@@ -44,21 +43,21 @@ def encrypt(call: CommandCall) -> int:
 async def _encrypt(call: CommandCall, transactions: DatabaseTransactions, progress: CommandProgress) -> int:
     """Returns how many contents of files could not be read."""
     await rewrite.note_key(transactions)
-    sealed, out = 0, call.out
+    total, out = 0, call.out
     async for found in rewrite.seal_all(transactions, progress):
-        sealed += found.rows.total()
+        total += found.rows.total()
         told = rewrite.in_words(found.rows)
         progress.wipe()
         out.write(f"{found.table}: {f'{told}, sealed now' if told else 'nothing to do'}\n")
         out.flush()
     files, unread = await _seal_files(call.settings, transactions, out, progress)
-    sealed += files
+    total += files
     gone = await rewrite.forget_before(transactions)
     progress.wipe()
     if gone:
         out.write(f"nothing is under these keys any more: {', '.join(sorted(gone))}\n")
-    if sealed or gone:
-        await tell_trail(transactions, "storage.encrypted", None, rows=sealed, keys_gone=sorted(gone))
+    if total or gone:
+        await tell_trail(transactions, "storage.encrypted", None, rows=total, keys_gone=sorted(gone))
     await transactions.wipe()
     await transactions.wipe_owed()
     return unread
@@ -119,9 +118,9 @@ async def _seal(
         raise errors.StorageUnavailable(
             f"A file's content is in a store that is not configured: {content.place.store}."
         )
-    old, new = content.place.object, object_name(content.tenant, vault)
+    old, new = content.place.object, sealed.object_name(content.tenant, vault)
     async with aclosing(_checked(store, old, content.digest, vault)) as pieces:
-        await store.put(new, sealed(pieces, new, vault))
+        await store.put(new, sealed.sealed(pieces, new, vault))
     # Where nobody can say whether the row names it, it stays: the upkeep deletes what no file has.
     moved = await stored_files.move_content(transactions, content, new)
     try:
@@ -133,7 +132,7 @@ async def _seal(
 async def _checked(store: ports.ContentStore, name: str, digest: bytes, vault: KeyVault) -> AsyncGenerator[bytes, None]:
     """A content; one that is not what was uploaded never takes its place."""
     hashed, pieces = hashlib.sha256(), store.open(name)
-    async for piece in opened(pieces, name, vault) if name.endswith(SEALED_ENDING) else pieces:
+    async for piece in sealed.opened(pieces, name, vault) if name.endswith(SEALED_ENDING) else pieces:
         hashed.update(piece)
         yield piece
     if hashed.digest() != digest:

@@ -10,8 +10,7 @@ from typing import BinaryIO
 
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import HeldFile
-from gateway.documents.files.factory import open_files
-from gateway.documents.files.file_service import FileService, UploadFields
+from gateway.documents.files import FileService, UploadFields, open_files
 from gateway.operations.actor import command_actor
 from gateway.operations.files_command import file_json, reported
 from gateway.operations.screen import CommandCall
@@ -19,7 +18,7 @@ from gateway.operations.storage_reader import run_changing
 from gateway.storage import stored_files
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.upstream.http_client import ConnectionPool, new_client
+from gateway.upstream import ConnectionPool, new_client
 
 UPLOAD_STREAMS = 1
 PIECE_BYTES = 2**20

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from gateway.core import clock, ports
 from gateway.core.instrumentation import logs
 from gateway.core.scheduler import NextRun, Scheduler
-from gateway.documents.files.file_service import FileService
+from gateway.documents.files import FileService
 from gateway.operations.actor import command_actor
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall

@@ -23,12 +23,8 @@ from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelFacts, PromptBudget, RequestCaller
 from gateway.documents import file_reader
 from gateway.storage.cache.memory_cache import MemoryCache
-from gateway.upstream.http_client import ConnectionPool
-from gateway.upstream.litellm.provider import rehearse
-from gateway.upstream.litellm.wire import LitellmLibrary
-from gateway.upstream.routing import catalogue
-from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream import ConnectionPool, LitellmLibrary, rehearse
+from gateway.upstream.routing import ConfiguredRouter, ModelCatalogue, catalogue
 
 log = logs.get_logger("gateway.operations.warm_up")
 WARM_UP_AFTER = 0.25

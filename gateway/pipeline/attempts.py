@@ -38,9 +38,7 @@ from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.payload import budget_for, tightened, upstream_request, writable
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import KeptFrame, PausedRequest, PreparedRequest, RequestRun, Target, TargetWire
-from gateway.upstream.routing import health, protocols, router
-from gateway.upstream.routing.protocols import KnownProtocols
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing import ConfiguredRouter, KnownProtocols, health, protocols, router
 
 T = TypeVar("T")
 log = logs.get_logger("gateway.pipeline.pipeline")

@@ -9,11 +9,11 @@ from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import ports
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.documents.file_reader import AttachmentReader
+from gateway.documents import AttachmentReader
 from gateway.pipeline.stages import NO_FEATURES, FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.storage.store import ConversationStore
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing import ConfiguredRouter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,7 @@ from gateway.pipeline.billing import OpenCalls, priced_prompt
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.settlement import TurnCommits, log_fields
 from gateway.pipeline.stages import BYTES_PER_TOKEN
-from gateway.upstream.openai import passthrough
-from gateway.upstream.openai.passthrough import BodySample, PassthroughRequest, PassthroughUsage, UnpackingSample
+from gateway.upstream import passthrough
 
 log = logs.get_logger("gateway.pipeline.passthrough_bills")
 PASSTHROUGH_LARGE_BODY_BYTES = 2**15
@@ -62,9 +61,9 @@ class MeteredCall:
     deployment: ModelDeployment
     arrived_at: datetime
     started: float
-    request: BodySample
+    request: passthrough.BodySample
     is_form: bool
-    answer: UnpackingSample | None = None
+    answer: passthrough.UnpackingSample | None = None
     """None until it begins."""
     stream: bool = False
     ended_at: float = 0.0
@@ -145,7 +144,7 @@ class RelayedBills:
     def add(self, call: MeteredCall) -> None:
         """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
         if len(self._over) >= MAX_OVER:
-            call.request = BodySample()
+            call.request = passthrough.BodySample()
         self._over.append(call)
         if self._billing is None or self._billing.done():
             self._billing = self._tasks.start(self._bill())
@@ -207,7 +206,11 @@ class RelayedBills:
         return _entry(call, request, answer, model, deployment, call_cost)
 
     def _counted(
-        self, call: MeteredCall, request: PassthroughRequest, answer: PassthroughUsage, facts: ModelFacts
+        self,
+        call: MeteredCall,
+        request: passthrough.PassthroughRequest,
+        answer: passthrough.PassthroughUsage,
+        facts: ModelFacts,
     ) -> dict[str, Any]:
         """Tokens as the gateway counts them; None where it cannot."""
         count = partial(_count, self._parts.counters.counter(facts))
@@ -240,14 +243,14 @@ def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
     return int(Decimal(count("".join(said))) * Decimal(times))
 
 
-def _read(call: MeteredCall) -> tuple[PassthroughRequest, PassthroughUsage]:
-    answer, usage = call.answer, PassthroughUsage()
+def _read(call: MeteredCall) -> tuple[passthrough.PassthroughRequest, passthrough.PassthroughUsage]:
+    answer, usage = call.answer, passthrough.PassthroughUsage()
     if answer is not None and answer.readable:
         usage = passthrough.told(answer.glimpse, stream=call.stream)
     return passthrough.asked(call.request, form=call.is_form), usage
 
 
-def _model(call: MeteredCall, request: PassthroughRequest, answer: PassthroughUsage) -> str:
+def _model(call: MeteredCall, request: passthrough.PassthroughRequest, answer: passthrough.PassthroughUsage) -> str:
     told_model = answer.named.get("model")
     name = call.deployment.model or request.model or next(iter(call.models_in_address()), None) or told_model
     return (name or UNKNOWN_MODEL)[:MODEL_CHARS].encode("utf-8", "replace").decode()
@@ -262,8 +265,8 @@ def _served(deployment: ModelDeployment, model: str) -> ModelDeployment:
 
 def _entry(
     call: MeteredCall,
-    request: PassthroughRequest,
-    answer: PassthroughUsage,
+    request: passthrough.PassthroughRequest,
+    answer: passthrough.PassthroughUsage,
     model: str,
     deployment: ModelDeployment,
     call_cost: bill.CallCost,

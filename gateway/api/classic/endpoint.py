@@ -30,7 +30,7 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.lookup.path_cache import PathCache
 from gateway.storage.store import ConversationStore
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing import ConfiguredRouter
 
 LATEST_BYTES = 2**16
 """Of a conversation's latest messages, by which a prompt profile is told: no more than a turn counts."""

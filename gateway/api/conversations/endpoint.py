@@ -28,7 +28,7 @@ from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types import agents, bill, chain, items, past_turns, records, report_lists, turn
 from gateway.core.types.conversation import ConversationMessage, parts_of
-from gateway.documents.files.file_service import FilesHere
+from gateway.documents.files import FilesHere
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.store import ConversationStore
 

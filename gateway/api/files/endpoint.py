@@ -19,7 +19,7 @@ from gateway.core import errors
 from gateway.core.types import audit_log
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FAILED, FILE_PURPOSES, PROCESSED, UPLOADED, FileQuery, FileRecord
-from gateway.documents.files.file_service import CallersFiles, FileService, FilesHere, UploadFields
+from gateway.documents.files import CallersFiles, FileService, FilesHere, UploadFields
 
 # A form with one file, read while it arrives: the file goes on in pieces, and is never whole in memory.
 

@@ -47,9 +47,8 @@ from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 from gateway.core.types.keys import HeldAdmission
 from gateway.pipeline.passthrough_bills import MeteredCall, RelayedBills
 from gateway.pipeline.pipeline import LimitedPipeline
-from gateway.upstream.openai import passthrough
-from gateway.upstream.openai.passthrough import BodySample, PassthroughClient, RawAnswer, UnpackingSample
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream import PassthroughClient, RawAnswer, passthrough
+from gateway.upstream.routing import ConfiguredRouter
 
 
 class RelayedUpload:
@@ -58,7 +57,7 @@ class RelayedUpload:
 
     def __init__(self, scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> None:
         self.fault: errors.GatewayError | ClientDisconnected | None = None
-        self.seen: BodySample | None = None
+        self.seen: passthrough.BodySample | None = None
         """What is kept of it, where somebody wants to know."""
         self.length = header(scope, b"content-length")
         self.present = self.length not in (None, "0") or header(scope, b"transfer-encoding") is not None
@@ -359,7 +358,7 @@ class CallMeter:
         self._metered: MeteredCall | None = None
         self.has_bill = False
         """Whether what was held for it is given back with its bill."""
-        upload.seen = BodySample(WHOLE_REQUEST)
+        upload.seen = passthrough.BodySample(WHOLE_REQUEST)
 
     async def most(self, found: RelayDestination) -> tuple[int | None, int]:
         """Picodollars (None: nobody knows) and tokens that the call may take at the most."""
@@ -381,7 +380,7 @@ class CallMeter:
             deployment=deployment,
             arrived_at=self._at[0],
             started=self._at[1],
-            request=self._upload.seen or BodySample(),
+            request=self._upload.seen or passthrough.BodySample(),
             is_form=kind.lower().startswith(MULTIPART_PREFIX.encode()),
             sent_at=self._bills.clock.monotonic(),
             admission=admission,
@@ -413,7 +412,7 @@ class CallMeter:
             return None
         named = dict(answer.headers)
         encoding = named.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-        self._metered.answer = seen = UnpackingSample(encoding or "identity")
+        self._metered.answer = seen = passthrough.UnpackingSample(encoding or "identity")
         self._metered.stream = named.get(b"content-type", b"").lower().startswith(b"text/event-stream")
         if seen.is_packed:
             return partial(_unpack, seen)
@@ -442,7 +441,7 @@ class CallMeter:
             self._bills.add(metered)
 
 
-def _unpack(seen: UnpackingSample, piece: bytes) -> Awaitable[None] | None:
+def _unpack(seen: passthrough.UnpackingSample, piece: bytes) -> Awaitable[None] | None:
     if len(piece) > LARGE_PIECE:
         return asyncio.to_thread(seen.add, piece)
     seen.add(piece)

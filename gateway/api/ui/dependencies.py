@@ -13,14 +13,14 @@ from gateway.api.responses.endpoint import ResponsesEndpoint
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.core import ports
 from gateway.core.config.settings import Settings
-from gateway.documents.files.file_service import FileService, FilesHere
+from gateway.documents.files import FileService, FilesHere
 from gateway.pipeline.pipeline import Pipeline
 from gateway.storage import audit_events
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
-from gateway.upstream.identity import HttpIdentityDocuments
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream import HttpIdentityDocuments
+from gateway.upstream.routing import ConfiguredRouter
 
 PATH = "/ui"
 

@@ -36,7 +36,7 @@ from gateway.core.types import audit_log
 from gateway.core.types.keys import KeyPolicy
 from gateway.storage.store import ConversationStore
 from gateway.storage.ui_sessions import UiSessions
-from gateway.upstream.identity import HttpIdentityDocuments
+from gateway.upstream import HttpIdentityDocuments
 
 LASTS_SECONDS = 600
 """For which a login may be under way."""

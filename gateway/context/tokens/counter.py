@@ -42,7 +42,7 @@ from gateway.core.formats import tool_calls
 from gateway.core.types import items, upstreams
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.conversation import MessageParts, parts_of
-from gateway.documents.document import PageFacts, Reading
+from gateway.documents import PageFacts, Reading
 
 if TYPE_CHECKING:
     import tiktoken

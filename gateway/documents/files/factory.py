@@ -14,7 +14,7 @@ from gateway.storage import stored_files
 from gateway.storage.database import sqlite
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import open_vault
-from gateway.upstream.s3 import S3Contents
+from gateway.upstream import S3Contents
 
 # Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.
 

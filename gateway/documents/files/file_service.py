@@ -30,7 +30,7 @@ from gateway.documents.process import BytesAtOnce
 from gateway.storage import stored_files
 from gateway.storage.database.transactions import CommitUnknown
 from gateway.storage.encryption.columns import KeyVault
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing import ConfiguredRouter
 
 ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
 """A content that no file has was left behind if it is older than so many seconds, and than the largest file takes at so

@@ -10,9 +10,7 @@ from gateway.core import ports
 from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
-from gateway.upstream.http_client import ConnectionPool
-from gateway.upstream.openai.answers import HttpUpstream
-from gateway.upstream.openai.passthrough import PassthroughClient
+from gateway.upstream import ConnectionPool, HttpUpstream, PassthroughClient
 
 if TYPE_CHECKING:
     from gateway.operations.otel.telemetry import OpenTelemetry

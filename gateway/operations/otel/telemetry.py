@@ -54,10 +54,14 @@ from gateway.operations.otel.attributes import (
     provider_of,
 )
 from gateway.operations.otel.sdk import OtelProviders, quieten
-from gateway.upstream.http_client import ConnectionPool
-from gateway.upstream.openai.answers import HttpUpstream
-from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
-from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
+from gateway.upstream import (
+    ConnectionPool,
+    HttpUpstream,
+    PassthroughClient,
+    RawAnswer,
+    UpstreamPassage,
+    UpstreamWrapper,
+)
 
 log = logs.get_logger("gateway.operations.otel")
 Chunks = list[dict[str, Any]]

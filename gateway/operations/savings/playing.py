@@ -25,7 +25,7 @@ from gateway.pipeline.pipeline import Pipeline
 from gateway.pipeline.stages import not_paused
 from gateway.storage.database import migrate
 from gateway.storage.database.transactions import DatabaseTransactions
-from gateway.upstream.routing.router import ConfiguredRouter
+from gateway.upstream.routing import ConfiguredRouter
 
 # A provider's prompt cache for one session: what of each prompt it has read before, and what it charges (guarantee
 # §13.12).

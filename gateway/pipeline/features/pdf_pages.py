@@ -25,9 +25,7 @@ from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import ShownPages, WindowInputs
-from gateway.documents import file_reader
-from gateway.documents.document import DocumentFile, DocumentOwner, Reading, UnreadableDocument
-from gateway.documents.process import DocumentReader
+from gateway.documents import DocumentFile, DocumentOwner, DocumentReader, Reading, UnreadableDocument, file_reader
 from gateway.retrieval import places_named
 
 PAGES_REFERENCE = re.compile(r"pages:(pdf:[0-9a-f]{64}):(\d{1,6}(?:,\d{1,6}){0,99})\Z")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from gateway.core import ports
 from gateway.core.config.settings import Settings
 from gateway.pipeline.stages import RequestFeature
-from gateway.upstream.openai.passthrough import PassthroughClient
+from gateway.upstream import PassthroughClient
 
 if TYPE_CHECKING:
     from gateway.pipeline.guards.wiring import GuardWiring

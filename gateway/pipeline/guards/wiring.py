@@ -33,8 +33,7 @@ from gateway.pipeline.guards.masking import (
     rules_of,
 )
 from gateway.pipeline.stages import PreparedRequest, RequestFeature
-from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
-from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
+from gateway.upstream import PassthroughClient, RawAnswer, UpstreamPassage, UpstreamWrapper
 
 log = logs.get_logger("gateway.pipeline.guards")
 FAILURES = 3

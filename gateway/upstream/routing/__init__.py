@@ -1,1 +1,38 @@
-"""Which model goes where, with whose key, at which price."""
+"""Who is asked: the models that are configured, their deployments, which of them are well, and what each can do.
+
+Read first: `router.py` (`ConfiguredRouter`: which deployment serves a request) and `health.py` (which are left out for
+a while). Never sends anything itself.
+"""
+
+from typing import TYPE_CHECKING
+
+from gateway.core.faces import lazy_face
+
+if TYPE_CHECKING:
+    from gateway.upstream.routing import catalogue, health, protocols, router
+    from gateway.upstream.routing.catalogue import ModelCatalogue
+    from gateway.upstream.routing.protocols import KnownProtocols
+    from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream
+else:
+    __getattr__ = lazy_face(
+        __name__,
+        {
+            "ConfiguredRouter": "router",
+            "FreeformUpstream": "router",
+            "KnownProtocols": "protocols",
+            "ModelCatalogue": "catalogue",
+            "ProtocolUpstream": "router",
+        },
+    )
+
+__all__ = [
+    "ConfiguredRouter",
+    "FreeformUpstream",
+    "KnownProtocols",
+    "ModelCatalogue",
+    "ProtocolUpstream",
+    "catalogue",
+    "health",
+    "protocols",
+    "router",
+]

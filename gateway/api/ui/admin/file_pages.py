@@ -14,7 +14,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
 from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.types.files import FILE_PURPOSES, UPLOADED, HeldFile
-from gateway.documents.files.file_service import UploadFields
+from gateway.documents.files import UploadFields
 from gateway.storage import stored_files
 
 FILES = f"{PATH}/admin/files"
