@@ -141,7 +141,7 @@ def test_from_a_search_to_what_a_model_was_shown(open_page: Opening, world: Worl
     page = open_page("/ui", scripts=scripts)
     page.page.get_by_role("link", name="Conversations", exact=True).click()
     page.page.get_by_label("First question contains").fill("order 4411")
-    page.page.get_by_role("button", name="Search").click()
+    page.page.get_by_role("button", name="Filter").click()
     page.page.get_by_role("link", name="Order 4411 came late").click()
     assert page.page.url == f"{world.url}/ui/conversations/{world.conversations['planned']}"
     assert page.page.locator(".turn").count() == 2

@@ -25,6 +25,13 @@ OVERFLOWING = """() => { const width = document.documentElement.clientWidth;
 CUT = """() => [...document.querySelectorAll("main .scroll")].filter(e => e.checkVisibility()
     && e.scrollWidth > e.clientWidth + 1)
     .map(e => `${e.innerText.slice(0, 80)}: ${e.clientWidth} of ${e.scrollWidth} pixels`)"""
+CUT_HINTS = """() => [...document.querySelectorAll("main input[placeholder]")].filter(e => e.checkVisibility())
+    .map(e => {
+    const style = getComputedStyle(e), pen = document.createElement("canvas").getContext("2d");
+    pen.font = style.font;
+    const room = e.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return [pen.measureText(e.placeholder).width, room, e.placeholder]; })
+    .filter(([wanted, room]) => wanted > room).map(([wanted, room, text]) => `${text}: ${room} of ${wanted} pixels`)"""
 CONTROLS = """() => [...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, '
     + 'summary, [tabindex="0"]')].filter(e => e.checkVisibility({visibilityProperty: true}) && !e.disabled)
     .map((e, n) => { e.dataset.control = n; return (e.innerText || e.name || e.id || e.tagName).trim(); })"""
@@ -72,7 +79,7 @@ class Watched:
             for size in (WIDE, NARROW):
                 self.page.set_viewport_size({"width": size[0], "height": size[1]})
                 assert not self.overflowing()
-                cut = [] if opened else self.cut()
+                cut = [*self.cut_hints(), *([] if opened else self.cut())]
                 assert not cut, cut
                 for scheme in SCHEMES:
                     self.page.emulate_media(color_scheme=scheme)
@@ -94,6 +101,11 @@ class Watched:
     def cut(self) -> list[str]:
         """The tables of which some columns are seen only by scrolling sideways."""
         found: list[str] = self.page.evaluate(CUT)
+        return found
+
+    def cut_hints(self) -> list[str]:
+        """The hints in empty fields that do not fit into them."""
+        found: list[str] = self.page.evaluate(CUT_HINTS)
         return found
 
     def controls(self) -> list[str]:

@@ -283,8 +283,8 @@ def test_s13_3_a_turn_that_broke_off_says_so(team: Team, browser: Browser) -> No
     with team.client.stream("POST", "/chat/completions", json=body) as answer:
         request_id, text = answer.headers["x-request-id"], "".join(answer.iter_text())
     team.conversation = re.findall(r"conv_[0-9a-f]+", text)[0]
-    assert "incomplete" in text_of(browser.conversation(team))
-    assert "incomplete" in text_of(browser.request(request_id))
+    assert "partial" in text_of(browser.conversation(team))
+    assert "partial" in text_of(browser.request(request_id))
 
 
 def test_s13_3_a_request_that_failed_says_so(team: Team, browser: Browser) -> None:

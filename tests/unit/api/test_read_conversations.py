@@ -164,7 +164,7 @@ def test_s13_3_an_answer_that_broke_off_says_why(team: Team, browser: PageClient
     with team.client.stream("POST", "/chat/completions", json=body) as answer:
         team.conversation = re.findall(r"conv_[0-9a-f]+", "".join(answer.iter_text()))[0]
     page = read(conversation(browser, team))
-    assert "incomplete" in page
+    assert "partial" in page
     assert "Ended with an error: upstream" in page
 
 
