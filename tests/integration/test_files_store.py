@@ -366,13 +366,15 @@ async def test_s14_5_a_file_that_is_deleted_while_it_is_sealed_anew_stays_delete
     make: Make, contents: ContentStore, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     made = await make().add(RequestCaller(tenant, None, {}), of(b"going"), said)
+    folder = object_name(tenant, None).partition("/")[0]
 
     class Deleting:
         """Deletes the file as soon as its new content stands."""
 
         async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
             await contents.put(name, pieces)
-            await make().delete(tenant, made.id, None)
+            if name.startswith(folder):  # and not what another test has left
+                await make().delete(tenant, made.id, None)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(contents, name)
@@ -380,7 +382,7 @@ async def test_s14_5_a_file_that_is_deleted_while_it_is_sealed_anew_stays_delete
     stores: Any = {"it": Deleting()}
     async for _ in seal_contents(transactions, stores, KeyVault(FIRST)):
         pass
-    assert await all_names(contents, object_name(tenant, None).partition("/")[0]) == []
+    assert await all_names(contents, folder) == []
 
 
 async def test_s14_5_who_is_killed_while_sealing_anew_goes_on(
