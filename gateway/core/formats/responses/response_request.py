@@ -160,6 +160,8 @@ def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:
     phase = {"phase": message["phase"]} if isinstance(message.get("phase"), str) else {}
     said = [{"role": "assistant", "content": words, **phase}] if words else []
     found = ordered(message, kept, said, [_call(call, calls) for call in named_calls(message)], _apart)
+    while found and found[-1].get("type") == "reasoning":  # led to nothing: refused without the item that follows it
+        found.pop()
     return found if all(kept) else unnamed(found)
 
 

@@ -156,6 +156,14 @@ def test_what_an_answer_said_beside_its_text_is_taken_back() -> None:
     assert [part["type"] for part in input_items([again.body])[0]["content"]] == ["zorp", "output_text", "refusal"]
 
 
+@pytest.mark.parametrize("said", [[], [{"type": "message", "role": "assistant", "content": [TEXT]}]], ids=len)
+def test_thoughts_that_led_to_nothing_do_not_go_back(said: list[Json]) -> None:
+    """OpenAI refuses thoughts without the item that they led to: an answer that was cut amid them can go on."""
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
+    sent = input_items([message_of([*said, thought]), {"role": "user", "content": "go on"}], keeps=True)
+    assert [item.get("type") for item in sent] == [*(each["type"] for each in said), None]
+
+
 @pytest.mark.parametrize("odd", [None, 5, {"a": 1}], ids=str)
 def test_a_message_without_a_model_or_with_a_text_that_is_none(odd: Any) -> None:
     """LiteLLM would refuse all of it."""
