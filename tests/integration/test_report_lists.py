@@ -160,6 +160,37 @@ async def test_s13_9_conversations_are_those_that_python_finds(filled: DatabaseT
     assert nonempty > number / 6
 
 
+@pytest.mark.parametrize("asked", [{"text": TEXTS[0]}, {"user": "ann"}, {"model": MODELS[0], "tenant": TENANTS[0]}])
+async def test_s13_18_a_search_among_conversations_looks_at_some_and_says_where_it_ended(
+    filled: DatabaseTransactions, asked: dict[str, str]
+) -> None:
+    """Going on finds all, in both directions; a look that an index leads is not ended."""
+    part = ListPart(ConversationChoice(**asked), limit=4, searched=9)
+
+    async def read(part: ListPart[ConversationChoice]) -> ListPage[Any]:
+        return await filled.run(lambda connection: list_conversations(connection, part))
+
+    whole = [line.id for line in (await read(replace(part, limit=200, searched=None))).found]
+    looks, position = [await read(part)], None
+    down: list[Any] = []
+    while True:
+        down += looks[-1].found
+        position = looks[-1].found[-1].position if looks[-1].found else position
+        if looks[-1].older is None:
+            break
+        looks.append(await read(replace(part, at=looks[-1].older)))
+    assert [line.id for line in down] == whole
+    assert any(look.ended is not None for look in looks)
+    assert all(look.ended is None or look.older == look.ended for look in looks)
+    up, at = [down[-1]], position
+    while at is not None:
+        look = await read(replace(part, at=at, direction="newer"))
+        up, at = [*look.found, *up], look.newer
+    assert [line.id for line in up] == whole
+    led = await read(replace(part, having=replace(part.having, session="s0"), limit=200))
+    assert led.ended is None
+
+
 def _newest(rows: Iterable[Any], time: str, name: str) -> list[Any]:
     return sorted(rows, key=lambda row: (getattr(row, time), getattr(row, name)), reverse=True)
 

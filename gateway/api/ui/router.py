@@ -5,7 +5,7 @@ It also has the list of conversations, `/ui/conversations`.
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -34,6 +34,8 @@ from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.reports import request_list
 
 ON_A_PAGE = 50
+SEARCHED = 30_000
+"""Conversations that one page looks at for a text, a user or a model, which no index leads to."""
 LONGEST = 300
 """Characters of what is looked for."""
 FIELDS = ("text", "id", "session", "user", "model")
@@ -59,6 +61,7 @@ class ConversationPages:
             wanted={name: page.query.get(name, "") for name in FIELDS},
             is_search=any(page.query.get(name) for name in FIELDS),
             is_live=part.at is None,
+            ended=found.ended,
             older=found.older and page.link(older=str(found.older), newer=None),
             newer=found.newer and page.link(newer=str(found.newer), older=None),
         )
@@ -72,10 +75,11 @@ def _part(page: PageRequest) -> report_lists.ListPart[report_lists.ConversationC
             raise errors.invalid(name, f"must have at most {LONGEST} characters")
         wanted[name] = given or None
     choice = report_lists.ConversationChoice(tenant=page.tenant, **wanted)
+    part = report_lists.ListPart(choice, limit=ON_A_PAGE, searched=SEARCHED)
     for direction in DIRECTIONS:
         if place := page.query.get(direction):
-            return report_lists.ListPart(choice, at=_place(direction, place), direction=direction, limit=ON_A_PAGE)
-    return report_lists.ListPart(choice, limit=ON_A_PAGE)
+            return replace(part, at=_place(direction, place), direction=direction)
+    return part
 
 
 def _place(name: str, given: str) -> report_lists.ListPosition:

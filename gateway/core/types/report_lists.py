@@ -93,7 +93,8 @@ class QueryPage(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class ListPart(Generic[C]):
     """Which rows of a list: those with what `having` says, from `since` on and before `until` (both in UTC), at most
-    `limit`: the newest, or those next to `at` that are older or newer."""
+    `limit`: the newest, or those next to `at` that are older or newer. `searched`: how many conversations are looked
+    at, at most, where no index leads to what is asked for; None: all."""
 
     having: C
     since: datetime | None = None
@@ -101,16 +102,19 @@ class ListPart(Generic[C]):
     at: ListPosition | None = None
     direction: Direction = "older"
     limit: int = 20
+    searched: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[T]):
     """What was found, the newest first. `older`: from where the older ones follow; `newer`: the same; None where none
-    do. Newer ones of the newest part are yet to come, so there `newer` is None."""
+    do. Newer ones of the newest part are yet to come, so there `newer` is None. `ended`: where the look ended that
+    found no more, though there may be more behind it; None where there is none."""
 
     found: tuple[T, ...]
     older: ListPosition | None
     newer: ListPosition | None
+    ended: ListPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 ended."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -186,12 +187,40 @@ def list_conversations(
 ) -> report_lists.ListPage[report_lists.ConversationLine]:
     """A part of the list, in the order of the latest activity; `since` and `until` are of that."""
     place = (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
+    ended = _end_of_search(connection, part)
     where = [*_conversations_chosen(connection, part.having), *in_part(place, part)]
+    if ended is not None:
+        where += _up_to(place, ended, is_down=part.direction == "older")
     query = sa.select(*(CONVERSATIONS.c[name] for name in CONVERSATION_LIST_COLUMNS)).where(*where)
     found = connection.execute(query.order_by(*read_order(place, part)).limit(part.limit + 1)).all()
     sessions = _sessions(connection, [row.id for row in found])
     lines = [_line(row, tuple(sessions.get(row.id, ()))) for row in found]
-    return rows_of(part, lines, lambda line: line.position)
+    page = rows_of(part, lines, lambda line: line.position)
+    if ended is None or len(found) > part.limit:
+        return page
+    older, newer = (ended, page.newer) if part.direction == "older" else (page.older, ended)
+    return replace(page, older=older, newer=newer, ended=ended)
+
+
+def _end_of_search(
+    connection: sa.Connection, part: report_lists.ListPart[report_lists.ConversationChoice]
+) -> report_lists.ListPosition | None:
+    """The last conversation that this part looks at; None where it looks at all: an index leads to what is asked for,
+    or there are no more."""
+    choice, place = part.having, (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
+    is_led = choice.id or choice.session or not (choice.text or choice.user or choice.model)
+    if part.searched is None or is_led:
+        return None
+    of_tenant = () if choice.tenant is None else (CONVERSATIONS.c.tenant == storable(choice.tenant),)
+    query = sa.select(*place).where(*of_tenant, *in_part(place, part)).order_by(*read_order(place, part))
+    last = connection.execute(query.limit(1).offset(part.searched)).first()
+    return None if last is None else report_lists.ListPosition(rows.utc(last.updated_at), last.id)
+
+
+def _up_to(place: Place, end: report_lists.ListPosition, *, is_down: bool) -> Iterable[sa.ColumnElement[bool]]:
+    """What stands no further in the order than its end."""
+    yield sa.not_(rows.behind(place, (end.time, storable(end.id)), is_down=is_down))
+    yield place[0] >= end.time if is_down else place[0] <= end.time
 
 
 def read_conversation(
