@@ -502,6 +502,9 @@ SUMMARY = "thoughts_are_summary"
 MESSAGE_AT = "message_at"
 """The same for words: the number of their message, that of their part of it, and its phase; and whether they come with
 what stands between messages in a chat's text."""
+MESSAGE_PARTS = ("output_text", "text", "refusal")
+OTHER_PART = "other_part"
+"""The same of a part of a message that is neither a text nor a refusal: the part, beside where it stands."""
 ITEM_DONE = "item_done"
 """The same of an item that is complete with this choice: the number of a `message`, or the id of a `call`."""
 
@@ -563,6 +566,8 @@ class ResponseChunks:
                 return self._told(self._words(self._at(place, "message"), delta, part, event.get("logprobs")))
             case "refusal.delta" if isinstance(delta, str):
                 return self._told(self._refused(self._at(place, "message"), delta, part))
+            case "content_part.done" if isinstance(event.get("part"), dict) and place in self._open:
+                return self._other_part(self._open[place], event["part"], part)
             case "output_text.annotation.added":
                 return self._told(self._cited(self._at(place, "message"), [event.get("annotation")], part))
             case "reasoning_summary_text.delta" | "reasoning_text.delta" if isinstance(delta, str):
@@ -651,6 +656,15 @@ class ResponseChunks:
         item.annotations += len(cited)
         return self._listed("annotations", [nested_annotation(each) for each in cited])
 
+    def _other_part(self, item: "_PassedItem", part: Json, number: Any) -> list[Json]:
+        """A part that no chat has, once and where it stands; a chat's edge has it with the order of items."""
+        is_other = item.kind == "message" and part.get("type") not in MESSAGE_PARTS
+        if not (self._as_items and is_other) or number in item.others or self._waits(item, number):
+            return []
+        item.others.add(number)
+        self._more[OTHER_PART] = part
+        return [self._chunk({})]
+
     def _thoughts(self, item: "_PassedItem", text: str, part: Any, *, is_summary: bool) -> Json:
         begins = item.chars == 0 if item.part is None else part != item.part
         between = self._has_thoughts and begins and (item.part is not None or not self._as_items)
@@ -723,6 +737,7 @@ class ResponseChunks:
             text = str(part.get("text") or "") if part.get("type") == "output_text" else ""
             refusal = str(part.get("refusal") or "") if part.get("type") == "refusal" else ""
             cited = objects(part.get("annotations"))
+            chunks += self._other_part(opened, part, number)
             if text[chars:]:
                 tokens = None if chars else part.get("logprobs")
                 chunks += self._told(self._words(opened, text[chars:], number, tokens))
@@ -764,7 +779,7 @@ class _PassedItem:
 
     __slots__ = (
         *("annotations", "chars", "index", "is_done", "is_named", "kind"),
-        *("number", "part", "phase", "refused", "waits"),
+        *("number", "others", "part", "phase", "refused", "waits"),
     )
 
     def __init__(self, kind: str) -> None:
@@ -778,6 +793,8 @@ class _PassedItem:
         self.chars = 0
         self.refused = 0
         self.annotations = 0
+        self.others: set[Any] = set()
+        """Of a message, the numbers of parts that no chat has."""
         self.is_done = False
         self.waits = False
         self.number = 0

@@ -13,6 +13,8 @@ from gateway.core.formats.responses.response_completion import (
     INCOMPLETE,
     ITEM_DONE,
     MESSAGE_AT,
+    MESSAGE_PARTS,
+    OTHER_PART,
     SUMMARY,
     as_incomplete,
     begun,
@@ -184,6 +186,14 @@ class MessageItem(OpenItem):
         part.pieces.append(text)
         return [*events, self.event("refusal.delta", content_index=part.index, delta=text)]
 
+    def other(self, whole: Json) -> Events:
+        """A part of another type, which comes whole."""
+        part = _MessagePart(str(whole.get("type")), len(self._parts), self.part, whole)
+        before = self.closing()
+        self._parts.append(part)
+        added = self.event("content_part.added", content_index=part.index, part=whole)
+        return [*before, added, *self.closing()]
+
     def annotation(self, annotation: Any) -> Events:
         """A citation of its text; it may come after the part."""
         known = [part for part in self._parts if (part.kind, part.number) == ("output_text", self.part)]
@@ -200,7 +210,7 @@ class MessageItem(OpenItem):
             whole, place = part.whole(), {"content_index": part.index}
             if part.kind == "refusal":
                 events.append(self.event("refusal.done", **place, refusal=whole["refusal"]))
-            else:
+            elif part.other is None:
                 said = [_token(each) for each in part.logprobs]
                 events.append(self.event("output_text.done", **place, text=whole["text"], logprobs=said))
             events.append(self.event("content_part.done", **place, part=whole))
@@ -219,8 +229,10 @@ class MessageItem(OpenItem):
 class _MessagePart:
     """A part of a message."""
 
-    def __init__(self, kind: str, index: int, number: int) -> None:
+    def __init__(self, kind: str, index: int, number: int, other: Json | None = None) -> None:
+        """`other`: the part itself, where it is neither a text nor a refusal."""
         self.kind = kind
+        self.other = other
         self.index = index
         self.number = number
         self.pieces: list[str] = []
@@ -228,6 +240,8 @@ class _MessagePart:
         self.logprobs: list[Json] = []
 
     def whole(self) -> Json:
+        if self.other is not None:
+            return self.other
         text = "".join(self.pieces)
         if self.kind == "refusal":
             return {"type": "refusal", "refusal": text}
@@ -418,6 +432,9 @@ class ResponseEvents:
             if last:  # which was held back of the message before
                 words, begun_now = self._words()
                 events += [*begun_now, *words.text(last, None)]
+        if OTHER_PART in choice:
+            words, begun_now = self._words(at)
+            events += [*begun_now, *words.other(choice[OTHER_PART])]
         if _is_text(content):
             words, begun_now = self._words(at)
             logprobs = choice.get("logprobs")
@@ -537,6 +554,9 @@ def _in_order(choice: Json) -> list[Json]:
         else:
             for place, part in enumerate(item["content"]):
                 at = {"message": number, "part": place, "phase": item.get("phase")}
+                if part.get("type") not in MESSAGE_PARTS:
+                    found.append({"delta": {}, MESSAGE_AT: at, OTHER_PART: part})
+                    continue
                 piece = {"content": part.get("text"), **{k: part.get(k) for k in ("refusal", "annotations")}}
                 tokens = {"content": part.get("logprobs")}
                 found.append({"delta": piece, MESSAGE_AT: at, "logprobs": tokens})

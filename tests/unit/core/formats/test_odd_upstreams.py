@@ -18,6 +18,7 @@ from gateway.core.formats.responses.response_completion import (
 )
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.response_request import input_items
+from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import items_of
 from tests.support.messages import MESSAGE
@@ -154,6 +155,36 @@ def test_what_an_answer_said_beside_its_text_is_taken_back() -> None:
     assert [again.body[name] for name in names] == [stored[name] for name in names] == ["yes", "no"]
     assert [kind for _, kind in hosted] == ["zorp"]
     assert [part["type"] for part in input_items([again.body])[0]["content"]] == ["zorp", "output_text", "refusal"]
+
+
+@pytest.mark.parametrize("tells_parts", [True, False])
+@pytest.mark.parametrize("after", [[TEXT], []], ids=len)
+def test_a_streamed_part_of_another_type_stays_in_its_place(after: list[Json], tells_parts: bool) -> None:
+    """As it does in an answer that is not streamed, and where a stored one is streamed again."""
+    content: list[Json] = [TEXT, {"type": "zorp", "x": 1}, *after]
+    item = {"type": "message", "id": "msg_x", "role": "assistant", "content": content}
+    told: list[Json] = [{"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}}]
+    for number, part in enumerate(content if tells_parts else ()):
+        place = {"output_index": 0, "content_index": number}
+        if part is TEXT:
+            told.append({"type": "response.output_text.delta", **place, "delta": part["text"]})
+        told.append({"type": "response.content_part.done", **place, "part": part})
+    told.append({"type": "response.output_item.done", "output_index": 0, "item": item})
+    told.append({"type": "response.completed", "response": {"id": "r", "status": "completed", "output": [item]}})
+    chunks, record, shown = ResponseChunks(as_items=True), StreamRecord(1), ResponseEvents(echo({}, store=True))
+    events: list[Json] = []
+    for chunk in [chunk for event in told for chunk in chunks.of(event)]:
+        record.add(chunk)
+        events += shown.of([{**chunk, "id": "chatcmpl-1"}])
+    (message,) = (events + shown.end())[-1]["response"]["output"]
+    stored = record.completion()["choices"][0]
+    again = ResponseEvents(echo({}, store=True))
+    again.of([completion(choices=[{"index": 0, "delta": stored["message"], "finish_reason": "stop"}])])
+    (replayed,) = again.end()[-1]["response"]["output"]
+    for each in (message, replayed):
+        assert [part["type"] for part in each["content"]] == [part["type"] for part in content]
+        assert each["content"][1] == content[1]
+    assert "other_part" not in json.dumps(stored)
 
 
 @pytest.mark.parametrize("said", [[], [{"type": "message", "role": "assistant", "content": [TEXT]}]], ids=len)
