@@ -49,7 +49,10 @@ async def prepare_storage(settings: Settings, transactions: DatabaseTransactions
         try:
             if settings.storage.auto_migrate:
                 await migrate.migrate(transactions, settings.storage.migration_timeout)
-            if await transactions.run(migrate.revision_of) is not None:
+            state = await transactions.run(migrate.schema_state)
+            if not state.serves:
+                log.warning("storage_schema_not_current", reason=state.fault)
+            if state.revision is not None:
                 await rewrite.require_keys(transactions)
                 await rewrite.note_key(transactions)
             return

@@ -20,6 +20,7 @@ from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import LedgerQuery
 from gateway.operations.check import check, migrate_now
+from gateway.operations.storage_upkeep import prepare_storage
 from gateway.storage.database import migrate as migration
 from gateway.storage.database import schema
 from gateway.storage.database.finish import finish
@@ -111,6 +112,19 @@ async def test_this_version_is_not_ready_beside_one_that_breaks_with_it(
     with pytest.raises(StorageUnavailable):
         [page async for page in ledger_pages(transactions, LedgerQuery(tenant="t"))]
     assert not (await transactions.run(schema_state)).older
+
+
+async def test_a_process_that_starts_on_a_schema_it_may_not_run_on_says_so(
+    transactions: DatabaseTransactions, next_version: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And on a newer one that it may run on it does not."""
+    await begun(transactions)
+    told = []
+    for revision in (NEXT, BREAKING):
+        await upgrade(transactions, revision, next_version)
+        await prepare_storage(Settings(), transactions)
+        told.append("storage_schema_not_current" in caplog.text)
+    assert told == [False, True]
 
 
 def oldest_versions(connection: sa.Connection) -> dict[str, str]:

@@ -51,6 +51,13 @@ class SchemaState:
         """Whether a migration brings it to what this version needs."""
         return self.revision is None or self.revision < schema.REVISION
 
+    @property
+    def fault(self) -> str:
+        """Why this version may not run on it, where it may not."""
+        found = f"schema {self}" if self.revision else "no schema"
+        then = ": run `gateway migrate`" if self.older else ", or one that this version may run on"
+        return f"The storage has {found}; {schema.REVISION} is needed{then}."
+
     def __str__(self) -> str:
         if self.revision is None:
             return "empty"
@@ -102,9 +109,7 @@ async def require_current(transactions: DatabaseTransactions) -> None:
     its content is under a key that is not configured."""
     state = await transactions.run(schema_state)
     if not state.serves:
-        found = f"schema {state}" if state.revision else "no schema"
-        then = ": run `gateway migrate`" if state.older else ", or one that this version may run on"
-        raise errors.StorageUnavailable(f"The storage has {found}; {schema.REVISION} is needed{then}.")
+        raise errors.StorageUnavailable(state.fault)
     await require_keys(transactions)
 
 
