@@ -142,6 +142,7 @@ def test_the_first_reduced_request_loads_nothing_more(tmp_path: Path) -> None:
     assert ready.answered > 0
 
 
+@pytest.mark.chaos
 def test_the_first_request_through_litellm_loads_nothing_more(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     answer = json.dumps(anthropic_wire.message(anthropic_wire.text("Hello."))).encode()

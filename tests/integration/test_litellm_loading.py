@@ -68,6 +68,7 @@ print(library._load().__name__)
 """
 
 
+@pytest.mark.chaos
 def test_an_import_that_broke_off_leaves_no_half_of_the_package() -> None:
     """In a process of its own, since others use the package in this one."""
     done = subprocess.run([sys.executable, "-c", BROKEN_OFF], capture_output=True, text=True, timeout=120, check=False)

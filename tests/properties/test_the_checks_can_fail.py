@@ -17,6 +17,7 @@ from tests.properties.mutants import MUTANTS, Mutant, changed_prefix, copied
 from tests.properties.running import both, gateway, outcome
 from tests.properties.talks import Player, Script
 
+pytestmark = pytest.mark.chaos
 SEEDS = 20
 Answered = tuple[Case, list[Json], Json]
 
