@@ -18,7 +18,7 @@ from tests.properties.running import both, gateway, outcome
 from tests.properties.talks import Player, Script
 
 pytestmark = pytest.mark.chaos
-SEEDS = 20
+SEEDS = 60
 Answered = tuple[Case, list[Json], Json]
 
 
@@ -101,7 +101,7 @@ def test_a_changed_prefix_is_found() -> None:
         async with gateway(8000, script, match="tenant") as made:
             player = Player(made, script, 8000, changed_prefix)
             for seed in range(60):
-                if found["I7"]:
+                if found["I7"] > 2:
                     break
                 try:
                     await player.play(seed)
@@ -110,4 +110,4 @@ def test_a_changed_prefix_is_found() -> None:
 
     found: Counter[str] = Counter()
     asyncio.run(talks())
-    assert found["I7"]
+    assert found["I7"] > 2
