@@ -17,7 +17,7 @@ from gateway.core import errors, ids, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats import compaction_items
 from gateway.core.formats.compaction_items import CompactionMark, CompactionSealer
-from gateway.core.formats.responses import request_parser, response_completion
+from gateway.core.formats.responses import request_parser, response_completion, stored_response
 from gateway.core.formats.responses.item_reader import text_of
 from gateway.core.formats.responses.request_parser import CompactedExtract, ResponsesReading
 from gateway.core.formats.responses.response_events import whole_events
@@ -79,7 +79,7 @@ async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Js
     found = list(given)
     for index, item_id in named.items():
         message = stored.get(places[index] or "")
-        item = response_completion.referred(message, item_id) if message is not None else None
+        item = stored_response.referred(message, item_id) if message is not None else None
         if item is None:
             text = f"Item with id '{item_id}' not found. Items are not kept where `store` is false."
             raise errors.ItemNotFound(text, param=f"input[{index}].id")

@@ -32,7 +32,7 @@ from gateway.api.shapes import Deleted, Json, ListObject, shape
 from gateway.core import errors, ids, jsons
 from gateway.core.config.settings import Settings
 from gateway.core.formats.compaction_items import CompactionSealer
-from gateway.core.formats.responses import request_parser, response_completion
+from gateway.core.formats.responses import request_parser, response_completion, stored_response
 from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.types import turn
@@ -129,7 +129,7 @@ class StoredResponses:
         if turn.OWN_INSTRUCTIONS in (stored.asked or {}):
             found = await self._store.completion_input(tenant, ids.completion_of(name), said=False)
             instructions = [body for _, body in found or ()]
-        return stored, response_completion.echoed_of(stored.asked, stored.completion_metadata, instructions)
+        return stored, stored_response.echoed_of(stored.asked, stored.completion_metadata, instructions)
 
     async def _delete(self, call: ApiCall) -> Deleted[Literal["response"]]:
         name = call.path["response_id"]
@@ -145,7 +145,7 @@ class StoredResponses:
         name, paging = call.path["response_id"], paging_of(call.query, "desc")
         stored, _ = await self._stored(call.tenant, name)
         found = await self._store.completion_input(call.tenant, ids.completion_of(name))
-        items = response_completion.input_of(stored.asked, found or (), call.included)
+        items = stored_response.input_of(stored.asked, found or (), call.included)
         data = [each if each.get("id") else {**each, "id": f"item_{number}"} for number, each in enumerate(items)]
         return part_of(data, paging, "No such item.")
 
@@ -246,7 +246,7 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
             include_usage=request.stream,
             options=_options(request.options, reading),
             conversation=conversation,
-            asked=response_completion.asked_of(body, request.messages),
+            asked=stored_response.asked_of(body, request.messages),
         )
 
     async def look_up(self, caller: RequestCaller) -> Instead | None:
