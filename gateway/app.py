@@ -319,7 +319,7 @@ class Gateway:
         self.pipeline = pipeline = open_pipeline(settings, parts)
         self.settlement = pipeline.settlement
         self.limited = limited = open_limited(settings, self.transactions, store, pipeline, self.hooks)
-        self.keys = RuntimeKeys(stored_keys.KeyStore(self.transactions, clock, store), clock)
+        self.keys = RuntimeKeys(stored_keys.KeyStore(self.transactions, clock, store.secret), clock)
         self.identity = HttpIdentityDocuments(self.client)
         jwt = settings.auth.jwt
         tokens = None if jwt is None else SignedTokens(jwt, self.identity, clock)

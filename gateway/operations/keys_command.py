@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from gateway.api.keys import serializer
@@ -125,7 +126,7 @@ def keys(call: CommandCall) -> int:
     Raises ValueError: an argument cannot be read."""
 
     async def work(transactions: DatabaseTransactions) -> int:
-        store = stored_keys.KeyStore(transactions, call.clock, keyed_hashes.StoredSecret(transactions))
+        store = stored_keys.KeyStore(transactions, call.clock, partial(keyed_hashes.stored_secret, transactions))
         command = _KeyCommand(call, store, call.clock.now(), audit_events.recorder(command_actor(), call.clock))
         await getattr(command, call.options.action)()
         return 0

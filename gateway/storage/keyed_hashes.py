@@ -22,23 +22,11 @@ def read_secret(connection: sa.Connection) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-class StoredSecret:
-    """The key of keyed hashes, read when it is first asked for."""
-
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
-        self._known: bytes | None = None
-
-    async def secret(self) -> bytes:
-        """The key, made where a new storage has none yet; replicas share it (guarantee §8).
-
-        Raises:
-            StorageUnavailable: the storage cannot be reached.
-        """
-        if self._known is None:
-            known = await self._transactions.run(read_secret)
-            self._known = known if known is not None else await self._transactions.run(make_secret, write=True)
-        return self._known
+async def stored_secret(transactions: DatabaseTransactions) -> bytes:
+    """The key, made where a new storage has none yet; replicas share it (guarantee §8).
+    Raises StorageUnavailable: the storage cannot be reached."""
+    known = await transactions.run(read_secret)
+    return known if known is not None else await transactions.run(make_secret, write=True)
 
 
 def make_secret(connection: sa.Connection) -> bytes:

@@ -32,7 +32,7 @@ from gateway.storage.database.migrate import schema_state
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.database.transactions import CommitUnknown, reads, writes
 from gateway.storage.encryption.columns import RowInsert, driver_of
-from gateway.storage.keyed_hashes import StoredSecret, Users, user_digest
+from gateway.storage.keyed_hashes import Users, stored_secret, user_digest
 from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.find import conversation_row, find, read_earlier
 from gateway.storage.lookup.path_cache import NO_CACHES, StorageCaches
@@ -258,14 +258,17 @@ class ConversationStore:
         self._retention_days = retention_days
         self._paths = caches.paths
         self._users = users
-        self._secret = StoredSecret(transactions)
+        self._secret: bytes | None = None
         self._group = CommitGroup(self._write)
         self._arriving = arriving or ArrivingTexts(transactions, clock)
         self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
-        """The key of keyed hashes, made when a new storage is first asked for it; replicas share it (guarantee §8)."""
-        return await self._secret.secret()
+        """The key of keyed hashes, made when a new storage is first asked for it; replicas share it (guarantee §8).
+        Raises StorageUnavailable: the storage cannot be reached."""
+        if self._secret is None:
+            self._secret = await stored_secret(self._transactions)
+        return self._secret
 
     async def find_conversation(
         self,

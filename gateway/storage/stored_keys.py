@@ -3,11 +3,11 @@
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -41,14 +41,6 @@ Record = Callable[[sa.Connection, str, str, str, dict[str, Any]], None]
 tenant that it had before; what changed, without secrets."""
 
 
-class HoldsSecret(Protocol):
-    """Where the key of keyed hashes comes from."""
-
-    async def secret(self) -> bytes:
-        """The same for all replicas."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
     """Which keys a list has; `after`: those behind the key of that id."""
@@ -75,11 +67,13 @@ def is_well_formed(token: str) -> bool:
 
 
 class KeyStore:
-    """Each method is one short transaction.
+    """Each method is one short transaction. `secret`: gives the key of keyed hashes.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or a newer version wrote what is
     there."""
 
-    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock, secret: HoldsSecret) -> None:
+    def __init__(
+        self, transactions: DatabaseTransactions, clock: ports.Clock, secret: Callable[[], Awaitable[bytes]]
+    ) -> None:
         self._transactions = transactions
         self._clock = clock
         self._secret = secret
@@ -89,7 +83,7 @@ class KeyStore:
 
     async def digest(self, key: str) -> bytes:
         """What stands for a key: keyed, of all of it."""
-        return hmac.digest(await self._secret.secret(), KEY_DIGEST_PURPOSE + key.encode("utf-8", "replace"), "sha256")
+        return hmac.digest(await self._secret(), KEY_DIGEST_PURPOSE + key.encode("utf-8", "replace"), "sha256")
 
     async def find(self, digest: bytes) -> StoredKey | None:
         """The key with that digest, or that had it before its last rotation; revoked ones, too."""

@@ -34,7 +34,7 @@ FIELDS = {
 
 @pytest.fixture
 def keys(transactions: DatabaseTransactions, store: ConversationStore) -> KeyStore:
-    return KeyStore(transactions, SystemClock(), store)
+    return KeyStore(transactions, SystemClock(), store.secret)
 
 
 def fields(tenant: str, **more: Any) -> KeyFields:
@@ -185,7 +185,7 @@ async def test_s12_1_what_was_spent_in_all_is_read_anew_for_new_days_alone(
 ) -> None:
     """Of more keys than one query takes, too; a bill of yesterday may still come."""
     clock = DayClock(datetime(2026, 6, 1, 12, tzinfo=UTC))  # a Monday: day, week and month begin together
-    keys = KeyStore(transactions, clock, store)
+    keys = KeyStore(transactions, clock, store.secret)
     ids = [f"key_{tenant}_{number}" for number in range(600)]
     starts = dict.fromkeys(("day", "week", "month"), date(2026, 6, 1))
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
-from gateway.api.request.body_cache import BodyCache, read_chat_request
-from gateway.api.request.validation import RequestArrival
+from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
+from gateway.api.request.validation import RequestArrival, read_chat_body
 from gateway.api.server.asgi import STREAM_END, Receive, Scope, Send, comment, event
 from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
@@ -39,6 +39,8 @@ class ChatDialect:
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest:
         """The request; of a body that begins as an earlier one only the rest is parsed (ADR 20)."""
+        if len(raw) < MIN_BYTES:
+            return read_chat_body(raw, headers, caller, self._settings, arrival, self._read)
         return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival, self._read)
 
     def _read(self, reading: ResponsesReading) -> None:
@@ -49,7 +51,8 @@ class ChatDialect:
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """The body is kept for later requests that begin with the same bytes."""
-        return self._resends.holding(raw, request) if request.native is None else nullcontext()
+        is_kept = len(raw) >= MIN_BYTES and request.native is None
+        return self._resends.holding(raw, request) if is_kept else nullcontext()
 
     def own_name(self, path: str) -> str:
         """The same, unless the client has said it in other words."""

@@ -7,16 +7,15 @@ What is not the same byte for byte is parsed whole, with the same result.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from secrets import token_hex
 from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from gateway.api.request.validation import RequestArrival, chat_body, parse_chat_request, plain_messages
+from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages, read_chat_body
 from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import Settings
-from gateway.core.formats.responses import request_parser
 from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, RequestCaller
@@ -211,18 +210,11 @@ def read_chat_request(
     arrival: RequestArrival,
     read: Callable[[ResponsesReading], object] = lambda _: None,
 ) -> ChatRequest:
-    """The request that a body holds; `parse_chat_request` tells of the arguments.
-    `read`: told how a body was read that is in other words than a chat's: errors name its fields by those.
-    Raises InvalidRequest: it is no JSON object, or a field breaks a rule; `param` names it."""
+    """The request that a body holds, of which no more is parsed than is new; as `read_chat_body`."""
     found = resends.parse(caller.tenant, raw)
     if found is not None:
         return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)
-    body, plain = chat_body(raw)
-    if "messages" not in body and body.get("input") is not None:
-        reading = request_parser.read_as_chat(body)
-        read(reading)
-        return replace(parse_chat_request(reading.chat, headers, caller, settings, arrival), native=reading.native)
-    return parse_chat_request(body, headers, caller, settings, arrival, plain)
+    return read_chat_body(raw, headers, caller, settings, arrival, read)
 
 
 class ReadChat(Protocol):

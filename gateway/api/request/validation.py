@@ -18,6 +18,8 @@ from gateway.api.server.asgi import an_object, json_body
 from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
+from gateway.core.formats.responses import request_parser
+from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.frozen_records import record
 from gateway.core.types import chat, conversation, items, memory, tool_steps
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
@@ -278,6 +280,25 @@ class RequestArrival:
     size: int
     log_facts: dict[str, Any] = field(default_factory=dict)
     has_left: Callable[[], bool] = chat.stays
+
+
+def read_chat_body(
+    raw: bytes,
+    headers: Mapping[str, str],
+    caller: RequestCaller,
+    settings: Settings,
+    arrival: RequestArrival,
+    read: Callable[[ResponsesReading], object] = lambda _: None,
+) -> ChatRequest:
+    """The request that a body holds; `parse_chat_request` tells of the arguments.
+    `read`: told how a body was read that is in other words than a chat's: errors name its fields by those.
+    Raises InvalidRequest: it is no JSON object, or a field breaks a rule; `param` names it."""
+    body, plain = chat_body(raw)
+    if "messages" not in body and body.get("input") is not None:
+        reading = request_parser.read_as_chat(body)
+        read(reading)
+        return replace(parse_chat_request(reading.chat, headers, caller, settings, arrival), native=reading.native)
+    return parse_chat_request(body, headers, caller, settings, arrival, plain)
 
 
 def parse_chat_request(
