@@ -1,6 +1,5 @@
 """What a turn of a long conversation costs the database, where what was forwarded is frozen (guarantee §4 I7)."""
 
-import statistics
 from collections.abc import Iterator
 
 import pytest
@@ -62,7 +61,7 @@ def test_s4_i7_a_turn_reads_and_writes_no_more_however_long_the_conversation(
 
 
 def _work(talk: Talk, client: Client, database: Sqlite) -> Work:
-    """The median of what turns cost."""
+    """The least of what turns cost: on a slow machine what the gateway does by the second falls into most of them."""
     found, before = [], database.work()
     for _ in range(MEASURED):
         talk.turn(client)
@@ -70,4 +69,4 @@ def _work(talk: Talk, client: Client, database: Sqlite) -> Work:
         found.append(after - before)
         before = after
     names = ("rows", "steps", "written", "statements")
-    return Work(*(round(statistics.median(getattr(each, name) for each in found)) for name in names))
+    return Work(*(min(getattr(each, name) for each in found) for name in names))
