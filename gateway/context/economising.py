@@ -122,11 +122,10 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     age, read_within = (passes.COLD_AGE, passes.READ_WITHIN_COLD) if is_cold else (passes.PAID_AGE, passes.READ_WITHIN)
     chosen = prompt.cleared_when_cold() if is_cold or costs is None else prompt.cleared_when_paid(rates, costs)
     if not (is_cold or costs is None or final.follows_plan):
-        anew = _decided_anew(measured, final.fitted, prompt, rates, costs, prompt.gain_of(chosen, rates))
+        anew = _anew_if_it_pays(measured, prompt, rates, costs, chosen)
         if anew is not None:
-            return measured, replace(
-                final, fitted=anew, economy=replace(note, passed=kind, cleared=final.fitted.tokens - anew.tokens)
-            )
+            note = replace(note, passed=kind, cleared=final.fitted.tokens - anew.tokens)
+            return _as_fitted(measured, anew), replace(final, fitted=anew, economy=note)
     gone = prompt.with_references(chosen, age, read_within)
     if not gone:
         return as_it_is
@@ -137,20 +136,22 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     return changed, replace(final, fitted=fitted, economy=replace(note, passed=kind, cleared=spared))
 
 
-def _decided_anew(
+def _anew_if_it_pays(
     measured: MeasuredInputs,
-    fitted: PackedWindow,
     prompt: "_PromptFigures",
     rates: prompt_cache.CacheRates,
     costs: bill.BranchCosts,
-    least: Decimal,
+    chosen: Sequence[passes.CarriedResult],
 ) -> PackedWindow | None:
-    """The window decided anew, as if it were full, where that gains more than `least`, in USD; else None. That is for
+    """The window decided anew, as if it were full, where that gains more than clearing `chosen`; else None. That is for
     branches alone of which something has left for room before: nothing else leaves a window than results and inputs
     (guarantee §4 I7)."""
     material, limits = measured.material, measured.limits
     has_left = material.frame is not None and (material.frozen_first > 0 or bool(material.left))
-    if not has_left or limits.low_water is None or prompt.gain_of_anew(prompt.kept_anew, rates, costs) <= least:
+    if not has_left or limits.low_water is None:
+        return None
+    least = prompt.gain_of(chosen, rates)
+    if prompt.gain_of_anew(prompt.kept_anew, rates, costs) <= least:
         return None
     full = replace(measured.unreduced, new_pass=True)
     made = fit(material, limits, measured.counting, measured.tools, unreduced=full)

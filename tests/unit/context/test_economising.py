@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.context.manager import BuiltContext
+from gateway.conversations.message_forms import as_frozen
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.bill import BranchCosts
 from gateway.core.types.chat import ContextOptions, ModelFacts, PromptBudget
-from gateway.core.types.conversation import ConversationHistory, PromptFrame
+from gateway.core.types.conversation import ConversationHistory, FrozenDecision, PromptFrame
 from gateway.core.types.memory import MemoryEntity
 from tests.support.documents import prose
 from tests.unit.making import FACTS, NOW, OPTIONS, assistant, chat, context_manager, history, stored, tool, user
@@ -433,3 +434,25 @@ async def test_s4_i7_where_something_has_left_for_room_all_is_decided_anew_as_so
         assert context.fitted.tokens < 0.5 * 13_000
         assert context.left_out is not None
         assert context.left_out.tokens >= context.economy.cleared
+
+
+async def test_s4_i8_a_window_that_is_decided_anew_has_no_shorter_forms() -> None:
+    """All later steps go by that: what referred to a result that left is in full again, or has left, too."""
+    said = [*loop(3), *(each for n in range(3, 160) for each in step(n, "bash", words=40))]
+    known = stored(said)
+    first = await built(said, timedelta(seconds=1), budget=20_000)
+    assert first.material is not None
+    shaped = next(each for each in first.material.placed if each.place.message == 300)
+    name = known[300].message_id or ""
+    frame = PromptFrame(
+        left_out=frozenset(each.message_id or "" for each in known[1:5]),
+        forms={name: {**said[300], "content": "[Unchanged: as above.]"}},
+        decisions={name: (FrozenDecision(shaped.content_id, "shape", 10),)},
+    )
+    goes_on = as_frozen(conversation(said, timedelta(seconds=1), costs=costs("0.5"), frame=frame))
+    context = await context_manager().build(chat(said, options=AUTO), goes_on, PRICED, PromptBudget(20_000, 128_000))
+    assert context.fitted.new_pass
+    assert context.economy is not None
+    assert context.economy.passed == "paid"
+    assert context.material is not None
+    assert not context.material.shaped
