@@ -1,6 +1,6 @@
 """Between rows and the data models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -160,6 +160,15 @@ def figures_of(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def up_to(
+    place: Sequence[sa.ColumnElement[Any]], end: Sequence[Any] | None, *, is_down: bool
+) -> Iterable[sa.ColumnElement[bool]]:
+    """The rows that stand no further than `end` in the order of two columns; all where that is None."""
+    if end is not None:
+        yield sa.not_(behind(place, end, is_down=is_down))
+        yield place[0] >= end[0] if is_down else place[0] <= end[0]  # by which an index ends
 
 
 def behind(place: Sequence[sa.ColumnElement[Any]], last: Sequence[Any], *, is_down: bool) -> sa.ColumnElement[bool]:

@@ -118,7 +118,7 @@ def _read(
     end = None
     if most is not None:
         end = _horizon(connection, query, driver, behind, most, told, is_down=is_down)
-        where = [*where, *_up_to(place, end, is_down=is_down)]
+        where = [*where, *rows.up_to(place, end, is_down=is_down)]
     if query.sort == "time":
         where = [*where, *_period(query, end[0] if end is not None else None, is_down=is_down)]
     found: list[report_lists.FoundRequest] = []
@@ -281,18 +281,9 @@ def _horizon(
     end = None if row is None else (row[0], row[1])
     if told is None:
         return end
-    among = ordered.where(told, *_up_to(columns, end, is_down=is_down))
+    among = ordered.where(told, *rows.up_to(columns, end, is_down=is_down))
     row = connection.execute(among.offset(most)).first()
     return end if row is None else (row[0], row[1])
-
-
-def _up_to(
-    place: tuple[sa.ColumnElement[Any], ...], end: tuple[Any, str] | None, *, is_down: bool
-) -> Iterable[Condition]:
-    """What stands no further in an order than its end."""
-    if end is not None:
-        yield sa.not_(rows.behind(place, end, is_down=is_down))
-        yield place[0] >= end[0] if is_down else place[0] <= end[0]
 
 
 def _driver(

@@ -58,6 +58,7 @@ TABLE = schema.ledger
 CONVERSATIONS = schema.conversations
 DAYS = schema.usage_days
 PLACE = (TABLE.c.created_at, TABLE.c.request_id)
+CONVERSATION_PLACE = (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
 KEPT_OUT = ("response_metadata", "failure")
 COLUMNS = [column for column in TABLE.columns if column.name not in KEPT_OUT]
 COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
@@ -186,11 +187,11 @@ def list_conversations(
     connection: sa.Connection, part: report_lists.ListPart[report_lists.ConversationChoice]
 ) -> report_lists.ListPage[report_lists.ConversationLine]:
     """A part of the list, in the order of the latest activity; `since` and `until` are of that."""
-    place = (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
+    place = CONVERSATION_PLACE
     ended = _end_of_search(connection, part)
     where = [*_conversations_chosen(connection, part.having), *in_part(place, part)]
     if ended is not None:
-        where += _up_to(place, ended, is_down=part.direction == "older")
+        where += rows.up_to(place, (ended.time, storable(ended.id)), is_down=part.direction == "older")
     query = sa.select(*(CONVERSATIONS.c[name] for name in CONVERSATION_LIST_COLUMNS)).where(*where)
     found = connection.execute(query.order_by(*read_order(place, part)).limit(part.limit + 1)).all()
     sessions = _sessions(connection, [row.id for row in found])
@@ -207,7 +208,7 @@ def _end_of_search(
 ) -> report_lists.ListPosition | None:
     """The last conversation that this part looks at; None where it looks at all: an index leads to what is asked for,
     or there are no more."""
-    choice, place = part.having, (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
+    choice, place = part.having, CONVERSATION_PLACE
     is_led = choice.id or choice.session or not (choice.text or choice.user or choice.model)
     if part.searched is None or is_led:
         return None
@@ -215,12 +216,6 @@ def _end_of_search(
     query = sa.select(*place).where(*of_tenant, *in_part(place, part)).order_by(*read_order(place, part))
     last = connection.execute(query.limit(1).offset(part.searched)).first()
     return None if last is None else report_lists.ListPosition(rows.utc(last.updated_at), last.id)
-
-
-def _up_to(place: Place, end: report_lists.ListPosition, *, is_down: bool) -> Iterable[sa.ColumnElement[bool]]:
-    """What stands no further in the order than its end."""
-    yield sa.not_(rows.behind(place, (end.time, storable(end.id)), is_down=is_down))
-    yield place[0] >= end.time if is_down else place[0] <= end.time
 
 
 def read_conversation(
