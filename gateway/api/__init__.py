@@ -4,3 +4,54 @@ Read first: `completion_handler.py` (the way of any request that asks a model) a
 refused, with the field's name). Never decides what a model is sent: that is the pipeline's. Pure ASGI, so that streams
 and cancellation stay intact.
 """
+
+from typing import TYPE_CHECKING
+
+from gateway.core.faces import lazy_face
+
+if TYPE_CHECKING:
+    from gateway.api.auth import ANONYMOUS
+    from gateway.api.conversations.import_check import parse_export
+    from gateway.api.conversations.transfer_endpoints import as_imported
+    from gateway.api.keys import serializer
+    from gateway.api.request import validation
+    from gateway.api.request.body_cache import BodyCache
+    from gateway.api.request.validation import RequestArrival
+    from gateway.api.server import protocol
+    from gateway.api.server.asgi import App
+    from gateway.api.server.middleware import ShutdownState
+    from gateway.api.tokens import Issuer, load_jose
+    from gateway.api.wiring import WiredApi
+else:
+    __getattr__ = lazy_face(
+        __name__,
+        {
+            "auth": "ANONYMOUS",
+            "conversations.import_check": "parse_export",
+            "conversations.transfer_endpoints": "as_imported",
+            "keys.serializer": "serializer",
+            "request.body_cache": "BodyCache",
+            "request.validation": "RequestArrival validation",
+            "server.asgi": "App",
+            "server.middleware": "ShutdownState",
+            "server.protocol": "protocol",
+            "tokens": "Issuer load_jose",
+            "wiring": "WiredApi",
+        },
+    )
+
+__all__ = [
+    "ANONYMOUS",
+    "App",
+    "BodyCache",
+    "Issuer",
+    "RequestArrival",
+    "ShutdownState",
+    "WiredApi",
+    "as_imported",
+    "load_jose",
+    "parse_export",
+    "protocol",
+    "serializer",
+    "validation",
+]

@@ -20,8 +20,7 @@ from gateway.core.config import setting_sections
 from gateway.core.types import chat, keys
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey
-from gateway.storage import stored_keys
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore, stored_keys
 
 KNOWN_SECONDS, UNKNOWN_SECONDS = 3.0, 1.0
 """For which an answer of the storage holds: that a key counts, and that there is none."""

@@ -42,9 +42,7 @@ from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types import chat, turn
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef
-from gateway.pipeline.idempotency import IdempotencyGate, RunPermit
-from gateway.pipeline.pipeline import LimitedPipeline, StreamedAnswer, WholeCompletion
-from gateway.pipeline.stages import PausedRequest
+from gateway.pipeline import IdempotencyGate, LimitedPipeline, PausedRequest, RunPermit, StreamedAnswer, WholeCompletion
 
 KEY = b"idempotency-key"
 MAX_KEY_CHARS = 255

@@ -19,8 +19,8 @@ from gateway.api.statistics import Statistics, StatisticsEndpoint
 from gateway.core import errors
 from gateway.core.instrumentation import metrics
 from gateway.core.instrumentation.metrics import MetricCounts, SharedCounts
-from gateway.storage.database.schema import REVISION
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
+from gateway.storage.database import REVISION
 from gateway.upstream import resources
 
 DETAILED = ("1", "true")

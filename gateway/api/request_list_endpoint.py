@@ -16,7 +16,7 @@ from gateway.core.types import audit_log, report_lists
 from gateway.core.types.chat import RequestCaller
 from gateway.inspection import request_search
 from gateway.storage import audit_events
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 
 PATH = "/v1/gateway/requests"
 REQUEST_LIST_CURSORS = ("older", "newer")

@@ -10,7 +10,7 @@ from gateway.api.auth import KeyAuthenticator
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.server.asgi import Receive, Scope, Send, send_json
 from gateway.api.shapes import Json, shape
-from gateway.context.planning import decision
+from gateway.context import decision
 from gateway.core import errors, ports
 from gateway.core.config import exposure
 from gateway.core.config.settings import Settings
@@ -18,10 +18,10 @@ from gateway.core.instrumentation import refusals
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.documents import file_reader
-from gateway.pipeline.settlement import RunningTurns
+from gateway.pipeline import RunningTurns
 from gateway.retrieval import ContentIndexes
-from gateway.storage.cache.memory_cache import MemoryCache
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage import PathCache
+from gateway.storage.cache import MemoryCache
 from gateway.upstream.routing import health
 
 Statistics = shape(

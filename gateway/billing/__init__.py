@@ -17,10 +17,8 @@ else:
     __getattr__ = lazy_face(
         __name__,
         {
-            "AdmissionRequest": "quota.gate",
-            "AdmittedRequest": "quota.gate",
-            "Quota": "quota.gate",
-            "budgets": "quota.budgets",
+            "quota.budgets": "budgets",
+            "quota.gate": "AdmissionRequest AdmittedRequest Quota",
         },
     )
 

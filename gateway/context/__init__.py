@@ -5,3 +5,54 @@ Read first: `manager.py` (the five steps) and `window/fit.py` (what gets the bud
 reduced, `planning/` decides whether a model is asked, `window/` packs, `assembly/` words, `tokens/` counts. Never calls
 the primary model, and never decides anything while it reads.
 """
+
+from typing import TYPE_CHECKING
+
+from gateway.core.faces import lazy_face
+
+if TYPE_CHECKING:
+    from gateway.context import internal_calls, whole_files
+    from gateway.context.artifacts import collect
+    from gateway.context.artifacts.lossless_compaction import compact
+    from gateway.context.build import ContextHooks, PassageRanking, RequestRanking, WindowProposal
+    from gateway.context.gather import INLINE_CHARS, ContextSources
+    from gateway.context.manager import BuiltContext, ContextManager, PlannerAccess
+    from gateway.context.planner import ContextPlanning, PlanResult
+    from gateway.context.planning import decision
+    from gateway.context.planning.summaries import PLAN_SECONDS, ArtifactSummarizer, SummaryCache
+else:
+    __getattr__ = lazy_face(
+        __name__,
+        {
+            "artifacts.collect": "collect",
+            "artifacts.lossless_compaction": "compact",
+            "build": "ContextHooks PassageRanking RequestRanking WindowProposal",
+            "gather": "ContextSources INLINE_CHARS",
+            "manager": "BuiltContext ContextManager PlannerAccess",
+            "planner": "ContextPlanning PlanResult",
+            "planning.decision": "decision",
+            "planning.summaries": "ArtifactSummarizer PLAN_SECONDS SummaryCache",
+        },
+    )
+
+__all__ = [
+    "INLINE_CHARS",
+    "PLAN_SECONDS",
+    "ArtifactSummarizer",
+    "BuiltContext",
+    "ContextHooks",
+    "ContextManager",
+    "ContextPlanning",
+    "ContextSources",
+    "PassageRanking",
+    "PlanResult",
+    "PlannerAccess",
+    "RequestRanking",
+    "SummaryCache",
+    "WindowProposal",
+    "collect",
+    "compact",
+    "decision",
+    "internal_calls",
+    "whole_files",
+]

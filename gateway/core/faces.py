@@ -7,11 +7,13 @@ from typing import Any
 
 def lazy_face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Makes the `__getattr__` of a package whose `__init__` offers names of its modules: a command that asks for one
-    of them loads no other. `homes`: the module of each name, as the package sees it; a module may be offered itself."""
+    of them loads no other. `homes`: by module, as the package sees it, the names that it has; a module may be offered
+    itself."""
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
 
     def offered(name: str) -> Any:
         """Raises AttributeError: nothing is offered under that name."""
-        home = homes.get(name)
+        home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = import_module(f"{package}.{home}")

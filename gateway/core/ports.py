@@ -1,5 +1,5 @@
-"""The Protocols that the steps need. `app.py` wires the adapters, which are in `storage/`, `upstream/`,
-`documents/files/`, `retrieval/embeddings/` and `context/`."""
+"""The Protocols that the steps need. `app.py` and the rooms' `wiring.py` wire the adapters, which are in `storage/`,
+`upstream/`, `documents/files/`, `retrieval/embeddings/` and `context/`."""
 
 from __future__ import annotations
 

@@ -18,13 +18,9 @@ else:
     __getattr__ = lazy_face(
         __name__,
         {
-            "AttachmentReader": "file_reader",
-            "DocumentFile": "document",
-            "DocumentOwner": "document",
-            "DocumentReader": "process",
-            "PageFacts": "document",
-            "Reading": "document",
-            "UnreadableDocument": "document",
+            "document": "DocumentFile DocumentOwner PageFacts Reading UnreadableDocument",
+            "file_reader": "AttachmentReader",
+            "process": "DocumentReader",
         },
     )
 

@@ -29,17 +29,10 @@ else:
     __getattr__ = lazy_face(
         __name__,
         {
-            "BranchRun": "explained_conversation",
-            "ExplainedCall": "explained_request",
-            "ExplainedConversation": "explained_conversation",
-            "ExplainedRequest": "explained_request",
-            "ExplainedTurn": "explained_conversation",
-            "ExplanationReader": "reader",
-            "FIRST_SAID": "explained_conversation",
-            "StoredRequest": "explained_request",
-            "TurnChoice": "reader",
-            "WINDOW_PARTS": "window_bar",
-            "WindowBar": "window_bar",
+            "explained_conversation": "BranchRun ExplainedConversation ExplainedTurn FIRST_SAID",
+            "explained_request": "ExplainedCall ExplainedRequest StoredRequest",
+            "reader": "ExplanationReader TurnChoice",
+            "window_bar": "WINDOW_PARTS WindowBar",
         },
     )
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import retrieval
-from gateway.context.assembly.shown_block import ELISION
+from gateway.context.assembly import ELISION
 from gateway.core.types import places, tool_steps
 from gateway.core.types.places import TextPlaces, TextRegion
-from gateway.storage.large_documents import LargeDocuments
+from gateway.storage import LargeDocuments
 
 MAX_FOUND = 20
 """Parts that a search names."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import retrieval
-from gateway.context.artifacts import collect
-from gateway.context.artifacts.lossless_compaction import compact
+from gateway.context import collect, compact
 from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource

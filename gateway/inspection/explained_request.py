@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.billing import cost, ledger_verification
-from gateway.context.assembly.shown_block import without_block_items
+from gateway.context.assembly import without_block_items
 from gateway.core.types import bill, past_turns, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import PromptFrame

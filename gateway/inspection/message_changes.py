@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from gateway.context.assembly.shown_block import BLOCK_TAG
+from gateway.context.assembly import BLOCK_TAG
 from gateway.core import jsons
 from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.conversation import parts_of

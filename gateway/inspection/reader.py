@@ -17,8 +17,8 @@ from gateway.inspection.explained_conversation import (
 )
 from gateway.inspection.explained_request import DELETED, NO_MESSAGES, NOT_STORED, RELAYED, RequestBehind, StoredRequest
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
-from gateway.storage.conversations.reading import PastReader
-from gateway.storage.large_documents import LargeDocuments
+from gateway.storage import LargeDocuments
+from gateway.storage.conversations import PastReader
 
 TURNS_PER_PAGE = 100
 """Turns of one page."""

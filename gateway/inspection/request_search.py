@@ -13,8 +13,8 @@ from typing import Any, get_args
 
 from gateway.core import clock, ids, names
 from gateway.core.types import report_lists, turn
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.encryption.columns import sealing
+from gateway.storage.database import DatabaseTransactions
+from gateway.storage.encryption import sealing
 from gateway.storage.reports import found_requests, request_list
 
 NAME_FILTERS = ("model", "key", "user", "agent", "endpoint", "conversation", "text")

@@ -75,7 +75,7 @@ def _text(section: str, name: str, value: Any) -> str:
 
 
 def _database(url: str) -> str:
-    from gateway.storage.database.migrate import shown  # brings SQLAlchemy along
+    from gateway.storage.database import shown
 
     return address(shown(url))
 

@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from gateway.operations.savings.command import savings_by_replay
     from gateway.operations.screen import CommandCall
     from gateway.operations.server import serve
-    from gateway.operations.warm_up import WarmUp, warm_up_pieces
+    from gateway.operations.warm_up import WarmUp, WarmUpPiece, warm_up_pieces
 else:
     __getattr__ = lazy_face(
         __name__,
         {
-            "CommandCall": "screen",
-            "WarmUp": "warm_up",
-            "open_telemetry": "otel.factory",
-            "parser": "command_arguments",
-            "warm_up_pieces": "warm_up",
-            "savings_by_replay": "savings.command",
-            "serve": "server",
-            "shell_completion": "completion",
-            "write_configuration": "init",
-            "write_from_litellm": "from_litellm",
+            "command_arguments": "parser",
+            "completion": "shell_completion",
+            "from_litellm": "write_from_litellm",
+            "init": "write_configuration",
+            "otel.factory": "open_telemetry",
+            "savings.command": "savings_by_replay",
+            "screen": "CommandCall",
+            "server": "serve",
+            "warm_up": "WarmUp warm_up_pieces WarmUpPiece",
         },
     )
 
 __all__ = [
     "CommandCall",
     "WarmUp",
+    "WarmUpPiece",
     "open_telemetry",
     "parser",
     "purge",

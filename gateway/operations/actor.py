@@ -7,7 +7,7 @@ from typing import Any
 from gateway.core.clock import SystemClock
 from gateway.core.types import audit_log
 from gateway.storage import audit_events
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 
 
 def command_actor() -> audit_log.AuditActor:

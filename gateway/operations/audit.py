@@ -13,11 +13,9 @@ from gateway.core.types import bill, report_lists, turn
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_reading
-from gateway.storage import ledger
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports.costs import SumDifference, compare_sums
-from gateway.storage.rows import usd
-from gateway.storage.turns import bills
+from gateway.storage import bills, ledger, usd
+from gateway.storage.database import DatabaseTransactions
+from gateway.storage.reports import SumDifference, compare_sums
 
 # What `gateway audit` says of the sums that reports are made of: whether they are the ledger's (guarantee §13.1).
 

@@ -18,7 +18,7 @@ from gateway.operations.screen import (
 )
 from gateway.operations.storage_reader import run_changing, run_reading
 from gateway.storage import audit_events
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 
 TRAIL_COLUMNS = (
     TableColumn("number", is_right=True),

@@ -14,9 +14,9 @@ from functools import partial
 
 import httpx
 
-from gateway.api.tokens import Issuer
+from gateway.api import Issuer
 from gateway.billing import cost
-from gateway.context.planning import decision
+from gateway.context import decision
 from gateway.core import errors, printing
 from gateway.core.clock import SystemClock
 from gateway.core.config import exposure, litellm_draft
@@ -31,15 +31,10 @@ from gateway.operations.actor import tell_trail
 from gateway.operations.otel.factory import reach_collector
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
-from gateway.pipeline.guards.factory import guards_are_on
-from gateway.pipeline.guards.wiring import what_guards
-from gateway.storage import stored_keys
-from gateway.storage.database import migrate, sqlite
-from gateway.storage.database.finish import finish
-from gateway.storage.database.migrate import SchemaState
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.pipeline.guards import guards_are_on, what_guards
+from gateway.storage import results_apart, stored_keys
+from gateway.storage.database import DatabaseTransactions, SchemaState, finish, migrate, sqlite
 from gateway.storage.encryption import rewrite
-from gateway.storage.turns.steps import results_apart
 from gateway.upstream import (
     ConnectionPool,
     DiscoveredModels,
@@ -373,7 +368,7 @@ async def _finish(settings: Settings, told: CommandProgress) -> AsyncIterator[Ch
             return
     transactions = sqlite.open_transactions(settings.storage)
     try:
-        moved = await finish(transactions, told)
+        moved = await finish.finish(transactions, told)
         yield CheckResult(
             "tool steps", True, f"results moved to reasoning_events: {moved}; older versions may not run now"
         )
@@ -440,7 +435,7 @@ async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
     async for result in _check_storage(settings):
         yield result
     if settings.cache.url:
-        from gateway.storage.cache.redis import reach_cache
+        from gateway.storage.cache import reach_cache
 
         problem = await reach_cache(settings.cache.url, settings.cache.timeout)
         yield CheckResult("cache", problem is None, problem or "reached", optional=True)

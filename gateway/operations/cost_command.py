@@ -21,8 +21,8 @@ from gateway.operations.screen import (
     TableColumn,
 )
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports.costs import CostReports
+from gateway.storage.database import DatabaseTransactions
+from gateway.storage.reports import CostReports
 
 ROWS_SHOWN = 50
 """Of a table, where nobody says how many: the latest days, else the dearest."""

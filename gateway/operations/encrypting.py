@@ -16,9 +16,8 @@ from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_changing
 from gateway.storage import stored_files
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.encryption import rewrite
-from gateway.storage.encryption.columns import KeyVault, open_vault
+from gateway.storage.database import DatabaseTransactions
+from gateway.storage.encryption import KeyVault, open_vault, rewrite
 from gateway.upstream import ConnectionPool, new_client
 
 SEALING_STREAMS = 4

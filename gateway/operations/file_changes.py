@@ -16,8 +16,8 @@ from gateway.operations.files_command import file_json, reported
 from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_changing
 from gateway.storage import stored_files
-from gateway.storage.cache.memory_cache import open_cache
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.cache import open_cache
+from gateway.storage.database import DatabaseTransactions
 from gateway.upstream import ConnectionPool, new_client
 
 UPLOAD_STREAMS = 1

@@ -9,7 +9,7 @@ from gateway.core.types.files import HeldFile
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_reading
 from gateway.storage import stored_files
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 
 FILE_COLUMNS = (
     TableColumn("file", ID_STYLE),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from gateway.api.keys import serializer
+from gateway.api import serializer
 from gateway.core import clock, errors
 from gateway.core.config import setting_sections
 from gateway.core.types.keys import StoredKey
@@ -16,7 +16,7 @@ from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
 from gateway.operations.screen import FAINT, ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_changing
 from gateway.storage import audit_events, keyed_hashes, stored_keys
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 
 KEY_COLUMNS = (
     TableColumn("key", ID_STYLE),

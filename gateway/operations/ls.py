@@ -17,7 +17,7 @@ from gateway.operations.screen import (
     when_text,
 )
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import request_list
 
 CONVERSATION_PREFIX = "conv_"

@@ -11,10 +11,10 @@ from gateway.operations.actor import command_actor
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_changing
-from gateway.storage.cache.memory_cache import open_cache
-from gateway.storage.conversations.purge_user import UserPurge
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.retention import Retention
+from gateway.storage import Retention
+from gateway.storage.cache import open_cache
+from gateway.storage.conversations import UserPurge
+from gateway.storage.database import DatabaseTransactions
 
 Purging = Callable[[CommandCall, DatabaseTransactions, ports.CacheBackend, CommandProgress], Awaitable[str]]
 """Deletes; returns what was deleted, in words."""

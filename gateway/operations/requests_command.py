@@ -18,7 +18,7 @@ from gateway.operations.screen import (
     when_text,
 )
 from gateway.operations.storage_reader import run_reading
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 
 REQUEST_COLUMNS = (
     TableColumn("request", ID_STYLE),

@@ -22,9 +22,7 @@ from typing import Any
 import uvicorn
 
 from gateway import __version__
-from gateway.api.server.asgi import App
-from gateway.api.server.middleware import ShutdownState
-from gateway.api.server.protocol import limited
+from gateway.api import App, ShutdownState, protocol
 from gateway.core import printing
 from gateway.core.config import exposure
 from gateway.core.config.loading import ConfigurationError
@@ -148,7 +146,7 @@ def _serve_on(
         create_app(settings, draining, worker.counts if worker is not None else None),
         host=host,
         port=settings.server.port,
-        http=limited(settings.server, max(16, files // 2 - 32), settings.files.max_bytes),
+        http=protocol.limited(settings.server, max(16, files // 2 - 32), settings.files.max_bytes),
         ws="none",
         loop="auto",
         lifespan="on",

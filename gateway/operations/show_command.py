@@ -39,9 +39,9 @@ from gateway.operations.screen import (
     when_text,
 )
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.conversations.reading import PastReader
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.large_documents import LargeDocuments
+from gateway.storage import LargeDocuments
+from gateway.storage.conversations import PastReader
+from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import request_list
 
 # A conversation: what it took, a line for each turn, and its branches.

@@ -7,10 +7,8 @@ from typing import TextIO
 from gateway.core import errors, printing
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.operations.screen import CommandCall
-from gateway.storage import ledger
-from gateway.storage.database import migrate
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.turns import bills
+from gateway.storage import bills, ledger
+from gateway.storage.database import DatabaseTransactions, migrate
 
 SPOILT_VALUE_ERRORS = (AttributeError, OverflowError, TypeError, ValueError)
 """What reading ends with where SQL has left a text in the place of a number, which SQLite keeps."""

@@ -9,10 +9,9 @@ from gateway.core import errors
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
 from gateway.core.scheduler import NextRun, Scheduler
-from gateway.storage.database import migrate
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage import bills
+from gateway.storage.database import DatabaseTransactions, migrate
 from gateway.storage.encryption import rewrite
-from gateway.storage.turns import bills
 
 BATCH_PAUSE_SECONDS = 0.1
 """Between two batches: requests go first."""

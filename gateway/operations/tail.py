@@ -30,7 +30,7 @@ from gateway.operations.screen import (
     when_text,
 )
 from gateway.operations.storage_reader import run_reading, why_not
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import request_list
 
 TAIL_PAUSE_SECONDS = 0.5

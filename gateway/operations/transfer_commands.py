@@ -2,17 +2,15 @@
 
 from pathlib import Path
 
-from gateway.api.auth import ANONYMOUS
-from gateway.api.conversations.import_check import parse_export
-from gateway.api.conversations.transfer_endpoints import as_imported
+from gateway.api import ANONYMOUS, as_imported, parse_export
 from gateway.core import errors
 from gateway.core.config.settings import Settings
 from gateway.operations.actor import command_actor, tell_trail
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall, byte_output
 from gateway.operations.storage_reader import run_changing
-from gateway.storage.conversations.transfers import ConversationTransfer
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.conversations import ConversationTransfer
+from gateway.storage.database import DatabaseTransactions
 
 
 def export_file(call: CommandCall) -> int:

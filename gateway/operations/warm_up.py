@@ -12,17 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.api.request import validation
-from gateway.api.request.validation import RequestArrival
-from gateway.api.tokens import load_jose
-from gateway.context.manager import ContextManager, ContextSources
-from gateway.context.tokens.counter import CounterRegistry
+from gateway.api import RequestArrival, load_jose, validation
+from gateway.context import ContextManager, ContextSources
+from gateway.context.tokens import CounterRegistry
 from gateway.core import ids, ports
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelFacts, PromptBudget, RequestCaller
 from gateway.documents import file_reader
-from gateway.storage.cache.memory_cache import MemoryCache
+from gateway.storage.cache import MemoryCache
 from gateway.upstream import ConnectionPool, LitellmLibrary, rehearse
 from gateway.upstream.routing import ConfiguredRouter, ModelCatalogue, catalogue
 

@@ -4,3 +4,57 @@ Read first: `pipeline.py` (the loop over targets) and `stages.py` (what a reques
 settled). Features stand in `features/` and `guards/` and act at the points of `stages.py`; the pipeline imports none of
 them. Never speaks HTTP, and never holds a database session while a model is waited for.
 """
+
+from typing import TYPE_CHECKING
+
+from gateway.core.faces import lazy_face
+
+if TYPE_CHECKING:
+    from gateway.pipeline import turn_replays
+    from gateway.pipeline.billing import BEAT_SECONDS
+    from gateway.pipeline.features import entity_memory
+    from gateway.pipeline.features.prompt_profiles import ProfileComposer
+    from gateway.pipeline.idempotency import HEARTBEAT_SECONDS, IdempotencyGate, RunPermit
+    from gateway.pipeline.parts import Instruments
+    from gateway.pipeline.passthrough_bills import MeteredCall, RelayedBills
+    from gateway.pipeline.pipeline import LimitedPipeline, Pipeline, StreamedAnswer, WholeCompletion
+    from gateway.pipeline.settlement import RunningTurns
+    from gateway.pipeline.stages import PausedRequest, not_paused
+    from gateway.pipeline.wiring import WiredPipeline
+else:
+    __getattr__ = lazy_face(
+        __name__,
+        {
+            "billing": "BEAT_SECONDS",
+            "features.entity_memory": "entity_memory",
+            "features.prompt_profiles": "ProfileComposer",
+            "idempotency": "HEARTBEAT_SECONDS IdempotencyGate RunPermit",
+            "parts": "Instruments",
+            "passthrough_bills": "MeteredCall RelayedBills",
+            "pipeline": "LimitedPipeline Pipeline StreamedAnswer WholeCompletion",
+            "settlement": "RunningTurns",
+            "stages": "PausedRequest not_paused",
+            "wiring": "WiredPipeline",
+        },
+    )
+
+__all__ = [
+    "BEAT_SECONDS",
+    "HEARTBEAT_SECONDS",
+    "IdempotencyGate",
+    "Instruments",
+    "LimitedPipeline",
+    "MeteredCall",
+    "PausedRequest",
+    "Pipeline",
+    "ProfileComposer",
+    "RelayedBills",
+    "RunPermit",
+    "RunningTurns",
+    "StreamedAnswer",
+    "WholeCompletion",
+    "WiredPipeline",
+    "entity_memory",
+    "not_paused",
+    "turn_replays",
+]

@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from gateway.billing import budgets
-from gateway.context.manager import BuiltContext, PlannerAccess
-from gateway.context.whole_files import passed_on
+from gateway.context import BuiltContext, PlannerAccess, whole_files
 from gateway.conversations import message_forms, rebuild
 from gateway.core import errors, ids, ports
 from gateway.core.config import setting_sections
@@ -662,7 +661,7 @@ class RequestAttempts:
         is prepared for a fallback model."""
         preparer, asked, clock = self._preparer, run.asked, self._settlement.clock
         if asked.is_proxied:
-            run.turn_to(replace(run.prepared, own=await passed_on(asked, self._files)))
+            run.turn_to(replace(run.prepared, own=await whole_files.passed_on(asked, self._files)))
             return None
         rebuilt = await preparer.rebuilt(run.prepared)
         at = clock.monotonic()

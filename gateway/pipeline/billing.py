@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.billing import cost, metadata, passes, prompt_cache
-from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.tokens.model_margins import PromptReport
+from gateway.context.tokens import CounterRegistry, PromptReport
 from gateway.context.window import counting
 from gateway.core import errors, ids, jsons, names, ports
 from gateway.core.frozen_records import record
@@ -37,7 +36,7 @@ from gateway.pipeline.stages import (
     UpstreamOutcome,
     answer_fields,
 )
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 
 log = logs.get_logger("gateway.pipeline.billing")
 OPEN_CALLS_ALIVE_FOR = timedelta(seconds=15)

@@ -18,8 +18,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import turn
 from gateway.core.types.chat import ChatRequest
-from gateway.storage.claims import ClaimStore
-from gateway.storage.store import ConversationStore
+from gateway.storage import ClaimStore, ConversationStore
 
 log = logs.get_logger("gateway.pipeline.idempotency")
 CLAIM_LIFETIME = timedelta(seconds=30)

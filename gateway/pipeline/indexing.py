@@ -8,7 +8,7 @@ from gateway import retrieval
 from gateway.core import errors, ids
 from gateway.core.instrumentation import logs
 from gateway.core.types.places import IndexClaim
-from gateway.storage.large_documents import LargeDocuments
+from gateway.storage import LargeDocuments
 
 log = logs.get_logger("gateway.pipeline.indexing")
 INDEXING_POLL_SECONDS = 30.0
@@ -16,28 +16,26 @@ INDEXING_POLL_SECONDS = 30.0
 
 
 class DocumentIndexing:
-    """Runs until it is cancelled; `wake` tells that there is something to do."""
+    """Runs until it is cancelled."""
 
-    def __init__(self, texts: LargeDocuments, seconds: float = INDEXING_POLL_SECONDS) -> None:
+    def __init__(self, texts: LargeDocuments, arrived: asyncio.Event, seconds: float = INDEXING_POLL_SECONDS) -> None:
+        """`arrived` is set once there is something to do."""
         self._texts = texts
+        self._arrived = arrived
         self._seconds = seconds
-        self._woken = asyncio.Event()
         self._holder = ids.new_id("index_")
         self._served: set[str] = set()
         """Tenants that had their turn since all others had."""
-
-    def wake(self) -> None:
-        self._woken.set()
 
     async def run(self) -> None:
         """Whatever goes wrong, it tries again next time."""
         while True:
             try:
                 async with asyncio.timeout(self._seconds):
-                    await self._woken.wait()
+                    await self._arrived.wait()
             except TimeoutError:
                 pass
-            self._woken.clear()
+            self._arrived.clear()
             try:
                 while await self._index_one():
                     pass

@@ -3,17 +3,26 @@
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from gateway.context.manager import ContextManager
-from gateway.context.planning import decision
-from gateway.context.tokens.counter import CounterRegistry
+from gateway.context import ContextManager, decision
+from gateway.context.tokens import CounterRegistry
 from gateway.core import ports
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.documents import AttachmentReader
 from gateway.pipeline.stages import NO_FEATURES, FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 from gateway.upstream.routing import ConfiguredRouter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruments:
+    """What a process measures by, and who is told what happens."""
+
+    clock: ports.Clock
+    metrics: GatewayMetrics
+    hooks: TelemetryHooks
+    spans: ports.Spans = nullcontext
 
 
 @dataclass(frozen=True, kw_only=True)

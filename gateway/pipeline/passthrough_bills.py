@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from gateway.billing import budgets, cost, metadata, relayed_usage
-from gateway.context.tokens.counter import TiktokenCounter
+from gateway.context.tokens import TiktokenCounter
 from gateway.core import errors
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks, offload_if

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from gateway.context.whole_files import OwnFiles
+from gateway.context import whole_files
 from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
 from gateway.core.formats import tool_calls
@@ -325,12 +325,12 @@ def request_body(
     return body
 
 
-def with_own_files(messages: Sequence[Json], own: OwnFiles) -> list[Json]:
+def with_own_files(messages: Sequence[Json], own: whole_files.OwnFiles) -> list[Json]:
     """The messages with these files in the place of their ids. The same files give the same JSON each time."""
     return [map_parts(message, lambda part: _part(part, own)) for message in messages]
 
 
-def _part(part: Json, own: OwnFiles) -> Json:
+def _part(part: Json, own: whole_files.OwnFiles) -> Json:
     name, picture = items.named_file(part), items.named_picture(part)
     if name is not None and name in own.files:
         return {**part, "file": own.files[name]}

@@ -24,11 +24,8 @@ from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.payload import as_it_goes_up
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import PausedRequest, RequestRun, UpstreamOutcome
-from gateway.storage import keyed_hashes
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.quota.budget_rows import SqlBudgets
-from gateway.storage.quota.local import open_rates
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore, SqlBudgets, keyed_hashes, open_rates
+from gateway.storage.database import DatabaseTransactions
 
 
 class StreamReceiver(Protocol):

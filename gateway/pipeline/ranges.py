@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from gateway.context.assembly.render import BLOCK_NOTE
-from gateway.context.assembly.shown_block import ARTIFACT_ID
+from gateway.context.assembly import ARTIFACT_ID, BLOCK_NOTE
 from gateway.core.types import items, tool_steps
 from gateway.core.types.conversation import as_parts, texts_of
 

@@ -31,7 +31,7 @@ from gateway.pipeline.payload import output_limit
 from gateway.pipeline.ranges import plain_parts
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, RequestRun, SettledRequest, UpstreamOutcome
 from gateway.pipeline.stored_turn import CHAIN_BYTES, TurnRecorder, chain_of, plan_of, unlisted_in
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 
 log = logs.get_logger("gateway.pipeline.settlement")
 MAX_WAITING_BILLS = 10_000

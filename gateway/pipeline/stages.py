@@ -13,9 +13,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.billing import metadata
-from gateway.context.manager import BuiltContext
-from gateway.context.planner import PlanResult
-from gateway.context.whole_files import NO_OWN_FILES, OwnFiles
+from gateway.context import BuiltContext, PlanResult, whole_files
 from gateway.conversations import message_forms
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.formats.stream_record import StreamRecord
@@ -191,7 +189,7 @@ class PreparedRequest:
     """Those that act on it."""
     history: ConversationHistory | None = None
     context: BuiltContext | None = None
-    own: OwnFiles = NO_OWN_FILES
+    own: whole_files.OwnFiles = whole_files.NO_OWN_FILES
     """Files kept here that go up in the place of their ids, where there is no `context` to say so."""
     recall: RecallRounds | None = None
     """The rounds in which its model reads what is left out, where it has the tool for it."""

@@ -6,9 +6,8 @@ from itertools import product
 from typing import Any
 
 from gateway.billing import cost
-from gateway.context.manager import BuiltContext
-from gateway.context.planning import decision
-from gateway.context.window.counting import PromptCounter
+from gateway.context import BuiltContext, decision
+from gateway.context.window import PromptCounter
 from gateway.conversations import rebuild
 from gateway.core import errors, ids
 from gateway.core.formats.anthropic import serializer
@@ -24,7 +23,7 @@ from gateway.core.types.window import WindowInputs
 from gateway.pipeline.payload import as_it_goes_up, with_binding
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamAttempt, UpstreamOutcome
 from gateway.pipeline.unstored_frames import UnstoredFrames, new_frame
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 
 log = logs.get_logger("gateway.pipeline.stored_turn")
 CHAIN_BYTES = 2**20

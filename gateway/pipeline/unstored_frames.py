@@ -16,11 +16,9 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from gateway.context.artifacts.lossless_compaction import compact
-from gateway.context.assembly.shown_block import ARTIFACT_ID
-from gateway.context.manager import BuiltContext
-from gateway.context.planning import decision
-from gateway.context.window.counting import PromptCounter
+from gateway.context import BuiltContext, compact, decision
+from gateway.context.assembly import ARTIFACT_ID
+from gateway.context.window import PromptCounter
 from gateway.core import errors, jsons, ports
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
@@ -39,8 +37,8 @@ from gateway.core.types.short_inputs import with_short_inputs
 from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said, plain_parts
 from gateway.pipeline.stages import KeptFrame, PreparedRequest
-from gateway.storage.cache.frame_cache import FrameCache
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
+from gateway.storage.cache import FrameCache
 
 MAX_ADDITIONS = 50
 """Frames that may follow a full one. The next is written as a full one again, so that reading stays cheap."""

@@ -11,61 +11,50 @@ from typing import TYPE_CHECKING
 from gateway.core.faces import lazy_face
 
 if TYPE_CHECKING:
-    from gateway.upstream.anthropic_adapter import AnthropicUpstream
     from gateway.upstream.http_client import ConnectionPool, new_client
     from gateway.upstream.identity import HttpIdentityDocuments
-    from gateway.upstream.litellm.provider import LitellmUpstream, rehearse
+    from gateway.upstream.litellm.provider import rehearse
     from gateway.upstream.litellm.wire import LitellmLibrary
     from gateway.upstream.openai import passthrough, resources
     from gateway.upstream.openai.answers import HttpUpstream
     from gateway.upstream.openai.embeddings import UpstreamEmbedder
     from gateway.upstream.openai.model_info import DiscoveredModels, lacks
     from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
-    from gateway.upstream.responses_adapter import ResponsesUpstream
     from gateway.upstream.s3 import S3Contents, reach_bucket
+    from gateway.upstream.wiring import WiredUpstreams
     from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
 else:
     __getattr__ = lazy_face(
         __name__,
         {
-            "AnthropicUpstream": "anthropic_adapter",
-            "ConnectionPool": "http_client",
-            "DiscoveredModels": "openai.model_info",
-            "HttpIdentityDocuments": "identity",
-            "HttpUpstream": "openai.answers",
-            "LitellmLibrary": "litellm.wire",
-            "LitellmUpstream": "litellm.provider",
-            "PassthroughClient": "openai.passthrough",
-            "RawAnswer": "openai.passthrough",
-            "ResponsesUpstream": "responses_adapter",
-            "S3Contents": "s3",
-            "UpstreamEmbedder": "openai.embeddings",
-            "UpstreamPassage": "wrapper",
-            "UpstreamWrapper": "wrapper",
-            "lacks": "openai.model_info",
-            "new_client": "http_client",
-            "passthrough": "openai.passthrough",
-            "reach_bucket": "s3",
-            "rehearse": "litellm.provider",
-            "resources": "openai.resources",
+            "http_client": "ConnectionPool new_client",
+            "identity": "HttpIdentityDocuments",
+            "litellm.provider": "rehearse",
+            "litellm.wire": "LitellmLibrary",
+            "openai.answers": "HttpUpstream",
+            "openai.embeddings": "UpstreamEmbedder",
+            "openai.model_info": "DiscoveredModels lacks",
+            "openai.passthrough": "PassthroughClient RawAnswer passthrough",
+            "openai.resources": "resources",
+            "s3": "S3Contents reach_bucket",
+            "wiring": "WiredUpstreams",
+            "wrapper": "UpstreamPassage UpstreamWrapper",
         },
     )
 
 __all__ = [
-    "AnthropicUpstream",
     "ConnectionPool",
     "DiscoveredModels",
     "HttpIdentityDocuments",
     "HttpUpstream",
     "LitellmLibrary",
-    "LitellmUpstream",
     "PassthroughClient",
     "RawAnswer",
-    "ResponsesUpstream",
     "S3Contents",
     "UpstreamEmbedder",
     "UpstreamPassage",
     "UpstreamWrapper",
+    "WiredUpstreams",
     "lacks",
     "new_client",
     "passthrough",

@@ -93,9 +93,9 @@ async def rows(transactions: DatabaseTransactions, tenant: str) -> list[int]:
 
 async def made(large: LargeDocuments, tenant: str) -> None:
     """Makes the index as a running gateway does."""
-    indexing = DocumentIndexing(large)
-    running = asyncio.ensure_future(indexing.run())
-    indexing.wake()
+    arrived = asyncio.Event()
+    arrived.set()
+    running = asyncio.ensure_future(DocumentIndexing(large, arrived).run())
 
     for _ in range(3_000):
         index = await known(large, tenant)

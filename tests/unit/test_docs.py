@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import app
+from gateway.api import wiring
 from gateway.api.request.validation import CONTEXT_FIELDS
 from gateway.core import errors
 from gateway.core.config.loading import CLASSIC_NAMES, environment_names
@@ -78,7 +78,7 @@ def test_every_error_code_is_documented_with_what_to_do() -> None:
 
 
 def test_every_endpoint_is_documented() -> None:
-    found = re.findall(r'Route\("([^"]+)".*?methods=\["(\w+)"\]', inspect.getsource(app))
+    found = re.findall(r'Route\("([^"]+)".*?methods=\["(\w+)"\]', inspect.getsource(wiring))
     assert len(found) >= 7
     for path, method in found:
         named = f"{method} {path.replace(':path', '')}"

@@ -20,7 +20,7 @@ from gateway.core.config import setting_sections
 from gateway.core.types import audit_log
 from gateway.core.types.chat import RequestCaller
 from gateway.storage import audit_events
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database import DatabaseTransactions
 
 PATH = "/v1/gateway/trail"
 AUDIT_LOG_HEADERS = {"content-type": "application/x-ndjson", "cache-control": "no-store"}

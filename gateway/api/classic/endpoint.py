@@ -25,11 +25,9 @@ from gateway.core.config.settings import Settings
 from gateway.core.tasks import offload_if
 from gateway.core.types import conversation, memory, records, tool_steps
 from gateway.core.types.conversation import ConversationMessage, ConversationRef, StoredConversation
-from gateway.pipeline.features.prompt_profiles import ProfileComposer
-from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.entities.entity_store import EntityStore
-from gateway.storage.lookup.path_cache import PathCache
-from gateway.storage.store import ConversationStore
+from gateway.pipeline import ProfileComposer
+from gateway.storage import ConversationStore, EntityStore, PathCache
+from gateway.storage.conversations import ConversationRecords
 from gateway.upstream.routing import ConfiguredRouter
 
 LATEST_BYTES = 2**16

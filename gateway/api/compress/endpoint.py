@@ -31,8 +31,7 @@ from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef, dicts_of
-from gateway.pipeline.pipeline import LimitedPipeline, Pipeline
-from gateway.pipeline.stages import not_paused
+from gateway.pipeline import LimitedPipeline, Pipeline, not_paused
 
 ANTHROPIC_PARTS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
 """Types of parts that only Anthropic's messages have. Without any, its messages are a chat's."""

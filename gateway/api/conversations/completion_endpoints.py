@@ -24,7 +24,7 @@ from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shap
 from gateway.core import errors, ids
 from gateway.core.types import items, turn
 from gateway.core.types.conversation import texts_of
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 
 MetadataUpdate = shape("MetadataUpdate", "Replaces the metadata as a whole.", {"metadata": Metadata | None})
 StoredChat = shape(

@@ -10,7 +10,7 @@ from gateway.api.shapes import Json, Unix, many, shape, unix
 from gateway.core import names
 from gateway.core.types import records
 from gateway.core.types.artifacts import ProcessingStrategy
-from gateway.storage.conversations.conversation_records import ConversationRecords
+from gateway.storage.conversations import ConversationRecords
 
 EXCLUDED_STRATEGY = ProcessingStrategy.EXCLUDE.value
 FULL = ProcessingStrategy.INCLUDE_FULL.value

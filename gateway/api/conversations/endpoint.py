@@ -29,8 +29,8 @@ from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types import agents, bill, chain, items, past_turns, records, report_lists, turn
 from gateway.core.types.conversation import ConversationMessage, parts_of
 from gateway.documents.files import FilesHere
-from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
+from gateway.storage.conversations import ConversationRecords
 
 # Reads the items that a client adds to a conversation as chat messages.
 

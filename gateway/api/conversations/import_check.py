@@ -12,7 +12,7 @@ from gateway.api.request.validation import check_message
 from gateway.core import errors, ids, jsons, names
 from gateway.core.types import agents, chain, conversation, memory, records
 from gateway.core.types.conversation import ConversationMessage
-from gateway.pipeline.features import entity_memory
+from gateway.pipeline import entity_memory
 
 MAX_INTEGER = 2**31 - 1
 """Largest number that the storage's integer columns hold."""

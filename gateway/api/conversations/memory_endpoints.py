@@ -21,9 +21,9 @@ from gateway.api.request.validation import CONVERSATION_ID
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, either, shown
 from gateway.core import errors, names
 from gateway.core.types import memory, records
-from gateway.pipeline.features import entity_memory
-from gateway.storage.conversations.conversation_records import ConversationRecords
-from gateway.storage.entities.entity_store import EntityStore
+from gateway.pipeline import entity_memory
+from gateway.storage import EntityStore
+from gateway.storage.conversations import ConversationRecords
 
 MAX_QUERY_CHARS = 1000
 THING_FIELDS = ("type", "id", "name", "aliases", "action")

@@ -43,22 +43,9 @@ from gateway.core.types import bill, chat, past_turns, turn
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint
 from gateway.inspection import rebuilt_turns
-from gateway.pipeline.pipeline import Pipeline
-from gateway.pipeline.replay import (
-    ReplayBegun,
-    ReplayEvent,
-    ReplayText,
-    ReplayTurnEnd,
-    ReplayWork,
-    TurnReplayer,
-    TurnToReplay,
-    is_made_again,
-    single_request,
-    to_replay,
-)
-from gateway.storage.conversations.reading import PastReader
-from gateway.storage.conversations.replay_store import ReplayStore
-from gateway.storage.store import ConversationStore
+from gateway.pipeline import Pipeline, turn_replays
+from gateway.storage import ConversationStore
+from gateway.storage.conversations import PastReader, ReplayStore
 
 
 class CostRange(TypedDict):
@@ -118,7 +105,7 @@ ReplayEventObject = either(
 class ReplayEndpoint:
     """The endpoint: reads and validates, hands over to the replayer, and sends what it tells."""
 
-    replayer: TurnReplayer
+    replayer: turn_replays.TurnReplayer
     pipeline: Pipeline
     past: PastReader
     replays: ReplayStore
@@ -214,16 +201,20 @@ class ReplayEndpoint:
                 self.replayer.forget(work.replay.replay_id)
         await stream.end(end)
 
-    async def _begun(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller") -> ReplayWork:
+    async def _begun(
+        self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller"
+    ) -> turn_replays.ReplayWork:
         """A new replay, as it is stored before anybody is asked."""
         replay, turns, _ = await self._planned(asking, fields)
         make = self._maker(asking, replay)
         self._check(asking, make, turns, replay)
         await self.replays.begin(asking.caller.tenant, replay)
         stream.of(replay)
-        return ReplayWork(asking.caller.tenant, replay, turns, make, stream.emit)
+        return turn_replays.ReplayWork(asking.caller.tenant, replay, turns, make, stream.emit)
 
-    async def _resumed(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller") -> ReplayWork:
+    async def _resumed(
+        self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller"
+    ) -> turn_replays.ReplayWork:
         """A replay that goes on, taken by this request."""
         tenant, name = asking.caller.tenant, str(fields.replay_id)
         known = await self.replays.find(tenant, asking.conversation_id, name)
@@ -238,11 +229,11 @@ class ReplayEndpoint:
         given = {each.tool_call_id: each.content for each in fields.tool_results or ()}
         replay = await self.replays.take(known)
         stream.of(replay)
-        return ReplayWork(tenant, replay, turns, self._maker(asking, replay), stream.emit, given)
+        return turn_replays.ReplayWork(tenant, replay, turns, self._maker(asking, replay), stream.emit, given)
 
     async def _planned(
         self, asking: "_ReplayCaller", fields: ReplayField
-    ) -> tuple[past_turns.ReplayRun, list[TurnToReplay], past_turns.ConversationPath]:
+    ) -> tuple[past_turns.ReplayRun, list[turn_replays.TurnToReplay], past_turns.ConversationPath]:
         """A new replay, its turns, and the branch that they are of."""
         path = rebuilt_turns.in_turns(await self.past.path(asking.caller.tenant, asking.conversation_id))
         past = turns_asked_for(fields, rebuilt_turns.turns_of(path))
@@ -261,15 +252,19 @@ class ReplayEndpoint:
         path: past_turns.ConversationPath,
         past: Sequence[past_turns.PastTurn],
         replay: past_turns.ReplayRun,
-    ) -> list[TurnToReplay]:
+    ) -> list[turn_replays.TurnToReplay]:
         bills = await self.past.bills(asking.caller.tenant, path, past)
-        return to_replay(path, past, bills, replay.asked)
+        return turn_replays.to_replay(path, past, bills, replay.asked)
 
     def _maker(self, asking: "_ReplayCaller", replay: past_turns.ReplayRun) -> RequestMaker:
         return RequestMaker(replay, asking.caller, self.settings, self.clock, asking.has_left)
 
     def _check(
-        self, asking: "_ReplayCaller", make: RequestMaker, turns: Sequence[TurnToReplay], replay: past_turns.ReplayRun
+        self,
+        asking: "_ReplayCaller",
+        make: RequestMaker,
+        turns: Sequence[turn_replays.TurnToReplay],
+        replay: past_turns.ReplayRun,
     ) -> None:
         """Makes each request once, so that what is wrong with one is told before anything is paid for."""
         for each in turns:
@@ -289,9 +284,9 @@ class ReplayEndpoint:
         for past_turn in past:
             requests: list[ChatRequest] = []
             for request in past_turn.requests:
-                if request.answer is None and not is_made_again(request):
+                if request.answer is None and not turn_replays.is_made_again(request):
                     continue  # results that nobody has answered yet
-                ask, behind = single_request(path, request, bills, replay.asked)
+                ask, behind = turn_replays.single_request(path, request, bills, replay.asked)
                 branch = BranchPoint(replay.replay_id, behind, past_turn.number, until=ask.until)
                 requests.append(make(ask, ask.messages, branch, dry_run=True))
             estimates = await self.replayer.estimate(requests)
@@ -339,7 +334,7 @@ class _ReplayTeller(Protocol):
 
     def of(self, replay: past_turns.ReplayRun) -> None: ...
 
-    async def emit(self, told: ReplayEvent) -> None: ...
+    async def emit(self, told: turn_replays.ReplayEvent) -> None: ...
 
     async def end(self, figures: Json) -> None: ...
 
@@ -356,9 +351,9 @@ class _ReplayNotes:
     def of(self, replay: past_turns.ReplayRun) -> None:
         """It has its name from its caller."""
 
-    async def emit(self, told: ReplayEvent) -> None:
+    async def emit(self, told: turn_replays.ReplayEvent) -> None:
         self.begun = True
-        if isinstance(told, ReplayTurnEnd):
+        if isinstance(told, turn_replays.ReplayTurnEnd):
             self.request_ids += [entry.request_id for entry in told.requests]
 
     async def end(self, figures: Json) -> None:
@@ -382,10 +377,10 @@ class _ReplayEvents:
         """The replay that they are of."""
         self._replay = replay
 
-    async def emit(self, told: ReplayEvent) -> None:
-        if isinstance(told, ReplayBegun):
+    async def emit(self, told: turn_replays.ReplayEvent) -> None:
+        if isinstance(told, turn_replays.ReplayBegun):
             await self._event({**self._named(), "status": "running"})
-        elif isinstance(told, ReplayText):
+        elif isinstance(told, turn_replays.ReplayText):
             await self._event({"object": "conversation.replay.delta", "turn": told.turn, "content": told.text})
         else:
             await self._event(_as_turn(told))
@@ -413,7 +408,7 @@ class _ReplayEvents:
         await self._send({"type": "http.response.body", "body": event(data), "more_body": True})
 
 
-def _as_turn(told: ReplayTurnEnd) -> ReplayedTurnObject:
+def _as_turn(told: turn_replays.ReplayTurnEnd) -> ReplayedTurnObject:
     last = told.requests[-1] if told.requests else None
     return shown(
         ReplayedTurnObject,

@@ -14,7 +14,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.types import past_turns
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint, ConversationRef
-from gateway.pipeline.replay import ReplayedRequest, TurnToReplay
+from gateway.pipeline import turn_replays
 
 OF_THE_REPLAY = frozenset(
     {
@@ -111,7 +111,7 @@ def turns_asked_for(fields: ReplayField, turns: Sequence[past_turns.PastTurn]) -
     return turns[first - 1 : last]
 
 
-def check_turns(turns: Sequence[TurnToReplay], change: past_turns.ReplayChanges) -> None:
+def check_turns(turns: Sequence[turn_replays.TurnToReplay], change: past_turns.ReplayChanges) -> None:
     """Raises InvalidRequest: something is missing that the turns need; an agent is named that is not among them;
     nothing is left that the first turn answers."""
     first = turns[0]
@@ -152,7 +152,7 @@ class RequestMaker:
         self._has_left = has_left
 
     def __call__(
-        self, ask: ReplayedRequest, messages: Sequence[Json], branch: BranchPoint, *, dry_run: bool = False
+        self, ask: turn_replays.ReplayedRequest, messages: Sequence[Json], branch: BranchPoint, *, dry_run: bool = False
     ) -> ChatRequest:
         """Raises InvalidRequest: a field of the replay breaks a rule of chats; names it as the replay has it."""
         asked = self._replay.asked
@@ -172,7 +172,7 @@ class RequestMaker:
         return replace(request, conversation=ConversationRef(self._replay.conversation_id, branch=branch))
 
 
-def _as_named(param: str | None, ask: ReplayedRequest, parameters: Mapping[str, Any]) -> str | None:
+def _as_named(param: str | None, ask: turn_replays.ReplayedRequest, parameters: Mapping[str, Any]) -> str | None:
     """A field of a chat request as the replay's body names it."""
     head, _, rest = (param or "").partition(".")
     if head == "agent" and rest and ask.agent is not None:

@@ -12,7 +12,7 @@ from gateway.api.shapes import shape, unix
 from gateway.core import errors
 from gateway.core.types import audit_log, records
 from gateway.storage import audit_events
-from gateway.storage.conversations.transfers import ConversationTransfer
+from gateway.storage.conversations import ConversationTransfer
 
 ConversationExport = shape(
     "ConversationExport",

@@ -13,12 +13,11 @@ from gateway.api.conversations.endpoint import SpentCost, as_spent
 from gateway.api.pagination import check_named, limit_of, listed, newest_first
 from gateway.api.shapes import AgentName, Json, ListObject, NamedConversation, Unix, one_of, shown
 from gateway.billing import ledger_verification, metadata
-from gateway.context.assembly.shown_block import without_block_items
+from gateway.context.assembly import without_block_items
 from gateway.core import errors
 from gateway.core.types import bill, chain, past_turns, turn
 from gateway.inspection import as_json, rebuilt_turns
-from gateway.storage.conversations.reading import PastReader
-from gateway.storage.conversations.replay_store import ReplayStore
+from gateway.storage.conversations import PastReader, ReplayStore
 
 MAX_DIGITS = 9
 NOTHING = "msg_"

@@ -14,9 +14,8 @@ from gateway.api.server.middleware import is_foreign, is_local
 from gateway.core import errors
 from gateway.core.config import exposure
 from gateway.core.config.settings import Settings
-from gateway.storage.conversations.reading import PastReader
-from gateway.storage.entities.entity_store import EntityStore
-from gateway.storage.large_documents import LargeDocuments
+from gateway.storage import EntityStore, LargeDocuments
+from gateway.storage.conversations import PastReader
 
 if TYPE_CHECKING:
     from gateway.api.mcp.server import McpServer

@@ -17,13 +17,12 @@ from gateway.api.mcp.past.conversation_search import (
 )
 from gateway.api.request.remembered_entities import as_memory
 from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
-from gateway.context.assembly import render
-from gateway.context.assembly.shown_block import BLOCK_TAG, ITEM_TAG
+from gateway.context.assembly import BLOCK_TAG, ITEM_TAG, render
 from gateway.core import errors, ids, names
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.types import memory
-from gateway.pipeline.features import entity_memory
-from gateway.storage.entities.entity_store import EntityStore
+from gateway.pipeline import entity_memory
+from gateway.storage import EntityStore
 
 # Results of tools: as text, delimited and marked as data, and as an object for programs.
 

@@ -15,7 +15,7 @@ from gateway.api.shapes import Json, shape
 from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats.anthropic.request_parser import read_request
-from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline import Pipeline
 
 CountedTokens = shape("CountedTokens", "Tokens of a prompt.", {"input_tokens": int, "context_management?": Json | None})
 

@@ -31,8 +31,8 @@ from gateway.core.formats.anthropic.request_parser import MessagesReading, read_
 from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef
-from gateway.pipeline.stages import PausedRequest
-from gateway.storage.store import ConversationStore
+from gateway.pipeline import PausedRequest
+from gateway.storage import ConversationStore
 
 # Compaction blocks of `/v1/messages`: what one stands for, and an answer that is one and nothing else.
 

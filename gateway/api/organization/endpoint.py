@@ -29,8 +29,8 @@ from gateway.api.shapes import Unix, many, shape
 from gateway.core import ports
 from gateway.core.types import audit_log, bill
 from gateway.storage import audit_events
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports.costs import CostReports
+from gateway.storage.database import DatabaseTransactions
+from gateway.storage.reports import CostReports
 
 UNPRICED, MISSING = "x-gateway-unpriced-requests", "x-gateway-missing-bills"
 NET_SAVING, UNMETERED = "x-gateway-net-saving-usd", "x-gateway-unmetered-requests"

@@ -45,8 +45,7 @@ from gateway.core.tasks import offload_if
 from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 from gateway.core.types.keys import HeldAdmission
-from gateway.pipeline.passthrough_bills import MeteredCall, RelayedBills
-from gateway.pipeline.pipeline import LimitedPipeline
+from gateway.pipeline import LimitedPipeline, MeteredCall, RelayedBills
 from gateway.upstream import PassthroughClient, RawAnswer, passthrough
 from gateway.upstream.routing import ConfiguredRouter
 

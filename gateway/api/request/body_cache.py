@@ -19,7 +19,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, RequestCaller
-from gateway.storage.lookup.path_cache import KEPT_SECONDS
+from gateway.storage import KEPT_SECONDS
 
 MIN_BYTES = 8192
 """A smaller body is parsed in less time than it is recognised."""

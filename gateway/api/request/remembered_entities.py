@@ -10,7 +10,7 @@ from gateway.api.fields import RequestFields, read
 from gateway.api.shapes import Unix, shown
 from gateway.core import errors
 from gateway.core.types import memory
-from gateway.pipeline.features import entity_memory
+from gateway.pipeline import entity_memory
 
 
 def _line(most: int) -> AfterValidator:

@@ -25,7 +25,7 @@ from gateway.core.types import items
 from gateway.core.types.chain import ChainKeys
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationRef, HistoryLookup, StoredConversation
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 
 HISTORY = {
     "previous_response_id?": said(str | None, "The response behind which it goes on."),

@@ -38,7 +38,7 @@ from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.types import turn
 from gateway.core.types.chat import ChatRequest, ContextOptions, RequestCaller
 from gateway.core.types.conversation import ConversationRef
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 
 # `/v1/responses/{response_id}…`: what is stored of responses, which are the stored completions of chats (ADR 27).
 

@@ -13,7 +13,7 @@ from gateway.api.ui.rendering import money, usd
 from gateway.billing import cost
 from gateway.core import errors
 from gateway.core.types import bill, report_lists
-from gateway.storage.reports.costs import CostReports
+from gateway.storage.reports import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
 """Whole days, today's included; 0: all there are."""

@@ -14,11 +14,10 @@ from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.core import ports
 from gateway.core.config.settings import Settings
 from gateway.documents.files import FileService, FilesHere
-from gateway.pipeline.pipeline import Pipeline
-from gateway.storage import audit_events
-from gateway.storage.conversations.reading import PastReader
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.store import ConversationStore
+from gateway.pipeline import Pipeline
+from gateway.storage import ConversationStore, audit_events
+from gateway.storage.conversations import PastReader
+from gateway.storage.database import DatabaseTransactions
 from gateway.upstream import HttpIdentityDocuments
 from gateway.upstream.routing import ConfiguredRouter
 

@@ -15,8 +15,7 @@ from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.core import errors
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts, UpstreamTrouble
-from gateway.storage.reports import storage_health
-from gateway.storage.reports.storage_health import StorageHealth
+from gateway.storage.reports import StorageHealth, storage_health
 from gateway.upstream.routing import health
 
 PROBE = "ui:health"

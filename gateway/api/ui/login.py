@@ -34,8 +34,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
 from gateway.core.types import audit_log
 from gateway.core.types.keys import KeyPolicy
-from gateway.storage.store import ConversationStore
-from gateway.storage.ui_sessions import UiSessions
+from gateway.storage import ConversationStore, UiSessions
 from gateway.upstream import HttpIdentityDocuments
 
 LASTS_SECONDS = 600

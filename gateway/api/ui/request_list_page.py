@@ -22,7 +22,7 @@ from gateway.core.instrumentation import refusals
 from gateway.core.types import bill, keys, report_lists
 from gateway.core.types.keys import KeyPolicy
 from gateway.inspection import request_search
-from gateway.storage.reports.costs import CostReports
+from gateway.storage.reports import CostReports
 
 ON_A_PAGE = 50
 LIST, REFUSED = f"{PATH}/requests", f"{PATH}/refused"

@@ -32,9 +32,8 @@ from gateway.inspection import (
     explained_request,
     message_changes,
 )
-from gateway.pipeline.replay import single_request
-from gateway.pipeline.stages import not_paused
-from gateway.storage.large_documents import LargeDocuments
+from gateway.pipeline import not_paused, turn_replays
+from gateway.storage import LargeDocuments
 
 # What pages show of texts that somebody wrote: bounded, with how much more there is (guarantee §13.3).
 
@@ -275,7 +274,7 @@ class WhatIfs:
             context |= {"max_input_tokens": budget}  # another model has its own
         change = past_turns.ReplayChanges(model, parameters=_tools(stored, found.used), context=context)
         bills = {entry.request_id: past_turns.PastBill(stored.completion, past_turns.RequestSpending())}
-        ask, behind = single_request(path, past, bills, change)
+        ask, behind = turn_replays.single_request(path, past, bills, change)
         replay = past_turns.ReplayRun("replay_what_if", path.conversation_id, behind or "", 1, 1, change)
         caller = RequestCaller(entry.tenant, key_id=entry.key_id, project=entry.project)
         make = RequestMaker(replay, caller, self._parts.settings, self._parts.clock, chat.stays)

@@ -29,8 +29,7 @@ from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import audit_log, report_lists
 from gateway.inspection import FIRST_SAID, ExplanationReader, TurnChoice
-from gateway.storage import audit_events
-from gateway.storage.large_documents import LargeDocuments
+from gateway.storage import LargeDocuments, audit_events
 from gateway.storage.reports import request_list
 
 ON_A_PAGE = 50

@@ -1,1 +1,29 @@
 """The wording of what is forwarded: messages, labels, the block of reference material."""
+
+from typing import TYPE_CHECKING
+
+from gateway.core.faces import lazy_face
+
+if TYPE_CHECKING:
+    from gateway.context.assembly import render, shown_block
+    from gateway.context.assembly.render import BLOCK_NOTE
+    from gateway.context.assembly.shown_block import ARTIFACT_ID, BLOCK_TAG, ELISION, ITEM_TAG, without_block_items
+else:
+    __getattr__ = lazy_face(
+        __name__,
+        {
+            "render": "BLOCK_NOTE",
+            "shown_block": "ARTIFACT_ID BLOCK_TAG ELISION ITEM_TAG without_block_items",
+        },
+    )
+
+__all__ = [
+    "ARTIFACT_ID",
+    "BLOCK_NOTE",
+    "BLOCK_TAG",
+    "ELISION",
+    "ITEM_TAG",
+    "render",
+    "shown_block",
+    "without_block_items",
+]

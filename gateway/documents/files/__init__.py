@@ -13,20 +13,15 @@ if TYPE_CHECKING:
     from gateway.documents.files.background_reading import ReadingFiles
     from gateway.documents.files.factory import folder_of, open_files, open_stores, store_of
     from gateway.documents.files.file_service import CallersFiles, FileService, FilesHere, UploadFields, are_relayed
+    from gateway.documents.files.wiring import WiredDocuments
 else:
     __getattr__ = lazy_face(
         __name__,
         {
-            "CallersFiles": "file_service",
-            "FileService": "file_service",
-            "FilesHere": "file_service",
-            "ReadingFiles": "background_reading",
-            "UploadFields": "file_service",
-            "are_relayed": "file_service",
-            "folder_of": "factory",
-            "open_files": "factory",
-            "open_stores": "factory",
-            "store_of": "factory",
+            "background_reading": "ReadingFiles",
+            "factory": "folder_of open_files open_stores store_of",
+            "file_service": "CallersFiles FileService FilesHere UploadFields are_relayed",
+            "wiring": "WiredDocuments",
         },
     )
 
@@ -36,6 +31,7 @@ __all__ = [
     "FilesHere",
     "ReadingFiles",
     "UploadFields",
+    "WiredDocuments",
     "are_relayed",
     "folder_of",
     "open_files",

@@ -11,9 +11,8 @@ from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
 from gateway.documents.files.file_service import Added, FileService, added_unread
 from gateway.storage import stored_files
-from gateway.storage.database import sqlite
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.encryption.columns import open_vault
+from gateway.storage.database import DatabaseTransactions, sqlite
+from gateway.storage.encryption import open_vault
 from gateway.upstream import S3Contents
 
 # Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.

@@ -28,8 +28,8 @@ from gateway.documents import file_reader
 from gateway.documents.files.sealed import SEALED_PIECE, object_name, opened, sealed, start_of
 from gateway.documents.process import BytesAtOnce
 from gateway.storage import stored_files
-from gateway.storage.database.transactions import CommitUnknown
-from gateway.storage.encryption.columns import KeyVault
+from gateway.storage.database import CommitUnknown
+from gateway.storage.encryption import KeyVault
 from gateway.upstream.routing import ConfiguredRouter
 
 ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from gateway.core import errors, ids
 from gateway.core.types.files import SEALED_ENDING
-from gateway.storage.encryption.columns import SEALED_MORE, KeyVault
+from gateway.storage.encryption import SEALED_MORE, KeyVault
 
 SEALED_PIECE = 2**20
 LENGTH_BYTES = 4

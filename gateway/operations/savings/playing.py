@@ -10,10 +10,9 @@ from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from gateway.api.request import validation
-from gateway.api.request.validation import RequestArrival
+from gateway.api import RequestArrival, validation
 from gateway.billing import cost, prompt_cache
-from gateway.context.tokens.counter import CounterRegistry
+from gateway.context.tokens import CounterRegistry
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.model_list import LitellmParams, ModelEntry
 from gateway.core.config.settings import Settings, StorageSettings
@@ -21,11 +20,10 @@ from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.conversation import texts_of
 from gateway.operations.savings.transcripts import RecordedSession
-from gateway.pipeline.pipeline import Pipeline
-from gateway.pipeline.stages import not_paused
+from gateway.pipeline import WiredPipeline, not_paused
+from gateway.storage import WiredStorage
 from gateway.storage.database import migrate
-from gateway.storage.database.transactions import DatabaseTransactions
-from gateway.upstream.routing import ConfiguredRouter
+from gateway.upstream import WiredUpstreams
 
 # A provider's prompt cache for one session: what of each prompt it has read before, and what it charges (guarantee
 # §13.12).
@@ -259,10 +257,10 @@ MIN_DEARER = Decimal("1.0005")
 class WiredGateway(Protocol):
     """What is needed of the gateway as `app` wires it."""
 
-    pipeline: Pipeline
-    router: ConfiguredRouter
+    storage: WiredStorage
+    upstreams: WiredUpstreams
+    requests: WiredPipeline
     counters: CounterRegistry
-    transactions: DatabaseTransactions
 
     async def close(self) -> None: ...
 
@@ -395,14 +393,14 @@ class SessionPlayer:
 
     async def open(self) -> None:
         """Makes the schema. Raises ValueError: the model has no known price."""
-        await migrate.migrate(self._gateway.transactions)
+        await migrate.migrate(self._gateway.storage.transactions)
         if not {"input_cost_per_token", "output_cost_per_token"} <= self.facts.prices.keys():
             raise ValueError(f"--model: no prices are known of {self._model!r}; say them in its model_info")
 
     @property
     def facts(self) -> ModelFacts:
         """What is known of the model."""
-        router = self._gateway.router
+        router = self._gateway.upstreams.router
         return router.facts(self._model, router.deployment(self._model, RequestCaller("replay")))
 
     async def play(self, session: RecordedSession) -> PlayedSession:
@@ -456,7 +454,7 @@ class SessionPlayer:
         arrival = RequestArrival(ids.new_id("req_"), self._clock.now(), self._clock.monotonic(), len(jsons.dumps(body)))
         plain = validation.plain_messages(body["messages"])
         request = validation.parse_chat_request(body, {}, caller, self._settings, arrival, plain)
-        completion = not_paused(await self._gateway.pipeline.answer(request))
+        completion = not_paused(await self._gateway.requests.pipeline.answer(request))
         bill = jsons.loads(jsons.dumps(completion.body["response_metadata"]))
         net = cost.usd_of(cost.meter_of(bill).get("net_saving"))
         return completion.cost or Decimal(0), net or Decimal(0)

@@ -13,8 +13,8 @@ from gateway.core.types import bill
 from gateway.operations.cost_command import ROWS_SHOWN, group_name, groups_of
 from gateway.operations.screen import COST_STYLE, FAINT, WHO_STYLE, CommandCall, CommandScreen, Piece, TableColumn
 from gateway.operations.storage_reader import run_reading, tell_missing
-from gateway.storage.database.sqlite import DatabaseTransactions
-from gateway.storage.reports.costs import CostReports
+from gateway.storage.database import DatabaseTransactions
+from gateway.storage.reports import CostReports
 
 SAVING_GROUPS = "day,model,key"
 """Roll-ups do not tell conversations apart: who wants these reads the ledger."""

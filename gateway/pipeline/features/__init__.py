@@ -1,2 +1,2 @@
 """Features that the core does without: each is a module, acts at the points of `pipeline/stages.py`, and knows no other
-feature. `app.py` lists those that a process has (ADR 35)."""
+feature. `pipeline/wiring.py` lists those that a process has (ADR 35)."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any
 
-from gateway.context.gather import INLINE_CHARS
-from gateway.context.manager import BuiltContext
-from gateway.context.tokens.counter import CounterRegistry
+from gateway.context import INLINE_CHARS, BuiltContext
+from gateway.context.tokens import CounterRegistry
 from gateway.context.window import counting
 from gateway.conversations import message_forms
 from gateway.core import errors

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gateway.context.artifacts import collect
+from gateway.context import collect
 from gateway.core import errors, jsons
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if

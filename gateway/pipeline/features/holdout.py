@@ -7,7 +7,7 @@ from dataclasses import replace
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import bill, chain, conversation
 from gateway.pipeline.stages import PreparedRequest, RequestFeature
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 
 BITS = 64
 MAX_SESSIONS = 4096

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gateway.context.build import ContextHooks, RequestRanking, WindowProposal
-from gateway.context.whole_files import NativeFiles
+from gateway.context import ContextHooks, RequestRanking, WindowProposal, whole_files
 from gateway.context.window import candidates
 from gateway.core import errors, jsons, ports
 from gateway.core.tasks import offload_if
@@ -120,7 +119,7 @@ MAX_INLINE_PDF_CHARS = 100_000
 
 
 async def with_kept_pages(
-    history: ConversationHistory, natives: NativeFiles, cutter: PageCutter
+    history: ConversationHistory, natives: whole_files.NativeFiles, cutter: PageCutter
 ) -> ConversationHistory:
     """Returns the conversation in which each reference to pages can be filled: those that cannot, since the PDF was
     deleted or the model takes none, are left out of the forms in which messages were forwarded."""
@@ -135,7 +134,7 @@ async def with_kept_pages(
     return replace(history, messages=tuple(found)) if changed else history
 
 
-async def read_pdf(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Reading] | None:
+async def read_pdf(part: Part, natives: whole_files.NativeFiles) -> tuple[DocumentFile, Reading] | None:
     """A PDF that a part holds or names; None if there is none, or it cannot be read now."""
     file, keep = part["file"], natives.tenant is not None
     try:
@@ -157,7 +156,7 @@ async def read_pdf(part: Part, natives: NativeFiles) -> tuple[DocumentFile, Read
     return (document, reading) if document is not None and document.kind == "pdf" else None
 
 
-def note_cut(name: str, numbers: Sequence[int], cut: CutPages, natives: NativeFiles) -> None:
+def note_cut(name: str, numbers: Sequence[int], cut: CutPages, natives: whole_files.NativeFiles) -> None:
     """The request knows from now on what the reference stands for, and what that costs."""
     natives.own[name] = as_file(cut, numbers)
     natives.counters.note_pdf(natives.facts, name, cut.reading)
@@ -168,7 +167,7 @@ def _page_parts(message: ConversationMessage) -> list[Part]:
     return [part for part in message.parts_before if referenced(part)]
 
 
-async def _fill(part: Part, history: ConversationHistory, natives: NativeFiles, cutter: PageCutter) -> bool:
+async def _fill(part: Part, history: ConversationHistory, natives: whole_files.NativeFiles, cutter: PageCutter) -> bool:
     """Whether it is known what the reference stands for: from the cache, else from the PDF, if that is still there."""
     found = referenced(part)
     if found is None or not (natives.facts.supports_pdf_input and cutter.most_pages):
@@ -188,7 +187,7 @@ async def _fill(part: Part, history: ConversationHistory, natives: NativeFiles, 
 
 
 async def _source(
-    digest: str, history: ConversationHistory, natives: NativeFiles
+    digest: str, history: ConversationHistory, natives: whole_files.NativeFiles
 ) -> tuple[DocumentFile, Reading] | None:
     """The PDF with this digest among the parts of messages and the attachments."""
     for part in _holding_pdfs(history):
@@ -257,7 +256,7 @@ class _ChosenPages:
 
 
 async def shown_pages(
-    proposal: WindowProposal, natives: NativeFiles, ranking: RequestRanking, cutter: PageCutter
+    proposal: WindowProposal, natives: whole_files.NativeFiles, ranking: RequestRanking, cutter: PageCutter
 ) -> tuple[ShownPages, ...]:
     """Returns the pages that have room beside the block of a new question, cut out; none where none matters."""
     material, inputs = proposal.measured.material, proposal.measured.inputs
@@ -329,7 +328,9 @@ def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
             yield found.start(), int(found[2])
 
 
-async def _chosen(ranked: Sequence[_RankedPages], room: float, natives: NativeFiles, most: int) -> list[_ChosenPages]:
+async def _chosen(
+    ranked: Sequence[_RankedPages], room: float, natives: whole_files.NativeFiles, most: int
+) -> list[_ChosenPages]:
     """The pages that hold pictures and have room, the best first. Of a PDF without any text nothing can be ranked: its
     first pages are taken."""
     wanted: list[tuple[float, int, _ChosenPages]] = []
@@ -351,7 +352,7 @@ async def _chosen(ranked: Sequence[_RankedPages], room: float, natives: NativeFi
 
 
 def _taken(
-    wanted: Sequence[tuple[float, int, _ChosenPages]], room: float, natives: NativeFiles, most: int
+    wanted: Sequence[tuple[float, int, _ChosenPages]], room: float, natives: whole_files.NativeFiles, most: int
 ) -> list[_ChosenPages]:
     """The documents with the pages that have room. Long texts are looked through for each page, so that few are
     weighed: of a scan all pages are wanted alike."""
@@ -376,7 +377,7 @@ def _room(proposal: WindowProposal) -> float:
     return share if fitted.new_pass else min(share, PAGES_FREE_SHARE * ((limits.usable or 0) - fitted.tokens))
 
 
-async def _cut(chosen: _ChosenPages, natives: NativeFiles, cutter: PageCutter) -> ShownPages | None:
+async def _cut(chosen: _ChosenPages, natives: whole_files.NativeFiles, cutter: PageCutter) -> ShownPages | None:
     """The pages, ready to go up; None if they cannot be cut out."""
     numbers = tuple(sorted(chosen.numbers))
     part = reference(chosen.document.digest, numbers)

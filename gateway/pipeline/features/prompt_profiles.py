@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.context.manager import BuiltContext
-from gateway.context.tokens.counter import CounterRegistry
+from gateway.context import BuiltContext
+from gateway.context.tokens import CounterRegistry
 from gateway.core.config.settings import PromptProfiles
 from gateway.core.types import tool_steps
 from gateway.core.types.chat import ModelFacts, PromptBudget

@@ -14,12 +14,10 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from gateway.context import ContextManager, PlannerAccess
 from gateway.context.assembly import render
-from gateway.context.manager import ContextManager, PlannerAccess
-from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.window import candidates, extracts
-from gateway.context.window.candidates import PassageCandidate, TranscriptMessage
-from gateway.context.window.fitting import in_full
+from gateway.context.tokens import CounterRegistry
+from gateway.context.window import PassageCandidate, TranscriptMessage, candidates, extracts, in_full
 from gateway.conversations import rebuild
 from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import ContextSettings

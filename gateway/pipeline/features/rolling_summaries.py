@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gateway.billing import cost, metadata
-from gateway.context.internal_calls import CallBudget, InternalModels, OpenBill
-from gateway.context.planning import decision
-from gateway.context.planning.summaries import ArtifactSummarizer, SummaryCache
+from gateway.context import ArtifactSummarizer, SummaryCache, decision, internal_calls
 from gateway.context.window import candidates
 from gateway.core import errors, ids, ports
 from gateway.core.config.settings import ContextSettings, MemorySettings
@@ -21,7 +19,7 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.chat import ChatRequest, KnownMessages, ModelDeployment
 from gateway.core.types.conversation import ConversationMessage
 from gateway.pipeline.stages import PreparedRequest, RequestFeature
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
 
 ROLLING_PROMPT_VERSION = 2
 """Stored with each summary: raised whenever the prompt changes."""
@@ -61,7 +59,11 @@ class TurnSummarizer:
     of them is kept here."""
 
     def __init__(
-        self, settings: ContextSettings, models: InternalModels, summaries: SummaryCache, clock: ports.Clock
+        self,
+        settings: ContextSettings,
+        models: internal_calls.InternalModels,
+        summaries: SummaryCache,
+        clock: ports.Clock,
     ) -> None:
         self._settings = settings
         self._models = models
@@ -72,9 +74,11 @@ class TurnSummarizer:
         """A summary that is shorter than what was said.
         `spent`: gets each call, whatever comes of it.
         Raises InternalModelFailed: nobody may be asked, or there is no usable answer; the message says why."""
-        request, call_budget = turns.request, CallBudget.of(self._settings, self._clock)
+        request, call_budget = turns.request, internal_calls.CallBudget.of(self._settings, self._clock)
         config = decision.ModelConfig.from_request(request, self._settings)
-        bill = OpenBill(upstreams.CallScope(request.caller, request.request_id, calls=spent), call_budget)
+        bill = internal_calls.OpenBill(
+            upstreams.CallScope(request.caller, request.request_id, calls=spent), call_budget
+        )
         name = config.summarizer
         model = self._models.served(name, turns.deployment, bill, chosen=name in config.chosen)
         if model is None:

@@ -1,7 +1,7 @@
 """What the application wires: guards and masking where they are configured, else nothing at all."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from gateway.core import ports
 from gateway.core.config.settings import Settings
@@ -29,9 +29,10 @@ class NoGuards:
         return upstream
 
 
-def open_guards(
-    settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: ports.Clock
-) -> "NoGuards | GuardWiring":
+Guards: TypeAlias = "NoGuards | GuardWiring"
+
+
+def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: ports.Clock) -> Guards:
     """Guards and masking as configured; loaded where they are.
     Raises ConfigurationError: a guard or a rule cannot be used."""
     if not guards_are_on(settings):

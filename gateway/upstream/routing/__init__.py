@@ -17,11 +17,9 @@ else:
     __getattr__ = lazy_face(
         __name__,
         {
-            "ConfiguredRouter": "router",
-            "FreeformUpstream": "router",
-            "KnownProtocols": "protocols",
-            "ModelCatalogue": "catalogue",
-            "ProtocolUpstream": "router",
+            "catalogue": "ModelCatalogue",
+            "protocols": "KnownProtocols",
+            "router": "ConfiguredRouter FreeformUpstream ProtocolUpstream",
         },
     )
 

@@ -8,7 +8,7 @@ from starlette.routing import Match, Route, Router
 
 from gateway.api.server.asgi import App
 from gateway.api.server.middleware import FastRouter, ShutdownState
-from gateway.app import Gateway, posted, route_table
+from gateway.app import Gateway
 from gateway.core.config.settings import Settings
 
 
@@ -47,10 +47,10 @@ def test_only_what_is_posted_to_the_path_goes_past_the_router(method: str, path:
 
 
 def test_each_such_path_is_served_as_the_router_would_serve_it() -> None:
-    gateway = Gateway(Settings())
-    routes = route_table(gateway, ShutdownState())
-    router = Router(routes, default=gateway.relay)
-    paths = posted(gateway, routes)
+    api = Gateway(Settings()).api
+    routes = api.routes(ShutdownState())
+    router = Router(routes, default=api.relay)
+    paths = api.posted(routes)
     assert {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"} <= paths.keys()
     for path, served in paths.items():
         scope = {"type": "http", "method": "POST", "path": path.rstrip("/"), "root_path": "", "headers": []}

@@ -11,7 +11,6 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from gateway import __version__, app
 from gateway.api.server.middleware import ShutdownState
-from gateway.app import route_table
 from gateway.core.config.settings import Settings
 from tests.support.answers import Json, chat, http, read_stream, user
 from tests.support.documents import lamps
@@ -61,7 +60,7 @@ def test_s9_every_path_that_is_served_is_described_and_no_other(described: Json)
 
 
 def _served() -> Iterable[tuple[str, str]]:
-    for route in route_table(app.Gateway(Settings()), ShutdownState()):
+    for route in app.Gateway(Settings()).api.routes(ShutdownState()):
         for method in (route.methods or set()) - {"HEAD"}:
             yield SERVED.sub(r"{\1}", route.path), method
 
@@ -72,7 +71,7 @@ def test_s9_answers_are_described_by_the_types_of_their_endpoints() -> None:
 
     described = {where: answer for where, _, answer, *_ in OPERATIONS}
     compared = 0
-    for route in route_table(app.Gateway(Settings()), ShutdownState()):
+    for route in app.Gateway(Settings()).api.routes(ShutdownState()):
         for method, answer in getattr(route.app, "answers", {}).items():
             given = get_type_hints(answer)["return"]
             if "dict[str, typing.Any]" not in str(given):  # of OpenAI's own objects the types say nothing

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.past_turns import ConversationPath, PathMessage, ReplayChanges
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
-from gateway.pipeline.replay import ReplayedResult, answered_calls, single_request, to_replay
+from gateway.pipeline.turn_replays import ReplayedResult, answered_calls, single_request, to_replay
 
 
 def call(name: str, tool: str, **arguments: Any) -> dict[str, Any]:

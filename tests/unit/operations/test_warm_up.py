@@ -12,8 +12,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings
-from gateway.operations.warm_up import WarmUp, WarmUpPiece, warm_up_pieces
-from gateway.retrieval.embeddings.minilm import MiniLM
+from gateway.operations.warm_up import WarmUp, WarmUpPiece
 
 OPENAI = {"model_name": "gpt-4o", "litellm_params": {"model": "openai/gpt-4o", "api_key": "sk-x"}}
 LOCAL = {"model_name": "local", "litellm_params": {"model": "openai/local", "api_base": "http://127.0.0.1:9/v1"}}
@@ -38,10 +37,7 @@ def interpreter() -> Iterator[None]:
 def named(*models: dict[str, Any], **sections: Any) -> list[str]:
     """The names of the pieces of a configuration."""
     gateway = Gateway(Settings.model_validate({"model_list": list(models), **sections}))
-    embedder = gateway.embedder
-    load = embedder.load if isinstance(embedder, MiniLM) else None
-    parts = gateway.catalogue, gateway.counters, gateway.pool, gateway.library, load, gateway.clock
-    return [piece.name for piece in warm_up_pieces(gateway.settings, gateway.router, *parts)]
+    return [piece.name for piece in gateway.pieces()]
 
 
 def test_zero_configuration_loads_the_default_vocabulary_and_no_litellm() -> None:

@@ -5,19 +5,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway import retrieval
-from gateway.context.artifacts import collect
+from gateway.context import collect
 from gateway.context.assembly import render
 from gateway.core import errors
 from gateway.core.types import artifacts, memory, past_turns, report_lists, tool_steps
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.core.types.window import ArtifactRendering
-from gateway.pipeline.features import entity_memory
+from gateway.pipeline import entity_memory
 from gateway.retrieval import PassageFinder
-from gateway.storage.conversations.attachments import content_id_of
-from gateway.storage.conversations.reading import PastReader
-from gateway.storage.entities.entity_store import EntityStore
-from gateway.storage.large_documents import LargeDocuments
+from gateway.storage import EntityStore, LargeDocuments
+from gateway.storage.conversations import PastReader, content_id_of
 
 # Ranks what was read of conversations by a query: one corpus of what was said, of tool results and of documents.
 

@@ -10,8 +10,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.types.chat import ModelFacts
 from gateway.inspection import settings_in_force
-from gateway.storage.encryption import rewrite
-from gateway.storage.encryption.columns import open_vault
+from gateway.storage.encryption import open_vault, rewrite
 from gateway.storage.reports import storage_health
 from gateway.upstream.routing import catalogue, health
 

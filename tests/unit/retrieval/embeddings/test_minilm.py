@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.app import open_embedder
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.upstreams import CallScope
+from gateway.pipeline.wiring import open_embedder
 from gateway.retrieval.embeddings.minilm import MiniLM
 from gateway.retrieval.embeddings.search import similarities
 

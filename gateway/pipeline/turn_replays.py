@@ -21,9 +21,8 @@ from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import BranchPoint
 from gateway.pipeline.pipeline import LimitedPipeline
 from gateway.pipeline.stages import not_paused
-from gateway.storage.conversations.reading import PastReader
-from gateway.storage.conversations.replay_store import ReplayStore
-from gateway.storage.store import ConversationStore
+from gateway.storage import ConversationStore
+from gateway.storage.conversations import PastReader, ReplayStore
 
 CLIENT_ROLES = (*conversation.INSTRUCTION_ROLES, "user")
 """Roles of what a client says itself."""
@@ -181,7 +180,7 @@ def _take(left: list[ReplayedResult], call: Json) -> ReplayedResult | None:
     return None
 
 
-log = logs.get_logger("gateway.pipeline.replay")
+log = logs.get_logger("gateway.pipeline.turn_replays")
 HOLD_SECONDS = 20.0
 """Between two signs of life of whoever is at work on a replay."""
 Make = Callable[[ReplayedRequest, Sequence[Json], BranchPoint], ChatRequest]

@@ -1,0 +1,309 @@
+"""Wires the APIs once, and says which endpoint serves which path; whatever else is asked for is relayed."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+
+from starlette.routing import Route, Router
+
+from gateway.api.audit_log.endpoint import trail_routes
+from gateway.api.auth import KeyAuthenticator, RuntimeKeys
+from gateway.api.chat.endpoint import ChatCompletions
+from gateway.api.classic.classic_chat import ClassicChat
+from gateway.api.classic.endpoint import ClassicConversations, ClassicHealth, ClassicStorage, PromptInfo
+from gateway.api.completion_handler import CompletionHandler
+from gateway.api.compress.endpoint import CompressEndpoint
+from gateway.api.conversations.completion_endpoints import StoredCompletions
+from gateway.api.conversations.context import ConversationContext
+from gateway.api.conversations.endpoint import ConversationEndpoints
+from gateway.api.conversations.memory_endpoints import AttachmentEndpoints, MemoryEndpoints
+from gateway.api.conversations.replay_endpoint import ReplayEndpoint
+from gateway.api.conversations.transfer_endpoints import ExportedConversation, ImportedConversations
+from gateway.api.conversations.turn_endpoints import TurnEndpoints
+from gateway.api.files.endpoint import FileEndpoints
+from gateway.api.keys.endpoint import KeyEndpoints, key_routes
+from gateway.api.mcp.endpoint import McpEndpoint
+from gateway.api.messages.count_tokens import CountTokens, ListedModels
+from gateway.api.messages.endpoint import MessagesEndpoint
+from gateway.api.openapi.openapi_document import OpenApiEndpoint, RootEndpoint
+from gateway.api.operations import LiveEndpoint, MetricsPage, ModelsEndpoint, ReadyEndpoint
+from gateway.api.organization.endpoint import organization_routes
+from gateway.api.passthrough import relay_rules
+from gateway.api.passthrough.endpoint import CallMetering, RelayEndpoint
+from gateway.api.request.body_cache import BodyCache
+from gateway.api.request_list_endpoint import PATH as REQUESTS_PATH
+from gateway.api.request_list_endpoint import RequestListEndpoint
+from gateway.api.responses.compact import CompactionEndpoint
+from gateway.api.responses.endpoint import ResponsesEndpoint, StoredResponses, response_routes
+from gateway.api.server.asgi import CHAT_PATH, App, LargeBodies
+from gateway.api.server.middleware import (
+    CorsPreflights,
+    CrossOrigin,
+    EdgeMiddleware,
+    FastRouter,
+    OriginCheck,
+    ShutdownState,
+)
+from gateway.api.statistics import ObservedParts, StatisticsEndpoint
+from gateway.api.tokens import SignedTokens
+from gateway.api.ui.app import UiApp
+from gateway.api.ui.dependencies import PageParts
+from gateway.core.config import exposure
+from gateway.core.config.settings import Settings
+from gateway.core.instrumentation import refusals
+from gateway.core.instrumentation.metrics import SharedCounts
+from gateway.core.types import audit_log
+from gateway.pipeline import WiredPipeline
+from gateway.storage import audit_events
+from gateway.upstream import HttpIdentityDocuments, PassthroughClient, resources
+
+MEMORY_PATH = "/v1/conversations/{conversation_id}/memory/{memory_id}"
+ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_id}"
+
+
+class WiredApi:
+    """Every endpoint."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        requests: WiredPipeline,
+        *,
+        resends: BodyCache,
+        passthrough: PassthroughClient,
+        shared: SharedCounts | None,
+    ) -> None:
+        """`requests`: what answers, with the rooms under it; `passthrough`: sends what is relayed; `shared`: where it
+        counts, if it is one of several workers."""
+        instruments, documents = requests.instruments, requests.documents
+        storage, upstreams = documents.storage, documents.upstreams
+        self.settings, self.clock, self._resends, self._shared = settings, instruments.clock, resends, shared
+        self._storage, self._upstreams, self._requests = storage, upstreams, requests
+        self._documents, self._instruments = documents, instruments
+        self.refused = refusals.RefusedRequests()
+        self.observed = ObservedParts(
+            metrics=instruments.metrics,
+            paths=storage.paths,
+            resends=resends,
+            indexes=requests.indexes,
+            cache=storage.cache,
+            documents=documents.reader,
+            running=requests.settlement.running,
+            hooks=instruments.hooks,
+            resting=requests.rest,
+            deployments=upstreams.router.health,
+            refused=self.refused,
+        )
+        self._wire_access()
+        self._wire_answers(passthrough)
+        self._wire_conversations()
+
+    def _wire_access(self) -> None:
+        settings, clock, store = self.settings, self.clock, self._storage.store
+        keys = RuntimeKeys(self._storage.keys, clock)
+        self.identity = HttpIdentityDocuments(self._upstreams.client)
+        jwt = settings.auth.jwt
+        tokens = None if jwt is None else SignedTokens(jwt, self.identity, clock)
+        self.auth = KeyAuthenticator(settings.auth, store, keys, clock, tokens)
+        self.keys = KeyEndpoints(keys, self.auth)
+        self.statistics = StatisticsEndpoint(self.observed, self.auth, settings)
+
+    def _wire_answers(self, passthrough: PassthroughClient) -> None:
+        """What asks a model, or relays."""
+        settings, clock, auth, store = self.settings, self.clock, self.auth, self._storage.store
+        pipeline, limited, router = self._requests.pipeline, self._requests.limited, self._upstreams.router
+        bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
+        self.answering = CompletionHandler(
+            limited, self._requests.idempotency, auth=auth, settings=settings, clock=clock, bodies=bodies
+        )
+        self.chat = ChatCompletions(self.answering, settings, self._resends)
+        self.compaction = CompactionEndpoint(store, auth, settings, clock)
+        self.responses = ResponsesEndpoint(self.answering, settings, self._resends, self.compaction)
+        self.messages = MessagesEndpoint(self.answering, settings, self._resends, store)
+        self.count_tokens = CountTokens(pipeline, auth, settings, clock)
+        self.compress = CompressEndpoint(pipeline, limited, auth, settings, clock, bodies)
+        listed = ModelsEndpoint(resources.UpstreamModels(self._upstreams.client, router), auth)
+        self.models = ListedModels(listed)
+        metering = CallMetering(self._requests.relayed_bills, limited)
+        self.relay = RelayEndpoint(
+            router=router, upstream=passthrough, auth=auth, settings=settings, metering=metering, bodies=bodies
+        )
+        documents = self._documents
+        self.files = FileEndpoints(
+            documents.kept, documents.callers, auth, self.relay, documents.here, max_bytes=settings.files.max_bytes
+        )
+
+    def _wire_conversations(self) -> None:
+        settings, storage, auth = self.settings, self._storage, self.auth
+        max_bytes = settings.server.max_body_bytes
+        records, store, past, replays = storage.records, storage.store, storage.past, storage.replays
+        self.completions = StoredCompletions(store, auth, max_bytes)
+        self.conversations = ConversationEndpoints(
+            records,
+            store,
+            auth,
+            max_body_bytes=max_bytes,
+            hooks=self._instruments.hooks,
+            serves=self._documents.here,
+        )
+        self.attachments = AttachmentEndpoints(records, auth)
+        self.window = ConversationContext(records, auth)
+        self.stored = ClassicStorage(storage.things, records, store, storage.paths, self._resends)
+        self.turns = TurnEndpoints(past, replays, auth)
+        self.replays = ReplayEndpoint(
+            replayer=self._requests.replayer,
+            pipeline=self._requests.pipeline,
+            past=past,
+            replays=replays,
+            store=store,
+            auth=auth,
+            settings=settings,
+            clock=self.clock,
+        )
+        self.exported = ExportedConversation(storage.transfer, auth, storage.trail)
+        self.imported = ImportedConversations(storage.transfer, auth, max_bytes)
+        self.memories = MemoryEndpoints(storage.things, auth, max_bytes, settings.memory.things_days)
+        self.mcp = McpEndpoint(settings, past, storage.things, auth, storage.large)
+
+    def app(
+        self,
+        draining: ShutdownState,
+        lifespan: Callable[[object], AbstractAsyncContextManager[None]],
+        traced: Callable[[App], App],
+    ) -> App:
+        """All of it as one ASGI application. `traced`: makes spans of requests."""
+        routes = self.routes(draining)
+        others = Router(routes, redirect_slashes=False, default=self.relay, lifespan=lifespan)
+        app: App = FastRouter(self.posted(routes), others, routes)
+        origins = self.settings.server.cors_origins
+        if exposure.operators_keys(self.settings) and self.settings.auth.mode != "open":
+            app = OriginCheck(app, origins)
+        preflights = CorsPreflights(app, origins) if origins else app
+        served = traced(EdgeMiddleware(preflights, draining, self._instruments.metrics, self.refused, self.clock))
+        return CrossOrigin(served, origins) if origins else served
+
+    def routes(self, draining: ShutdownState) -> list[Route]:
+        """Every path that the gateway serves itself; all others are relayed."""
+        conversations, memories, models = self.conversations, self.memories, self.models
+        ready = ReadyEndpoint(self._storage.store, draining, self.statistics)
+        server = self.settings.server
+        served: list[tuple[str, str, App]] = [
+            ("GET", "/", RootEndpoint(metrics=server.metrics != "off", page=exposure.has_page(self.settings))),
+            ("GET", "/openapi.json", OpenApiEndpoint()),
+            ("GET", "/health/live", LiveEndpoint()),
+            ("GET", "/health/ready", ready),
+            ("GET", "/v1/models", models),
+            ("GET", "/v1/models/{model:path}", models),
+            ("DELETE", "/v1/models/{model:path}", self.relay),
+            ("POST", CHAT_PATH, self.chat),
+            ("GET", CHAT_PATH, self.completions.all),
+            ("POST", "/v1/messages", self.messages),
+            ("POST", "/v1/messages/count_tokens", self.count_tokens),
+            ("POST", "/v1/compress", self.compress),
+            ("GET POST DELETE", CHAT_PATH + "/{completion_id}", self.completions.one),
+            ("GET", CHAT_PATH + "/{completion_id}/messages", self.completions.messages),
+            ("POST", "/v1/conversations/import", self.imported),
+            ("GET", "/v1/conversations/{conversation_id}/export", self.exported),
+            ("GET POST", "/v1/conversations", conversations.all),
+            ("GET POST DELETE", "/v1/conversations/{conversation_id}", conversations.one),
+            ("GET", "/v1/conversations/{conversation_id}/context", self.window.one),
+            ("GET", "/v1/conversations/{conversation_id}/attachments", self.attachments.all),
+            ("GET DELETE", ATTACHMENT_PATH, self.attachments.one),
+            ("GET POST", "/v1/conversations/{conversation_id}/memory", memories.of_conversation),
+            ("GET DELETE", MEMORY_PATH, memories.one_of_conversation),
+            ("GET POST", "/v1/files", self.files.all),
+            ("GET DELETE", "/v1/files/{file_id}", self.files.one),
+            ("GET", "/v1/files/{file_id}/content", self.files.content),
+            ("", "/v1/files", self.relay),  # whatever else is sent there
+            ("", "/v1/files/{rest:path}", self.relay),
+            ("GET", "/v1/memory", memories.all),
+            ("GET DELETE", "/v1/memory/{memory_id}", memories.one),
+            ("GET", "/v1/memory/{type}/{thing_id:path}/conversations", memories.conversations),
+            ("GET", "/v1/conversations/{conversation_id}/turns", self.turns.all),
+            ("GET", "/v1/conversations/{conversation_id}/turns/{number}", self.turns.one),
+            ("POST", "/v1/conversations/{conversation_id}/replay", self.replays),
+            ("GET POST DELETE", "/v1/conversations/{conversation_id}/items", conversations.items),
+            ("GET POST DELETE", "/v1/conversations/{conversation_id}/items/{item_id}", conversations.item),
+        ]
+        found = [
+            Route(path, app, methods=[each] if each else None)
+            for methods, path, app in served
+            for each in methods.split() or [""]
+        ]
+        stored = StoredResponses(self._storage.store, self.auth)
+        found += response_routes(self.responses, self.compaction, stored, self.relay)
+        found += organization_routes(self._storage.transactions, self.auth, self.clock, self._storage.trail)
+        listed = RequestListEndpoint(
+            self.settings, self._storage.transactions, self.auth, self.clock, self._storage.trail
+        )
+        found.append(Route(REQUESTS_PATH, listed, methods=["GET"]))
+        found += trail_routes(self._storage.transactions, self.auth, self._storage.trail)
+        found += key_routes(
+            self.keys,
+            self.auth,
+            lambda caller, _: audit_events.recorder(audit_log.actor_of(caller), self.clock),
+        )
+        found += self._classic_routes(ready)
+        found += self.mcp.routes()
+        page = UiApp(self._page_parts(ready))
+        found += [Route("/ui", page), Route("/ui/{page:path}", page)]
+        if server.metrics != "off":
+            is_open = server.metrics == "open"
+            counts = MetricsPage(self.observed.snapshot, self.auth, open_to_all=is_open, shared=self._shared)
+            found.append(Route("/metrics", counts, methods=["GET"]))
+        return found
+
+    def posted(self, routes: Iterable[Route]) -> dict[str, App]:
+        """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
+        found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
+        return {
+            **{relay_rules.PREFIX + "/".join(each.segments): self.relay for each in relay_rules.BY_A_MODEL},
+            **found,
+        }
+
+    def _page_parts(self, ready: ReadyEndpoint) -> PageParts:
+        storage, documents = self._storage, self._documents
+        return PageParts(
+            settings=self.settings,
+            clock=self.clock,
+            auth=self.auth,
+            transactions=storage.transactions,
+            store=storage.store,
+            past=storage.past,
+            observed=self.observed,
+            ready=ready,
+            statistics=self.statistics,
+            chat=self.chat,
+            responses=self.responses,
+            messages=self.messages,
+            pipeline=self._requests.pipeline,
+            router=self._upstreams.router,
+            cache=storage.cache,
+            started=self.clock.now(),
+            trail=storage.trail,
+            identity=self.identity,
+            keys=self.keys,
+            files=documents.kept,
+            replays=self.replays,
+            serves=documents.here,
+        )
+
+    def _classic_routes(self, ready: ReadyEndpoint) -> list[Route]:
+        """The classic API: other names for what is served below `/v1/`."""
+        chat, streamed = (
+            ClassicChat(self.answering, self.settings, self._resends, stream=each) for each in (False, True)
+        )
+        conversations = ClassicConversations(self.stored, self.conversations, self.auth)
+        info = PromptInfo(self.stored, self._requests.profiles, self._upstreams.router, self.auth, self.settings)
+        return [
+            Route("/api/v1/chat", chat, methods=["POST"]),
+            Route("/api/v1/chat/stream", streamed, methods=["POST"]),
+            Route("/api/v1/conversations", conversations.all, methods=["GET"]),
+            Route("/api/v1/conversations/{conversation_id}/history", conversations.history, methods=["GET"]),
+            Route("/api/v1/conversations/{conversation_id}/workflows", conversations.workflows, methods=["GET"]),
+            Route("/api/v1/workflows/{spec_id:path}/conversations", conversations.about, methods=["GET"]),
+            Route("/api/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
+            Route("/api/v1/conversations/{conversation_id}/permanent", conversations.permanent, methods=["DELETE"]),
+            Route("/api/v1/health", ClassicHealth(ready, self.statistics), methods=["GET"]),
+            Route("/api/v1/memory/stats", self.statistics, methods=["GET"]),
+            Route("/api/v1/debug/prompt-info", info.endpoint, methods=["GET"]),
+        ]

@@ -1,0 +1,50 @@
+"""Wires the upstreams once: one pool of connections, an adapter for each protocol, and who is asked."""
+
+from collections.abc import Callable
+
+from gateway.core import ports
+from gateway.core.config.settings import Settings
+from gateway.upstream.anthropic_adapter import AnthropicUpstream
+from gateway.upstream.http_client import ConnectionPool, new_client
+from gateway.upstream.litellm.provider import LitellmUpstream
+from gateway.upstream.litellm.wire import LitellmLibrary
+from gateway.upstream.openai.answers import HttpUpstream
+from gateway.upstream.openai.model_info import DiscoveredModels, WindowKeeper
+from gateway.upstream.responses_adapter import ResponsesUpstream
+from gateway.upstream.routing import ConfiguredRouter, FreeformUpstream, ModelCatalogue, ProtocolUpstream, router
+
+
+class WiredUpstreams:
+    """Whom models are asked of. It connects to nothing before it is asked."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: ports.Clock,
+        *,
+        windows: WindowKeeper,
+        http: Callable[[ConnectionPool], HttpUpstream],
+        around: Callable[[ports.Upstream], ports.Upstream],
+        scripted: ports.Upstream | None,
+    ) -> None:
+        """`windows`: what was told of models' windows before; `http`: makes the adapter that all others stand on;
+        `around`: what stands around each call; `scripted`: is asked in the place of all upstreams."""
+        self.pool = ConnectionPool(settings.upstream.max_connections)
+        self.client = new_client(self.pool)
+        self.catalogue = ModelCatalogue()
+        self.told = DiscoveredModels(self.client, clock, windows)
+        self.router = ConfiguredRouter(settings, self.catalogue, self.told if scripted is None else None, clock)
+        self.over_http = http(self.pool)
+        self.library = LitellmLibrary(modify_params=router.modifies_params(settings))
+        adapters = ProtocolUpstream(
+            openai=self.over_http,
+            responses=ResponsesUpstream(self.over_http),
+            anthropic=AnthropicUpstream(self.over_http, clock),
+            litellm=LitellmUpstream(self.client, self.library),
+        )
+        self.models = around(scripted or FreeformUpstream(adapters))
+
+    async def close(self) -> None:
+        """Lets go of connections."""
+        await self.told.close()
+        await self.client.aclose()
