@@ -252,12 +252,18 @@ class ReadAsChat(Generic[R]):
         return path if self._reading is None else self._reading.own_name(path)
 
     def _request(
-        self, reading: R, size: int, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
+        self,
+        reading: R,
+        size: int,
+        headers: Mapping[str, str],
+        caller: RequestCaller,
+        arrival: RequestArrival,
+        plain: PlainMessages | None = None,
     ) -> ChatRequest:
-        """The request that was read so, of a body of that size."""
+        """The request that was read so, of a body of that size. `plain`: its messages, where they are known to be."""
         self._reading, chat = reading, reading.chat
-        if size < MIN_BYTES:
-            plain = plain_messages(chat["messages"])
+        if plain is not None or size < MIN_BYTES:
+            plain = plain or plain_messages(chat["messages"])
             return parse_chat_request(chat, headers, caller, self._settings, arrival, plain)
         self._chat = jsons.dumps({"messages": chat["messages"], **chat})
         return read_chat_request(self._resends, self._chat, headers, caller, self._settings, arrival)

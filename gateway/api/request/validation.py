@@ -359,7 +359,7 @@ def parse_chat_request(
         arrived_at=arrival.at,
         started=arrival.started,
         size=arrival.size,
-        plain=plain,
+        plain=plain if messages else None,
         agent=agent,
         pinned=pinned,
         log_facts=arrival.log_facts,

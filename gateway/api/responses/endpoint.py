@@ -36,7 +36,7 @@ from gateway.core.formats.responses import request_parser, response_completion, 
 from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.types import turn
-from gateway.core.types.chat import ChatRequest, ContextOptions, RequestCaller
+from gateway.core.types.chat import ChatRequest, ContextOptions, PlainMessages, RequestCaller
 from gateway.core.types.conversation import ConversationRef
 from gateway.storage import ConversationStore
 
@@ -46,6 +46,7 @@ PATH = "/v1/responses"
 OF_A_STORED_CHAT = ("status", "metadata")
 """Fields of a stored completion that a response has in other words."""
 
+SAYS_NOTHING = PlainMessages([], [], [])
 FEW_BYTES = 65_536
 """Of a body in which nothing can be said."""
 
@@ -54,7 +55,7 @@ ResponseRequest = shape(
     "ResponseRequest",
     "OpenAI's fields and the gateway's own; those that it does not know go up untouched where the upstream speaks "
     "Responses.",
-    {"model": str, "input": str | list[Json], "instructions?": str | None, "max_output_tokens?": int | None}
+    {"model": str, "input?": str | list[Json] | None, "instructions?": str | None, "max_output_tokens?": int | None}
     | {"tools? context_management?": list[Json] | None, "truncation?": Literal["auto", "disabled"] | None}
     | OURS
     | HISTORY,
@@ -228,7 +229,8 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
         check_spelling(body, self._settings)
         reading = request_parser.read_request(body)
         self._include = tuple(body.get("include") or ())
-        request = self._request(reading, len(raw), headers, caller, arrival)
+        plain = SAYS_NOTHING if reading.says_nothing else None
+        request = self._request(reading, len(raw), headers, caller, arrival, plain)
         self._repeated = response_completion.echo(body, store=request.store)
         conversation = request.conversation
         if reading.previous is not None:

@@ -41,6 +41,39 @@ def test_s10_5_a_response_is_gone_on_from(gateway: GatewayProcess, upstream: Moc
     assert [words for _, words in said(upstream)] == ["one", "first", "other", "third", "four"]
 
 
+@pytest.mark.parametrize("given", [{}, {"input": None}, {"input": []}])
+def test_s10_5_a_response_without_input_answers_what_is_stored(
+    one_gateway: GatewayProcess, upstream: MockUpstream, given: Any
+) -> None:
+    """OpenAI's SDK has `input` optional: the history that is named is answered as it stands."""
+    asked = {"type": "message", "role": "user", "content": "stored"}
+    conversation = http(one_gateway).post("/conversations", json={"items": [asked]}).json()["id"]
+    upstream.reply(text="first")
+    first = create(one_gateway, {"model": "small", "conversation": conversation, **given})
+    assert said(upstream) == [("user", "stored")]
+    upstream.reply(text="second")
+    second = create(one_gateway, {"model": "small", "previous_response_id": first["id"], "stream": False, **given})
+    assert said(upstream) == [("user", "stored"), ("assistant", "first")]
+    ask(one_gateway, upstream, "three", "third", previous_response_id=second["id"])
+    assert [words for _, words in said(upstream)] == ["stored", "first", "second", "three"]
+    found = http(one_gateway).get(f"/responses/{first['id']}/input_items").json()
+    assert found["data"] == []
+    upstream.reply(text="other")
+    again = {"model": "small", "previous_response_id": first["id"], "instructions": "Be brief.", "store": False}
+    create(one_gateway, {**again, **given})
+    assert [words for _, words in said(upstream)] == ["Be brief.", "stored", "first"]
+
+
+@pytest.mark.parametrize("given", [{}, {"input": None}, {"input": []}])
+def test_s10_5_without_input_and_history_there_is_nothing_to_answer(
+    one_gateway: GatewayProcess, upstream: MockUpstream, given: Any
+) -> None:
+    assert refused(one_gateway, {"model": "small", **given})["param"] == "input"
+    empty = http(one_gateway).post("/conversations", json={}).json()["id"]
+    assert refused(one_gateway, {"model": "small", "conversation": empty, **given})["param"] == "input"
+    assert upstream.requests == []
+
+
 def test_s10_5_instructions_hold_for_one_response_and_system_messages_stay(
     one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:

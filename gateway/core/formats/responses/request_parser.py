@@ -172,10 +172,13 @@ class InputReader(ItemReader):
                 answer["reasoning_content"] = "\n\n".join(texts)
 
 
-def read_input(value: Any) -> tuple[list[ReadMessage], list[str], list[tuple[str, str]]]:
+def read_input(value: Any, *, goes_on: bool = False) -> tuple[list[ReadMessage], list[str], list[tuple[str, str]]]:
     """The chat messages that `input` is, the paths of what no chat can hold, and paths and types of hosted calls.
+    `goes_on`: a history is named, so that there need be no input.
     Raises InvalidRequest: an item breaks a rule; names `input[i]…`."""
     if value is None:
+        if goes_on:
+            return [], [], []
         raise errors.missing("input")
     if isinstance(value, str):
         return [ReadMessage({"role": "user", "content": value}, "complete", "input")], [], []
@@ -462,6 +465,12 @@ class ResponsesReading:
     said: frozenset[str] = frozenset()
     """Fields that the client said in a chat's words, amid those of Responses."""
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it only goes on with the history that it names."""
+        names_history = self.previous is not None or self.chat.get("conversation") is not None
+        return names_history and not self.chat["messages"]
+
     def own_name(self, path: str) -> str:
         """How the request calls a field of the chat."""
         found = MESSAGE_PATH.match(path)
@@ -497,7 +506,8 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
     truncation = body.get("truncation")
     if truncation not in (None, *TRUNCATIONS):
         raise errors.invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
-    messages, needs, hosted = read_input(body.get("input"))
+    goes_on = body.get("previous_response_id") is not None or body.get("conversation") is not None
+    messages, needs, hosted = read_input(body.get("input"), goes_on=goes_on)
     bodies, places = [each.body for each in messages], [_place(each) for each in messages]
     instructions = body.get("instructions")
     if instructions is not None:
