@@ -7,15 +7,14 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from gateway.core import clock, ports
+from gateway.core import clock
 from gateway.core.types import audit_log
 from gateway.storage import audit_events
 from gateway.storage.conversations.delete import delete_locked
 from gateway.storage.database import schema
-from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_rows import expire
 from gateway.storage.large_documents import ArrivingTexts
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import CachedRows
 
 BATCH = 20
 """Conversations that one transaction deletes: writers wait for no more than that."""
@@ -27,21 +26,8 @@ Conditions = Sequence[sa.ColumnElement[bool]]
 Told = Callable[[int], None]
 
 
-class Retention:
+class Retention(CachedRows):
     """Deletes in small transactions. Any number of processes may do this at once."""
-
-    def __init__(
-        self,
-        transactions: DatabaseTransactions,
-        clock: ports.Clock,
-        cache: ports.CacheBackend,
-        paths: PathCache | None = None,
-    ) -> None:
-        """`paths`: where this process keeps what it read lately."""
-        self._transactions = transactions
-        self._clock = clock
-        self._cache = cache
-        self._paths = paths
 
     async def expire_conversations(
         self,
@@ -72,7 +58,7 @@ class Retention:
 
     def _expired_by_key(self, days: float) -> Conditions:
         """Those of the keys that say so many days: a range of one index."""
-        before = clock.days_before(self._clock.now(), days)
+        before = clock.days_before(self.clock.now(), days)
         return (schema.conversations.c.retention_days == days, *self._expired(before, None))
 
     async def _expire(
@@ -102,7 +88,7 @@ class Retention:
         """Deletes claims that have expired, and processes that have not been alive for a day. A claim of a running
         request lives as long as its process. Wipes what a reader kept from being wiped before.
         Raises StorageUnavailable: the storage cannot be reached."""
-        now = self._clock.now()
+        now = self.clock.now()
         claims, processes = schema.claims.c, schema.processes.c
         alive = sa.exists().where(processes.id == claims.process, processes.alive_until > now).correlate(schema.claims)
         expired = (
@@ -115,12 +101,12 @@ class Retention:
     async def expire_texts(self) -> int:
         """Deletes texts of large documents whose turns were never stored. Returns how many were deleted.
         Raises StorageUnavailable: the storage cannot be reached."""
-        return await ArrivingTexts(self._transactions, self._clock).expire()
+        return await ArrivingTexts(self._transactions, self.clock).expire()
 
     async def expire_things(self) -> int:
         """Deletes things whose `memory.things_days` are over. Returns how many were deleted.
         Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
-        now, deleted = self._clock.now(), 0
+        now, deleted = self.clock.now(), 0
         while count := await self._transactions.run(
             lambda connection: expire(connection, now, MAX_EXPIRED_ENTITIES), write=True
         ):
@@ -131,7 +117,7 @@ class Retention:
 
     async def _delete_batch(self, expired: Conditions, by: audit_log.AuditActor | None = None) -> list[tuple[str, ...]]:
         """The groups of the cache that go with each deleted conversation."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> list[tuple[str, ...]]:
             gone = _delete_batch(connection, expired)
@@ -146,7 +132,7 @@ class Retention:
 
     def _expired(self, before: datetime, tenant: str | None) -> Conditions:
         table = schema.conversations.c
-        unused = sa.or_(table.used_until.is_(None), table.used_until <= self._clock.now())
+        unused = sa.or_(table.used_until.is_(None), table.used_until <= self.clock.now())
         conditions = (table.updated_at < before, unused)
         return conditions if tenant is None else (*conditions, table.tenant == tenant)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gateway.core import errors, names, ports
+from gateway.core import errors, names
 from gateway.core.types import artifacts, audit_log, report_lists
 from gateway.core.types.files import (
     DOCUMENT_KINDS,
@@ -35,7 +35,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.schema import file_chunks, file_contents, files
 from gateway.storage.database.transactions import DatabaseClient, DatabaseTransactions
 from gateway.storage.encryption.columns import for_row
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import CachedRows
 
 CONTENT = file_contents.c
 CONTENTS_LISTED = 100
@@ -98,21 +98,9 @@ MAX_EXPIRED_FILES = 100
 """Files that one look at what has expired deletes at most."""
 
 
-class FileRows:
+class FileRows(CachedRows):
     """Each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached."""
-
-    def __init__(
-        self,
-        transactions: DatabaseTransactions,
-        clock: ports.Clock,
-        cache: ports.CacheBackend,
-        paths: PathCache | None = None,
-    ) -> None:
-        self._transactions = transactions
-        self.clock = clock
-        self._cache = cache
-        self._paths = paths
 
     async def kept(self, tenant: str, key_id: str | None) -> KeptBytes:
         """What a tenant keeps now."""

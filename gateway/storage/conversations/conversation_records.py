@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, jsons
 from gateway.core.types import audit_log, memory, past_turns, records, report_lists, turn
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
@@ -16,12 +16,12 @@ from gateway.storage.conversations import delete_item, item_store
 from gateway.storage.conversations.delete import empty_conversation
 from gateway.storage.conversations.reading import read_totals
 from gateway.storage.database import schema
-from gateway.storage.database.transactions import DatabaseTransactions, reads
+from gateway.storage.database.transactions import reads
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.keyed_hashes import storable
 from gateway.storage.lookup.find import turns_before
 from gateway.storage.lookup.locate import MESSAGES, upwards
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import CachedRows
 from gateway.storage.lookup.segments import segments_before
 from gateway.storage.turns.completions import having
 from gateway.storage.turns.standing import whole_entries
@@ -195,24 +195,11 @@ def _records_query() -> sa.Select[tuple[Any, ...]]:
 _RECORDS = _records_query()
 
 
-class ConversationRecords:
+class ConversationRecords(CachedRows):
     """Each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout;
     ConversationNotFound: from all but `create`: the tenant has no such conversation; ItemNotFound: the conversation has
     no such item; NotFound: it has no such attachment."""
-
-    def __init__(
-        self,
-        transactions: DatabaseTransactions,
-        clock: ports.Clock,
-        cache: ports.CacheBackend,
-        paths: PathCache | None = None,
-    ) -> None:
-        """`paths`: where this process keeps what it read lately."""
-        self._transactions = transactions
-        self._clock = clock
-        self._cache = cache
-        self._paths = paths
 
     async def create(
         self,
@@ -220,7 +207,7 @@ class ConversationRecords:
         new: records.NewConversation,
         request_id: str,
     ) -> records.ConversationRecord:
-        now, conversation_id = self._clock.now(), new.conversation_id
+        now, conversation_id = self.clock.now(), new.conversation_id
 
         def work(connection: sa.Connection) -> records.ConversationRecord:
             values = {"id": conversation_id, "tenant": tenant, "created_at": now, "updated_at": now, "attachments": 0}
@@ -239,7 +226,7 @@ class ConversationRecords:
 
     async def update(self, tenant: str, conversation_id: str, changes: Mapping[str, Any]) -> records.ConversationRecord:
         """The conversation with other `metadata`, another `team_task`, or both in place of what it had."""
-        now = self._clock.now()
+        now = self.clock.now()
         values: dict[str, Any] = {"updated_at": now}
         if "metadata" in changes:
             values["metadata"] = _written(changes["metadata"])
@@ -266,7 +253,7 @@ class ConversationRecords:
         retention_days: float | None = None,
     ) -> list[Item]:
         """Appends messages at the head; returns the items that they are. `retention_days` is that of the key."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> list[Item]:
             made = item_store.add(connection, tenant, conversation_id, messages, request_id, now)
@@ -278,7 +265,7 @@ class ConversationRecords:
 
     async def set_pin(self, tenant: str, conversation_id: str, item_id: str, *, pinned: bool) -> Item:
         """Pins the message of an item, or takes its pin away; returns the item."""
-        now = self._clock.now()
+        now = self.clock.now()
         return await self._transactions.run(
             lambda connection: item_store.set_pin(connection, tenant, conversation_id, item_id, pinned=pinned, now=now),
             write=True,
@@ -289,7 +276,7 @@ class ConversationRecords:
     ) -> records.ConversationRecord:
         """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
         trail tells it."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[records.ConversationRecord, tuple[str, ...]]:
             groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
@@ -306,7 +293,7 @@ class ConversationRecords:
     ) -> records.ConversationRecord:
         """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
         conversation, which goes on under its id and its session. `by` as for an item."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[records.ConversationRecord, tuple[str, ...]]:
             item_store.require_conversation(connection, tenant, conversation_id, lock=True)
@@ -326,7 +313,7 @@ class ConversationRecords:
         self, tenant: str, conversation_id: str, name: str, by: audit_log.AuditActor | None = None
     ) -> None:
         """Deletes a document and everything that repeats its words, but for answers. `by` as for an item."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[str, ...]:
             groups = attached.delete(connection, tenant, conversation_id, name, now)

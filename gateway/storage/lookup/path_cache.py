@@ -14,6 +14,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import tool_steps
 from gateway.core.types.conversation import ConversationMessage, FormNotes
 from gateway.storage.database import schema
+from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.lookup.locate import MESSAGES, messages_of, upwards
 from gateway.storage.rows import message_of
 
@@ -259,3 +260,18 @@ class StorageCaches:
 
 
 NO_CACHES = StorageCaches()
+
+
+class CachedRows:
+    """What every class has that changes rows of which caches hold copies."""
+
+    def __init__(
+        self,
+        transactions: DatabaseTransactions,
+        clock: ports.Clock,
+        cache: ports.CacheBackend,
+        paths: PathCache | None = None,
+    ) -> None:
+        """`paths`: where this process keeps what it read lately."""
+        self._transactions, self._cache, self._paths = transactions, cache, paths
+        self.clock = clock
