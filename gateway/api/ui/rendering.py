@@ -28,6 +28,10 @@ HERE = Path(__file__).parent
 ASSET_SUFFIXES = (".css", ".js", ".svg")
 UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters: browsers draw nothing for them, or something of their own."""
+LINE = re.compile(r"[^\n\r\u2029]+")
+"""Each is laid out in a direction of its own."""
+ISOLATES = re.compile("[\u2066-\u2069]")
+END_OF_ISOLATE = "\u2069"
 MIN_SHOWN = Decimal("0.000001")
 """USD: short money says of less only that it is less."""
 SHORT_DIGITS = 3
@@ -183,9 +187,25 @@ def seconds(milliseconds: float | None) -> str:
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
+def visible(text: str) -> str:
+    """The text with a sign in place of each control character."""
+    return UNSEEN.sub("\ufffd", text)
+
+
 def said(text: object) -> str:
-    """What somebody wrote, with a sign in place of each control character."""
-    return UNSEEN.sub("\ufffd", str(text))
+    """What somebody wrote, for an element that keeps its direction to itself: with a sign in place of each control
+    character, and of those that isolate a direction where a line has them unpaired: they would end the element's own
+    isolation, and turn what stands beside it."""
+    return LINE.sub(lambda line: _paired(line[0]), visible(str(text)))
+
+
+def _paired(line: str) -> str:
+    depth = 0
+    for sign in ISOLATES.findall(line):
+        depth += -1 if sign == END_OF_ISOLATE else 1
+        if depth < 0:
+            break
+    return ISOLATES.sub("\ufffd", line) if depth else line
 
 
 def _utc(value: datetime) -> datetime:

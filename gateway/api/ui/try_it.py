@@ -27,7 +27,7 @@ from gateway.api.server.asgi import (
 from gateway.api.server.middleware import note_fault
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
-from gateway.api.ui.rendering import number, said, usd
+from gateway.api.ui.rendering import number, said, usd, visible
 from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.formats.anthropic import message_events, serializer
@@ -391,7 +391,7 @@ def _events(piece: bytes, read: ReadAnswer) -> bytes:
             read.failed = True
             found += event({"error": error})
         elif text := read.add(told):
-            found += event({"delta": said(text)})
+            found += event({"delta": visible(text)})
     return found
 
 

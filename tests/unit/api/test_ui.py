@@ -125,6 +125,22 @@ def test_control_characters_are_seen() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
+        ("a\u2067b \u2066c\u2069\u2069\n\u2068d\u2069", "a\u2067b \u2066c\u2069\u2069\n\u2068d\u2069"),
+        ("a\u2069\u202eb", "a\ufffd\u202eb"),
+        ("\u202e\u2066a", "\u202e\ufffda"),
+        ("\u2069a\u2066", "\ufffda\ufffd"),
+        ("\u2068a\n\u2069\u202eb", "\ufffda\n\ufffd\u202eb"),
+        ("\u2068a\u2029\u2069\r\u2066b\u2069", "\ufffda\u2029\ufffd\r\u2066b\u2069"),
+    ],
+)
+def test_s13_3_no_text_ends_its_own_isolation(text: str, shown: str) -> None:
+    """Browsers isolate an element by signs of their own: one more in it, and what stands beside it is turned round."""
+    assert rendering.said(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
         ("a *b* **c** `d` ~~e~~", "<p><bdi>a <em>b</em> <strong>c</strong> <code>d</code> <s>e</s></bdi></p>"),
         ("one\ntwo", "<p><bdi>one<br>\ntwo</bdi></p>"),
         ("[w](https://a.b/?x=1&y=2)", '<span class="linked">w</span> <span class="address">(https://a.b/?x=1&amp;y=2)'),
