@@ -9,6 +9,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -36,13 +37,14 @@ class SegmentMaker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._changing = threading.Lock()  # it may be closed while a thread starts the process
 
     def make(self, texts: Sequence[str]) -> list[tuple[int, bytes]]:
         """The buckets of the index of these regions (`postings.segment`).
-        Raises IndexFailed: the process ended, for want of memory perhaps."""
-        if self._process is None:
-            self._process = _started()
-        pipe_in, pipe_out = self._process.stdin, self._process.stdout
+        Raises IndexFailed: the process ended, for want of memory perhaps, or was closed."""
+        process = self._running()
+        pipe_in, pipe_out = process.stdin, process.stdout
         if pipe_in is None or pipe_out is None:
             raise IndexFailed("no pipes")
         try:
@@ -52,12 +54,23 @@ class SegmentMaker:
                 pipe_in.write(SEGMENT_NUMBER.pack(len(data)) + data)
             pipe_in.flush()
             return [(_number(pipe_out), _bytes(pipe_out)) for _ in range(_number(pipe_out))]
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, ValueError) as error:  # ValueError: a pipe that was closed meanwhile
             self.close()
             raise IndexFailed(str(error)) from error
 
+    def _running(self) -> subprocess.Popen[bytes]:
+        with self._changing:
+            if self._closed:
+                raise IndexFailed("closed")
+            if self._process is None:
+                self._process = _started()
+            return self._process
+
     def close(self) -> None:
-        process, self._process = self._process, None
+        """Ends the process; no other is started."""
+        with self._changing:
+            self._closed = True
+            process, self._process = self._process, None
         if process is None:
             return
         process.kill()

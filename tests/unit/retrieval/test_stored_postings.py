@@ -1,6 +1,9 @@
 """The index of large documents: regions, their places, the compact form, what a question reads (guarantee §14.7)."""
 
+import contextlib
 import random
+import subprocess
+import threading
 import zlib
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from gateway.core.types.places import GAP_LINE, REGION_CHARS, RegionPlace, TextPlaces, joined, region_spans, regions_of
 from gateway.retrieval.corpus import TermLexicon
 from gateway.retrieval.named_places import places_named
+from gateway.retrieval.stored import segment_process
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment
 from gateway.retrieval.stored.read import (
     HEAD_REGIONS,
@@ -16,7 +20,7 @@ from gateway.retrieval.stored.read import (
     regions_named,
     wanted_terms,
 )
-from gateway.retrieval.stored.segment_process import SegmentMaker
+from gateway.retrieval.stored.segment_process import IndexFailed, SegmentMaker
 
 WORDS = ["harbour", "tide", "rope", "anchor", "gull", "mast", "deck", "hull", "storm", "chart", "bell", "lantern"]
 
@@ -170,3 +174,31 @@ def test_s14_7_a_place_that_a_question_names_is_read(text: str, question: str, h
 def test_s14_7_a_question_looks_up_few_buckets() -> None:
     terms = wanted_terms(" ".join(f"word{number}" for number in range(500)), [])
     assert len(set(map(bucket_of, terms))) <= 24
+
+
+def test_s14_7_a_process_that_is_closed_while_it_starts_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that is given up closes it while a thread still starts it."""
+    maker, start = SegmentMaker(), segment_process._started
+    closing = threading.Thread(target=maker.close)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_slowly() -> subprocess.Popen[bytes]:
+        closing.start()
+        closing.join(0.1)
+        started.append(start())
+        return started[0]
+
+    monkeypatch.setattr(segment_process, "_started", start_slowly)
+    with contextlib.suppress(IndexFailed):
+        maker.make(["a lamp"])
+    closing.join()
+    with started[0] as process:
+        ended = process.returncode is not None
+    assert ended
+
+
+def test_s14_7_one_that_is_closed_starts_no_process() -> None:
+    maker = SegmentMaker()
+    maker.close()
+    with pytest.raises(IndexFailed):
+        maker.make(["a lamp"])
