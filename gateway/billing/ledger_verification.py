@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.billing.cost import ledger_figures, price_call, primary_usage, total_cost
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, report_lists, turn
 
 MAX_NAMED_ROWS = 1000
@@ -36,7 +37,7 @@ METERED = ("direct_cost", "net_saving", "held_out")
 """The ledger's columns by which reports add up beside tokens and totals."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AuditDifference:
     """A figure of the ledger that is not what adding up gives."""
 

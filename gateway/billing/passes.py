@@ -24,6 +24,7 @@ from typing import Any
 
 from gateway.billing.prompt_cache import CacheRates
 from gateway.core import jsons
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, recall, window
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.window import PackedWindow, WindowInputs
@@ -55,7 +56,7 @@ MIN_SAVED = Decimal("0.1")
 """Share of the direct cost that a branch has saved before a pass for room keeps more than it has to."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CarriedResult:
     """A tool's result, or the inputs of a message's calls, that stand in full in the window and may leave: the `index`
     of the message in the prompt, the tokens, and the answers since it was first forwarded."""
@@ -163,7 +164,7 @@ def cleared_for_room(
     return _latest(candidates, min(cuts, key=lambda cut: cut.price).count if cuts else 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Cut:
     """A pass that begins at the result `last` and clears it and all candidates behind it, `count` in all."""
 

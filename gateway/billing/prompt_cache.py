@@ -7,13 +7,13 @@ each of its latest messages with all before it. So no history is walked, and any
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from gateway.billing.cost import EXACT_MONEY, TokenRates
 from gateway.core import jsons
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, conversation, items
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import parts_of
@@ -33,7 +33,7 @@ READ, WRITE, WRITE_HOUR = (
 RETENTION = "prompt_cache_retention"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CacheRates:
     """USD per token of a prompt: read from the cache, and taken into it."""
 

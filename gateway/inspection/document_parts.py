@@ -3,11 +3,11 @@ What was shown of an artifact is found again in its original text. All work is b
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gateway import retrieval
 from gateway.context.assembly import ELISION
+from gateway.core.frozen_records import record
 from gateway.core.types import places, tool_steps
 from gateway.core.types.places import TextPlaces, TextRegion
 from gateway.storage import LargeDocuments
@@ -18,7 +18,7 @@ REGIONS_AT_ONCE = 100
 """Regions that are read at once where all are."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DocumentPart:
     """A region of a document as a page shows it.
 
@@ -100,7 +100,7 @@ ESCAPED = re.compile(r"&lt;(?=\s*/?\s*(?:context_data|artifact)\b)", re.IGNORECA
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShownArtifact:
     """What a forwarded message shows of an artifact, below its label. `in_block`: in a block, not in its place."""
 
@@ -109,7 +109,7 @@ class ShownArtifact:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShownPassages:
     """Where what was shown stands in the original, in its order. `missing` are characters that stand nowhere in it: a
     summary's, or those that were looked for no more."""

@@ -1,11 +1,11 @@
 """Each artifact of a request: what was decided for it, why, how it ranks, and what of it was shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gateway import retrieval
 from gateway.context import collect, compact
+from gateway.core.frozen_records import record
 from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
@@ -23,7 +23,7 @@ SIZES = ("original_size_chars", "processed_size_chars")
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplainedArtifact:
     """An artifact of a request.
 
@@ -61,7 +61,7 @@ class ExplainedArtifact:
         return self.record.get("strategy") != FULL
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OriginalTexts:
     """The texts of artifacts by their content ids, and the messages that they are in."""
 

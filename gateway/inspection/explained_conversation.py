@@ -1,12 +1,12 @@
 """A conversation turn by turn: windows, costs, and its branches as a tree."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from gateway.billing import cost
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, past_turns, report_lists, tool_steps, turn
 from gateway.core.types.conversation import ConversationMessage
 from gateway.inspection.message_changes import text_of_message
@@ -24,7 +24,7 @@ REPLAYED, CHOICE, FAILED, EDITED = "replay", "choice", "failed", "edited"
 message was edited or an answer made anew."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnSums:
     """What requests took: tokens of the primary model, `cached` of the prompt's as providers reported them, and USD:
     `cost` with internal calls (`planning`), and at least that much where `unpriced` requests have no total."""
@@ -43,7 +43,7 @@ class TurnSums:
     """That the requests took, one after another; None where no bill tells."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SaidCall:
     """A tool's call, and its result where that is stored."""
 
@@ -52,7 +52,7 @@ class SaidCall:
     result: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SaidMessage:
     """What one message of a turn says: its text, what its model thought, and the calls that it makes with their
     results. `is_cut`: only its beginning is read."""
@@ -66,7 +66,7 @@ class SaidMessage:
     is_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailedRequest:
     """A request that failed, or whose answer broke off. `status`: the HTTP status that its client got; `message`: what
     ended it, in the upstream's own words where it had any and content is kept."""
@@ -79,7 +79,7 @@ class FailedRequest:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplainedTurn:
     """One turn. `bar`: of its last answered request, None without a bill; `sums`: of all its requests."""
 
@@ -103,7 +103,7 @@ class ExplainedTurn:
     """Requests that failed behind it, without an answer on the branch."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BranchRun:
     """An unbroken piece of a branch: from `first_turn` to `last_turn`, up to the message `last_id`. `depth` is how many
     forks are above it, `parent` the index of the run that it hangs on. `why` says how it came to be; None of the first
@@ -129,7 +129,7 @@ class BranchRun:
     with."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplainedConversation:
     """A page of a conversation's turns, and its branches. `turns` counts all of the branch; `branch_id` is the last
     message of the branch that is shown, `is_current` whether that is the conversation's current one."""

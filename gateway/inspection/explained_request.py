@@ -4,13 +4,13 @@ A bill is shown with its arithmetic: tokens by kind times rate, each sum, and wh
 are those that were stored with each call, the sums are `billing`'s: what an audit adds up is what is shown."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from gateway.billing import cost, ledger_verification
 from gateway.context.assembly import without_block_items
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, past_turns, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import PromptFrame
@@ -24,7 +24,7 @@ OF_COMPLETION = ("output", "reasoning", "audio_output", "image_output")
 """Kinds of tokens on the completion's side; all others are on the prompt's."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplainedCall:
     """One priced call: its products, the exact sum of each side, and what that is when it is rounded to 12 decimals
     (half-even). A call without known prices has no lines, and its costs are None."""
@@ -40,7 +40,7 @@ class ExplainedCall:
     estimated: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplainedBill:
     """The calls, the primary model's first, their sums, and what of the stored figures is not what they add up to."""
 
@@ -119,7 +119,7 @@ PROMPT = "prompt"
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestBehind:
     """The request of the same model before another one on its branch."""
 
@@ -128,7 +128,7 @@ class RequestBehind:
     frame: PromptFrame | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredRequest:
     """All that is stored of a request. `path` and `request` are None where its content is not stored, and `reason` says
     why. `number` is that of its turn on its branch. `attached` are the documents that its bill names."""
@@ -147,7 +147,7 @@ class StoredRequest:
         return self.completion.ledger
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExplainedRequest:
     """A request with all that is known of it.
 

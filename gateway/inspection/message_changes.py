@@ -3,12 +3,13 @@ line by line. All work is bounded, however long a message is."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from gateway.context.assembly import BLOCK_TAG
 from gateway.core import jsons
+from gateway.core.frozen_records import record
 from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.conversation import parts_of
 from gateway.inspection.document_parts import shown_artifacts
@@ -24,7 +25,7 @@ TOLD_FIELDS = ("role", "content", "tool_calls", "function_call")
 LineKind = Literal["same", "removed", "added", "skipped"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DiffLine:
     """A line of a difference. Of `skipped` lines the text is empty, and `count` says how many they are."""
 
@@ -33,7 +34,7 @@ class DiffLine:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LineDiff:
     """What changed in a text. `is_whole` is False where the texts are too long to be compared: then `lines` says only
     that what stands between the parts that are alike was taken out, and what was put in, without the text."""
@@ -147,7 +148,7 @@ MAX_DIFFS = 200
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessageChange:
     """One message as it was said (`before`) and as it was forwarded (`after`); None on the side where it is not.
     `lines` is None where nothing changed in it, or where too many messages did."""

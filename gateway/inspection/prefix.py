@@ -5,12 +5,12 @@ that differs on, all that the request before had forwarded is paid for anew.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from gateway.billing import cost, ledger_verification
 from gateway.core import jsons
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, past_turns, turn
 
 SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 Prices = Callable[[], Mapping[str, Decimal]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrefixDivergence:
     """The first message (`index` from 0) that is not what the request before forwarded there.
 

@@ -5,13 +5,14 @@ Each filter is a text by the name of its field, as it stands in an address or af
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, get_args
 
 from gateway.core import clock, ids, names
+from gateway.core.frozen_records import record
 from gateway.core.types import report_lists, turn
 from gateway.storage.database import DatabaseTransactions
 from gateway.storage.encryption import sealing
@@ -50,7 +51,7 @@ class FilterRefused(ValueError):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NamedThing:
     """What a name leads to: `kind` is `request`, `conversation`, `session`, `key`, `user`, `agent` or `model`, `name`
     the id or name by which it is found."""

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.core import jsons, names
 from gateway.core.config.settings import SECTIONS, Settings
+from gateway.core.frozen_records import record
 
 HIDDEN_VALUE = "set, not shown"
 DEFAULT = "default"
@@ -25,7 +25,7 @@ FROM_OUTSIDE = re.compile(r", (?!os\.environ/)[a-z][a-z0-9+.-]*://")
 """In an origin: the value was read from a file of secrets, or by a package that asks a vault."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SettingInForce:
     """`name` is `section.key`; `value` as JSON or a text; `origin` the default, a file and line, a name of the
     environment or the command line."""

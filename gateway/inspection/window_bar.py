@@ -1,9 +1,10 @@
 """A window as a bar: its parts in tokens, what of them came from the prompt cache, and what left it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, turn
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, records_of
 
@@ -17,7 +18,7 @@ MIN_MEASURED = 400
 """Characters that say how many a token has."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeftWindow:
     """What a request left out: messages, and artifacts as its bill lists them. `by`: why messages were, where that is
     not for want of room (`max_turns`)."""
@@ -43,7 +44,7 @@ class LeftWindow:
         return sum(max(0, each["original_size_chars"] - each["processed_size_chars"]) for each in both)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowBar:
     """A request's window. `parts` are tokens by name (`WINDOW_PARTS`), their sum is `tokens`; all are 0 where nothing
     was counted (mode `off`). `window` and `budget` are None where they are not known. `cached` are tokens from the

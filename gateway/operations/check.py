@@ -9,7 +9,6 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import httpx
@@ -22,6 +21,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config import exposure, litellm_draft
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.settings import ContextSettings, Settings
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, memory
 from gateway.core.types.chat import ModelDeployment, RequestCaller
 from gateway.documents import UnreadableDocument, process
@@ -60,7 +60,7 @@ WITHOUT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckResult:
     """One line of the report; a failed optional check is a warning."""
 
@@ -90,7 +90,7 @@ def _address(deployment: ModelDeployment) -> Address:
     return deployment.api_base, deployment.api_key
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _InternalModel:
     """An internal model and its roles. `chosen`: the configuration names it; it is not the default."""
 

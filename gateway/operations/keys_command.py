@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from gateway.api import serializer
 from gateway.core import clock, errors
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.types.keys import StoredKey
 from gateway.operations.actor import command_actor
 from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
@@ -41,7 +41,7 @@ KEYS_PER_PAGE = 100
 ONCE = "this key is shown once: store it now"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _KeyCommand:
     """One command, with what it works on. `record`: who is told of a change, in its transaction."""
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from gateway.core import jsons, printing
+from gateway.core.frozen_records import record
 
 if TYPE_CHECKING:
     from gateway.core import ports
@@ -37,7 +38,7 @@ STATUS_STYLES = {"complete": "green", "partial": "yellow", "failed": "red"}
 COST_STYLE, PLANNING_STYLE, ID_STYLE, WHO_STYLE, FAINT = "bold", "magenta", "cyan", "blue", "dim"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableColumn:
     """A column of a table. On a terminal that is too narrow, those with the greatest `drop` go first; of 0 none goes.
     `is_flexible`: it takes the width that is left, and is cut."""
@@ -95,8 +96,8 @@ class CommandScreen:
     def csv(self, columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> None:
         """A table of JSON objects as CSV, with titles: times in UTC, costs with all their digits, lists with `;`."""
         self._out.write(printing.csv_line(columns))
-        for record in records:
-            self._out.write(printing.csv_line(_csv_value(name, record[name]) for name in columns))
+        for each in records:
+            self._out.write(printing.csv_line(_csv_value(name, each[name]) for name in columns))
 
     def flush(self) -> None:
         self._out.flush()

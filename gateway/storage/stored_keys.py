@@ -4,7 +4,6 @@ import hmac
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from gateway.core import errors, ids, names, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, keys, report_lists
 from gateway.core.types.keys import StoredKey
 from gateway.storage.database import schema
@@ -41,7 +41,7 @@ Record = Callable[[sa.Connection, str, str, str, dict[str, Any]], None]
 tenant that it had before; what changed, without secrets."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyQuery:
     """Which keys a list has; `after`: those behind the key of that id."""
 
@@ -52,7 +52,7 @@ class KeyQuery:
     limit: int = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyUse:
     """`spent`: USD by period, of calls whose price is known; `last_day`: the last day (UTC) on which a request came
     that called a model."""

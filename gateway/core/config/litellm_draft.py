@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ENVIRONMENT_REFERENCE, ConfigurationError
+from gateway.core.frozen_records import record
 
 NO_NUMBER = "is no number that could be taken over"
 
@@ -20,7 +21,7 @@ Group = Literal["kept", "replaced", "not supported"]
 FATE_GROUPS: tuple[Group, ...] = ("kept", "replaced", "not supported")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SettingFate:
     """What becomes of a setting of somebody else's, in one line. `path` is where it stands: `section.name`; `origin`
     whose it is."""

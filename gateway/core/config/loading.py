@@ -10,7 +10,6 @@ import os
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
@@ -31,6 +30,7 @@ from gateway.core.config.exposure import is_own, weak_keys
 from gateway.core.config.litellm import DATABASE, ImportedConfig, move_in
 from gateway.core.config.litellm_draft import Group, SettingFate
 from gateway.core.config.settings import SECTIONS, Settings
+from gateway.core.frozen_records import record
 from gateway.core.names import CREDENTIAL, has_nul
 from gateway.core.plugins import load_plugin
 
@@ -45,7 +45,7 @@ LONGEST_TTL = 600.0
 """What a replica keeps of a conversation that another deletes is gone by then (guarantee §3.8)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClassicName:
     """A name, the setting that it gives, and how its text is read; `Read` may raise `ValueError` with a rule. Without a
     setting `text` says what holds instead, in the group `group`; with one what it sets, where that is not the value."""

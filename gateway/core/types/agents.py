@@ -2,9 +2,9 @@
 to internal models and their answers (guarantee §5)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gateway.core.frozen_records import record
 from gateway.core.types.bill import Purpose
 
 CHAT = "chat"
@@ -18,7 +18,7 @@ PERSON, ASSISTANT = "user", "assistant"
 """Who spoke, where a message does not say."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestAgent:
     """Who answers a request.
 
@@ -54,7 +54,7 @@ class RequestAgent:
         return {"id": self.agent_id, "type": self.agent_type}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PromptContextMessage:
     """An earlier message as an agent reads it: without markers, with the name of who said it. One that is `pinned` is
     not dropped for lack of room."""
@@ -65,7 +65,7 @@ class PromptContextMessage:
     pinned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AssemblerInput:
     """All that an assembler words. Messages have lost their markers and repeats already; the oldest comes first.
 
@@ -81,7 +81,7 @@ class AssemblerInput:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AssemblerOutput:
     """`prompt` is the user message; `system_flag` the system message before it, where the type has one. `dropped`: how
     many of the oldest context messages, those pinned not among them, had no room."""
@@ -120,7 +120,7 @@ class OverBudget(InternalModelFailed):
     """The request's budget for internal calls is used up. Another request may ask the model the same."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InternalAnswer:
     """What an internal model answered. `is_cut`: it broke off before its end, at `max_tokens` or by a filter."""
 
@@ -128,7 +128,7 @@ class InternalAnswer:
     is_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InternalRequest:
     """One call of an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema` for
     answers that have to keep one; `is_useful` says whether an answer can be used, for the metrics."""

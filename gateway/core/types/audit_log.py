@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from gateway.core.frozen_records import record
+
 if TYPE_CHECKING:
     from gateway.core.types.chat import RequestCaller
 
@@ -32,7 +34,7 @@ FIRST_BEFORE = bytes(32)
 """What stands for the digest before the first event."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AuditActor:
     """Who acts. `key_id`: of the key; None: a command, and `name` is then that of the user of its system."""
 
@@ -47,7 +49,7 @@ def actor_of(caller: "RequestCaller") -> AuditActor:
     return AuditActor(caller.key_id or ANONYMOUS_ACTOR)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewEvent:
     """What is to be recorded. `tenant`: whose data it is about; None: of all, or of none. `object_id`: what it is done
     to. `details`: ids and figures, never content or secrets. `ok` is False for what was refused."""
@@ -83,7 +85,7 @@ class TrailEvent:
         return self.at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrailQuery:
     """Events that were asked for, in the order of their numbers: behind `after`, from `since` on and before `until`;
     with `newest_first` the other way round."""
@@ -97,7 +99,7 @@ class TrailQuery:
     newest_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChainAnchor:
     """An event as an earlier export or check had it."""
 
@@ -105,7 +107,7 @@ class ChainAnchor:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChainVerdict:
     """What a check of the chain found: so many events that hold, the last of them, and the number of the first that
     does not, with the reason; None: all hold."""

@@ -26,7 +26,7 @@ FRAME_MAPS = ("forms", "shown_in_full", "decisions", "counts", "refers")
 """Fields of a `PromptFrame`: sets of names, and what is said by the names of messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FrozenDecision:
     """What was decided for an artifact in a frozen message: its strategy, and the characters shown."""
 
@@ -35,7 +35,7 @@ class FrozenDecision:
     shown_chars: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PromptFrame:
     """What a model was sent of the messages of one branch, where that is not what the messages themselves say.
 
@@ -108,7 +108,7 @@ class PromptFrame:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewFrame:
     """A frame that a request leaves behind the last message that it forwarded. `full`: nothing that was frozen before
     it counts any more; else it adds to that."""

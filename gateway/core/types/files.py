@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from gateway.core.frozen_records import record
+
 FILE_PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 """What OpenAI lets a file be for."""
 READ_PURPOSES = ("assistants", "user_data")
@@ -34,7 +36,7 @@ class FileRecord:
     progress: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeldFile:
     """A file as operators see it: whose it is; of one alone also which store has its content, the ids of its tenant's
     other files with that, and the conversations that hold what was read of it."""
@@ -64,7 +66,7 @@ class ContentPlace(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileQuery:
     """Which files of a tenant are asked for. `after`: the id of the last one of the page before."""
 
@@ -74,7 +76,7 @@ class FileQuery:
     purpose: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptBytes:
     """Bytes of files that a tenant keeps, and those among them that came with one key."""
 
@@ -94,7 +96,7 @@ TEXT_ENDINGS = """txt md markdown mdx rst adoc asciidoc org textile tex bib sty 
 TEXT_TYPES = "json yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DocumentKind:
     """How one kind of document is known and read.
 

@@ -1,13 +1,14 @@
 """A key of ours as the steps know it (guarantee §12.1), holders of budgets, and what requests hold of these (§12.3)."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, Protocol
 
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 
 KEY_PREFIX = "sk-gw-"
 """With which keys begin that are made at runtime. None of them ever goes to an upstream."""
@@ -19,7 +20,7 @@ def is_ours(text: str) -> bool:
     return KEY_PREFIX in text.lower()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyPolicy:
     """What is known of a key but the key itself. `key_id` is None while it cannot be told. `models` are patterns; none
     means any model. `is_signed`: it is a token that somebody else signed, of which nobody can say that it was revoked;
@@ -55,7 +56,7 @@ class KeyPolicy:
         return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredKey:
     """A key made at runtime. `hint`: its last characters. `created_by`: the id of the key that made it; None: a command
     did. `replaced_until`, of a key that was found by what it was before its rotation: until when that counts."""
@@ -90,7 +91,7 @@ LEASE_SECONDS = 120.0
 Kind = Literal["all", "key", "user", "model", "project"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LimitHolder:
     """Whose a budget or limit is. `all` has no name; a `user` is one of a tenant."""
 
@@ -115,7 +116,7 @@ class LimitHolder:
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SpendingAccount:
     """What a holder spends in one period, from the day `start` (UTC). `resets_at` is None for one that never ends."""
 
@@ -126,7 +127,7 @@ class SpendingAccount:
     digest: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AccountLease:
     """What the storage says of an account: picodollars spent, held by other processes, and held by this one from now
     on. `fits`: what was asked for is among the last."""

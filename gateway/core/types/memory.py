@@ -4,17 +4,18 @@ the things that it is about: any with a type and an id (guarantee §11.14 to §1
 import hmac
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, Literal
 
 from gateway.core import jsons
+from gateway.core.frozen_records import record
 
 EXTRACTS, SUMMARY = "extracts", "summary"
 """The `context.memory` without summaries, and the one in which they come before passages that may be of use."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SummarySegment:
     """A summary of an unbroken run of old turns. It is made once and never changed; later turns get segments of their
     own, so that the segments of a branch, oldest first, cover it from its beginning without a gap.
@@ -34,7 +35,7 @@ class SummarySegment:
     size_chars: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OldMessage:
     """A stored message that no summary covers, without its body; `weight`: bytes that it takes in a window at least."""
 
@@ -44,7 +45,7 @@ class OldMessage:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UncoveredPath:
     """The end of a path that no summary covers, oldest message first, up to an answer. `after` is the last message that
     one covers, `turns_before` how many turns are covered. `forgotten_at` is when an item of the conversation was last
@@ -56,7 +57,7 @@ class UncoveredPath:
     forgotten_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewSegment:
     """A segment to be stored, made of the beginning of `uncovered`. `prompt_version`: by which words."""
 
@@ -65,7 +66,7 @@ class NewSegment:
     prompt_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PinnedMessage:
     """A pinned message, as the memory message may show it.
 
@@ -91,7 +92,7 @@ class PinnedMessage:
         return self.index is None or self.index < first or self.index in left_out
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryMessage:
     """The one labelled message of guarantee §4 I2, as it is forwarded.
 
@@ -143,7 +144,7 @@ TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the direction of what follows: a name with one could be shown as another."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThingNote:
     """A thing as a request or a rule names it. Without a `name` it keeps the one that it has, else its id is its name.
     `aliases` are words as `gateway.pipeline.features.entity_memory` gives them."""
@@ -159,7 +160,7 @@ class ThingNote:
         return self.type, self.thing_id
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EntityMemoryOptions:
     """What a request says of its memory of things, defaults applied. `notes`: what it wants remembered. `days`: how
     long a thing is remembered after it was mentioned last; None: as long as what it belongs to."""
@@ -169,7 +170,7 @@ class EntityMemoryOptions:
     days: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryEntity:
     """A thing that is remembered, once for each conversation and once for each user that it was noted for. `times`: how
     often it was noted there; 0 where it was only shown."""
@@ -196,7 +197,7 @@ class MemoryEntity:
         return ThingNote(self.type, self.thing_id, self.name, self.aliases, self.action)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NotedThings:
     """What a turn or a client wants remembered. `places` are those that it is noted for: the conversation's id, then of
     a user what `user_place` gives. `recalled`: what was shown of the user's things; a conversation that has not met one
@@ -208,7 +209,7 @@ class NotedThings:
     recalled: tuple[ThingNote, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThingQuery:
     """A page of things, in the order in which they were noted first; `after` is the memory id of the last one seen.
     With `place`: those of a conversation or a user alone; with `type`: of that type alone."""
@@ -220,7 +221,7 @@ class ThingQuery:
     type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SearchPhrases:
     """What is looked for: runs of words that aliases may equal, in searches by hand single words, too."""
 

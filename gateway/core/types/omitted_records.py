@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Any
 
+from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ArtifactUsageRecord
 from gateway.core.types.conversation import ConversationMessage, FormNotes, begin_with
@@ -187,7 +188,7 @@ class OmittedRecords:
         self.gone.add(id(record))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptUnlisted:
     """What was left out of a bill up to here: the first messages of a conversation, and each one's record, if any."""
 

@@ -2,17 +2,18 @@
 and replays: turns that are run anew on a branch (guarantee §11.18)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Self
 
+from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
 from gateway.core.types.turn import StoredCompletion
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestSpending:
     """What requests took: tokens of the primary model, and USD for all models. A cost is None as soon as the price of
     one call is not known."""
@@ -40,7 +41,7 @@ def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
     return None if one is None or other is None else one + other
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnTotal:
     """What one turn took, all requests of its tool loop together; `number` counts from 1, over all branches. `status`
     is that of its last request."""
@@ -52,7 +53,7 @@ class TurnTotal:
     spent: RequestSpending
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationTotals:
     """What a conversation took so far: how many turns, all together, each of the latest turns, and what each agent
     took; requests that named none are under None."""
@@ -63,7 +64,7 @@ class ConversationTotals:
     by_agent: Mapping[str | None, RequestSpending]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PathMessage:
     """A message of a branch with the request that stored it. `choice` is the number of an answer, None of what a client
     sent; `instructions` is the digest of the system messages in force."""
@@ -84,7 +85,7 @@ class PathMessage:
         return self.message.created_at
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationPath:
     """A branch from its first message on, with the system messages that its messages name by their digests.
     `forgotten_at`: when an item of the conversation was last deleted."""
@@ -99,7 +100,7 @@ class ConversationPath:
         return self.instructions.get(message.instructions or "", ())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PastRequest:
     """A request of a past turn: the messages that it brought, and the answer (None: there is none on the branch).
     `before` is how many messages of the branch stand before those that it brought."""
@@ -110,7 +111,7 @@ class PastRequest:
     answer: PathMessage | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PastTurn:
     """A turn of a branch; `number` counts from 1."""
 
@@ -132,7 +133,7 @@ class PastTurn:
         return tuple(request for request in self.requests if request.answer is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PastBill:
     """What is stored of a request beside its messages: bill, plan, and the sums of its cost."""
 
@@ -140,7 +141,7 @@ class PastBill:
     spent: RequestSpending
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnDetails:
     """What is looked up of one turn: the bills of its requests by their ids, and what each model had been sent of the
     branch by then where the messages do not say it."""
@@ -153,7 +154,7 @@ INSTRUCTION, MEMORY = "instruction", "memory"
 """Names of forwarded messages that are no messages of the branch."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SentMessages:
     """What a request forwarded, rebuilt from what is stored. `reason` says why it is not exact, or why it cannot be
     told at all (`messages` is None). `names` are the ids of the messages; `INSTRUCTION` of a system message that stands
@@ -168,7 +169,7 @@ class SentMessages:
         return self.reason is None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationTexts:
     """What was read of a conversation: messages of its current branch, oldest first, and attached documents.
 
@@ -186,7 +187,7 @@ class ConversationTexts:
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplayChanges:
     """What a replay changes of the requests that it makes again. `model`: the model of all; None: each request's own.
     `agents`: fields of agents by their ids. `parameters` are further fields of each request, `context` is its
@@ -206,7 +207,7 @@ class ReplayChanges:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplayRun:
     """A replay of the turns `from_turn` to `to_turn` of the branch that ends with `source_id`. The last message of what
     is done is `at_id`, of request number `request` (from 0) of turn number `turn` (from 1); all three are None before

@@ -18,9 +18,10 @@ A region is what is stored, indexed and read of a large document (guarantee §14
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
+
+from gateway.core.frozen_records import record
 
 PLACE_KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
 PLACE_NAME_CHARS = 200
@@ -417,7 +418,7 @@ REGION_ENDS = ("\n\n", "\n", " ")
 """Where a region may end: after a paragraph, a line, a word."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TextRegion:
     """A stretch of a text: its number, its first character, the marker lines that it stands under, and the number of
     its first line, as `core.types.places` counts lines; None where it counts none, or where it was stored without."""
@@ -530,7 +531,7 @@ def joined(regions: Iterable[TextRegion]) -> str:
     return "".join(pieces)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LargeIndex:
     """What the storage knows of a large document: its size, how many of its regions are indexed, and the buckets that
     were asked for, by segment and bucket (`retrieval.stored.postings`). `status`: `building`, `ready` or `failed`."""
@@ -548,7 +549,7 @@ class LargeIndex:
         return round(self.indexed / self.regions, 4) if self.regions else 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IndexClaim:
     """A document whose index a process makes: it goes on behind the regions that are indexed."""
 

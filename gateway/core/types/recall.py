@@ -1,8 +1,9 @@
 """The tool `recall`, with which a model reads what its window leaves out, and its rounds within one request."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from gateway.core.frozen_records import record
 
 RECALL_TOOL = "recall"
 Recall = Literal["auto", True, False]
@@ -32,7 +33,7 @@ UNFORCED = (None, "auto")
 """Values of `tool_choice` that leave the choice to the model."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecallRounds:
     """The rounds of one request: calls of the model that ended in a call of the tool, which was answered here.
 

@@ -1,10 +1,10 @@
 """Conversations as they are listed, and pages of their items (guarantee §3.5, §8)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.memory import MemoryEntity, SummarySegment
@@ -16,7 +16,7 @@ EXPORT_VERSION = 1
 Instructions = tuple[dict[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportedMessage:
     """A message with its place in the tree: `parent` is an index into the messages, `instructions` one into the
     system messages; `request` is the id that its request had where it came from."""
@@ -30,7 +30,7 @@ class ImportedMessage:
     restored: bool | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportedAttachment:
     """A document of the conversation; `document` is what its title, source, label and content are."""
 
@@ -41,7 +41,7 @@ class ImportedAttachment:
     said: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportedConversation:
     """A conversation as an export holds it. `head` is an index into the messages; `in_force` one into the instructions.
     `requests` are bills and completions by the ids that they had, for information."""
@@ -59,7 +59,7 @@ class ImportedConversation:
     things: tuple[MemoryEntity, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportResult:
     """What became of it: a new conversation, and the session names that were taken already."""
 
@@ -67,7 +67,7 @@ class ImportResult:
     taken_names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationRecord:
     """A conversation without its messages."""
 
@@ -79,7 +79,7 @@ class ConversationRecord:
     team_task: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowRecord:
     """What the latest answered request left of a conversation's window: its bill, with the artifacts that stand, and
     how many turns began before what was forwarded (None where that cannot be told). `latest` is None where none was
@@ -91,7 +91,7 @@ class WindowRecord:
     things: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewConversation:
     """A conversation to begin, with its first messages."""
 
@@ -103,7 +103,7 @@ class NewConversation:
     """Of the key that begins it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordQuery:
     """A page of a tenant's conversations, in the order in which they began.
 
@@ -121,7 +121,7 @@ class RecordQuery:
     session: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ItemQuery:
     """A page of a conversation's items; `after` is the id of the last one seen."""
 
@@ -130,7 +130,7 @@ class ItemQuery:
     newest_first: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttachmentRecord:
     """An attached document with its number in the conversation and its client's `attachment_type`. `index` of a large
     one; `part` where its content is a part of its text: where that begins. `file_id`: the file of our own that it was
@@ -145,7 +145,7 @@ class AttachmentRecord:
     file_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TextPart:
     """The stretch of a document's text that is wanted: its first character, and how many; None: what is there of it."""
 

@@ -2,11 +2,12 @@
 conversation's messages without what they say."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from gateway.core.frozen_records import record
 from gateway.core.types.memory import SummarySegment
 from gateway.core.types.turn import LedgerEntry, TurnStatus
 
@@ -20,7 +21,7 @@ C = TypeVar("C")
 Direction = Literal["older", "newer"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestPosition:
     """A place in an order of requests: microseconds since 1970, picodollars or milliseconds, and an id among equals."""
 
@@ -56,7 +57,7 @@ class RequestPosition:
             raise ValueError("no position in a list") from None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListPosition:
     """A place in a list: a time, and an id among those of the same time."""
 
@@ -76,7 +77,7 @@ class ListPosition:
         return cls(at.time, at.id)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueryPage(Generic[T]):
     """What a query found, in the order that was asked for, and whether there is more behind it."""
 
@@ -90,7 +91,7 @@ class QueryPage(Generic[T]):
         return cls(found[:limit], len(found) > limit)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListPart(Generic[C]):
     """Which rows of a list: those with what `having` says, from `since` on and before `until` (both in UTC), at most
     `limit`: the newest, or those next to `at` that are older or newer. `searched`: how many conversations are looked
@@ -105,7 +106,7 @@ class ListPart(Generic[C]):
     searched: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListPage(Generic[T]):
     """What was found, the newest first. `older`: from where the older ones follow; `newer`: the same; None where none
     do. Newer ones of the newest part are yet to come, so there `newer` is None. `ended`: where the look ended that
@@ -117,7 +118,7 @@ class ListPage(Generic[T]):
     ended: ListPosition | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptSums:
     """What the requests of a conversation took. `cost` is of the calls that have a price: with `unpriced` requests that
     had others, it is the least that was paid. Requests that an older version wrote are in no sums until they are
@@ -143,7 +144,7 @@ class KeptSums:
 NO_SUMS = KeptSums(0, 0, 0, Decimal(0), Decimal(0), 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationChoice:
     """Which conversations. `tenant` None: of all tenants. `id`: an id or how one begins. `user`, `model`: of the latest
     request. `text`: a part of how the first question begins, in whichever case."""
@@ -156,7 +157,7 @@ class ConversationChoice:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationLine:
     """A conversation in a list. `question`: how its first user message begins; "" where an item of it was deleted, None
     where there is none, or an older version wrote it. `user`, `model`: of its latest request."""
@@ -176,7 +177,7 @@ class ConversationLine:
         return ListPosition(self.updated_at, self.id)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestChoice:
     """Which requests. `tenant` None: of all tenants. `endpoint`: as the ledger names it, or `chat`. Costs and net
     savings are in USD. `text`: a part of a user message of theirs, in whichever case."""
@@ -199,7 +200,7 @@ class RequestChoice:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestLine:
     """A request in a list: what its row of the ledger says without its calls. `cost` is None as soon as one call has no
     price; `known_cost` is of those that have one. `known_cost`, `planning_cost`, `saved`, `cached_tokens` and
@@ -246,7 +247,7 @@ OK = 200
 """The HTTP status of each request that did not fail; an answer that broke off has begun with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestQuery:
     """Which requests, in which order: those that came from `since` on and before `until`, from the largest value of
     `sort` down (`ascending`: the other way round), at most `limit`: the first ones, or those next to `at`: `older` ones
@@ -262,7 +263,7 @@ class RequestQuery:
     limit: int = 50
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestSpeed:
     """Milliseconds within which half of some requests were over, and 95 of 100. `is_part`: of the latest `requests`
     alone, as there are more."""
@@ -273,7 +274,7 @@ class RequestSpeed:
     is_part: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundRequest:
     """A request, and how its last user message begins (None where none is stored)."""
 
@@ -281,7 +282,7 @@ class FoundRequest:
     question: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundRequests:
     """A part of what is found, in its order, and where it goes on. `ended`: the look ended there, as it had read all
     that one look may read: there may be more."""
@@ -292,7 +293,7 @@ class FoundRequests:
     ended: RequestPosition | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutlinedMessage:
     """A message of any branch. `choice` is the number of an answer, None of what a client sent. `call_id` of a tool's
     result is the message with its call."""
@@ -310,7 +311,7 @@ class OutlinedMessage:
     instructions: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutlinedReplay:
     """A replay of turns, and the last message of what is done of it; None: nothing yet."""
 
@@ -320,7 +321,7 @@ class OutlinedReplay:
     at_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationOutline:
     """All messages of a conversation, oldest first, and what else is kept of it. `is_whole` is False where it has more
     messages than are read. `head_id` ends the current branch."""
@@ -342,7 +343,7 @@ class ConversationOutline:
     sums: KeptSums = NO_SUMS
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutlinedPage:
     """What is read of the turns of one page: bills by request, how user messages begin, by message, and what messages
     say, by message, where that is asked for; of those in `cut` the beginning alone."""

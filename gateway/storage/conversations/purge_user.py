@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import errors, ports
+from gateway.core.frozen_records import record
 from gateway.core.types import audit_log, items, memory
 from gateway.storage import audit_events, rows
 from gateway.storage.conversations import attachments, delete_item
@@ -29,7 +30,7 @@ PURGE_USER_COMPLETIONS = schema.completions
 THINGS = schema.things
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PurgeSubject:
     """Whose words go: the name in bills, and the digest that stands there afterwards, or did before."""
 
@@ -41,7 +42,7 @@ class PurgeSubject:
         return self.name, self.digest
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PurgeLocation:
     """A conversation."""
 
@@ -54,7 +55,7 @@ class PurgeLocation:
         return sa.and_(LEDGER.c.tenant == self.tenant, LEDGER.c.conversation_id == self.conversation_id)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PurgedConversation:
     """What went of a conversation: all, or so many messages and documents. `groups`: of the cache, to be evicted."""
 
@@ -190,7 +191,7 @@ BATCH = 200
 """Bills that one transaction renames, and things that one deletes: writers wait for no more than that."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PurgedUser:
     """What went of a user. `shared` counts conversations in which others were named, too, and of which `messages` and
     `documents` went; `bills` those that have `digest` for the name now."""

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from gateway.core import ids, jsons, names, ports
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Fragment
 from gateway.core.types import audit_log, omitted_records, records, tool_steps
 from gateway.storage import audit_events, rows
@@ -29,7 +29,7 @@ INSERT_MESSAGES = RowInsert(schema.messages)
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportRows:
     """The rows of a conversation that is new."""
 
@@ -271,7 +271,7 @@ class ConversationTransfer:
         return imported
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversationRows:
     """A conversation's rows, of one moment."""
 

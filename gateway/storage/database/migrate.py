@@ -7,7 +7,6 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 import gateway
 from gateway.core import errors, names
 from gateway.core.config.settings import StorageSettings
+from gateway.core.frozen_records import record
 from gateway.storage.database import schema
 from gateway.storage.database.postgres import PostgresTransactions, sqlstate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions, parse_url
@@ -31,7 +31,7 @@ def shown(url: str) -> str:
     return SECRET.sub(r"\1=***", parse_url(url).render_as_string(hide_password=True))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SchemaState:
     """What the database says of its schema: the revision that it is on (None: it is empty), and the oldest revision
     of the code that may run on it (ADR 10; None: it does not say)."""

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,6 +28,7 @@ from sqlalchemy.pool import StaticPool
 
 from gateway.core import errors
 from gateway.core.config.settings import StorageSettings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.storage.database.postgres import PostgresTransactions
 from gateway.storage.database.transactions import DatabaseTransactions, T, Work, WriteState
@@ -75,7 +75,7 @@ takes longer than to store the value."""
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _WaitingTransaction:
     """A transaction that another process's lock keeps out. `outcome` gets its result, until `deadline` (monotonic)."""
 

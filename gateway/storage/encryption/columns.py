@@ -13,7 +13,6 @@ import os
 import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from operator import itemgetter
@@ -26,6 +25,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from gateway.core import errors
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 
 PREFIX = "\x1aenc1:"
 """How sealed texts begin. JSON cannot begin so, and nobody's words do by chance."""
@@ -333,7 +333,7 @@ def driver_of(connection: sa.Connection) -> Any:
     return connection.get_execution_options().get(DRIVER) or connection.connection.driver_connection
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _InsertStatement:
     """An insert as the driver takes it. `pick` gives a row's values in its order, `converts` are the columns, by their
     position, whose values the driver does not take as they are. `sealed`: those whose values are sealed, each with the

@@ -8,13 +8,13 @@ So a process that lacks a key is told at its start, and serves nothing that it c
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.storage.database import schema
 from gateway.storage.database.schema import file_contents
 from gateway.storage.database.sqlite import insert_if_new
@@ -87,7 +87,7 @@ ALIASES = schema.thing_aliases
 Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _ContentColumns:
     """A table with its columns of content, and those that are withheld where content is sealed."""
 
@@ -100,7 +100,7 @@ class _ContentColumns:
         return tuple(self.table.primary_key.columns)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StaleRows:
     """Rows of a table that are not under the current key, by what they are under: `plain`, or the id of a key."""
 

@@ -4,13 +4,13 @@ Things as they are listed, read and deleted, and the conversations that are abou
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
 from gateway.core import errors, ids, jsons
+from gateway.core.frozen_records import record
 from gateway.core.types import memory, report_lists
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.database import schema
@@ -28,7 +28,7 @@ Key = tuple[str, str, str]
 """Place, type and id of a thing."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _WantedEntity:
     """What several notes of one thing in one place come to."""
 

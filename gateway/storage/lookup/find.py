@@ -1,7 +1,7 @@
 """Finds the stored conversation that a request continues, and reads the end of the path to where it resumes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from gateway.core import ids, jsons, names
+from gateway.core.frozen_records import record
 from gateway.core.types import chain, conversation, tool_steps, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chain import ChainKey
@@ -48,7 +49,7 @@ INDEX_BYTES = 2
 """Of memory for the index of a message's words, for each byte of the message."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EarlierPath:
     """The messages before a window, oldest first, with their weights, as many as `limit` allowed.
 

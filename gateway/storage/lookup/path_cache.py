@@ -2,7 +2,7 @@
 new of it (ADR 20)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from threading import Lock
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
+from gateway.core.frozen_records import record
 from gateway.core.types import tool_steps
 from gateway.core.types.conversation import ConversationMessage, FormNotes
 from gateway.storage.database import schema
@@ -31,7 +32,7 @@ PATH_CACHE_MESSAGE_BYTES = 2200
 """What a message takes in memory beside its texts, with what is noted of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CachedPath:
     """A whole path, from the first message of a conversation on.
 
@@ -251,7 +252,7 @@ _STEPS = sa.select(schema.reasoning_events.c.message_id).where(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StorageCaches:
     """Where what the storage holds is kept besides: with other replicas, and, of paths that were read lately, here."""
 

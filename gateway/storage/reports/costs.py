@@ -7,13 +7,13 @@ sees one state of the storage.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
+from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
 from gateway.core.types import bill
 from gateway.storage import rows
@@ -287,7 +287,7 @@ PAGE = 500
 Names = tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SumDifference:
     """A sum that is kept, and what the ledger adds up to."""
 
@@ -297,7 +297,7 @@ class SumDifference:
     found: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ComparedSums:
     """How many were compared with one statement, and what differs."""
 
