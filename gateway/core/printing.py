@@ -2,11 +2,13 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+FORMULA = re.compile(r'\A(?=[\t\r\n])|(?:\A|[;\t\r\n])"*(?=[=+\-@\uff1d\uff0b\uff0d\uff20])')
+"""Before what a spreadsheet may take for a formula, also one that parts cells by semicolons, or at our line breaks."""
 
 
 def printable(text: str) -> str:
@@ -57,4 +59,4 @@ def _cell(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     text = str(value).replace("\x00", "\ufffd")
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return FORMULA.sub(r"\g<0>'", text)

@@ -306,6 +306,22 @@ def test_no_cell_is_a_formula(start: str) -> None:
     assert next(csv.reader(io.StringIO(line, newline=""))) == [f"'{evil}", "1", "", "false"]
 
 
+@pytest.mark.parametrize(
+    ("evil", "cell"),
+    [
+        ("a;=1+1;b", "a;'=1+1;b"),
+        ('a;""=1+1;b', 'a;""\'=1+1;b'),
+        ("a\t@x", "a\t'@x"),
+        ("a\r\n-1", "a\r\n'-1"),
+        ("\t=1", "'\t'=1"),
+        ("a; b-c=d", "a; b-c=d"),
+    ],
+)
+def test_no_cell_is_a_formula_where_other_signs_part_cells(evil: str, cell: str) -> None:
+    """Spreadsheets of many countries part cells by semicolons, and then know none of our quotes."""
+    assert next(csv.reader(io.StringIO(csv_line([evil]), newline=""))) == [cell]
+
+
 def test_a_csv_row() -> None:
     unpriced = row_of(price_call("primary", "m", {"prompt_tokens": 3, "completion_tokens": 2}, {}), model="=1+1")
     zone = datetime.fromisoformat("2026-11-22T01:00:00.5+01:00")
