@@ -29,7 +29,7 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.rendering import rendered
 from gateway.core import errors
 from gateway.core.config import setting_sections
-from gateway.core.types import audit_log
+from gateway.core.types import audit_log, report_lists
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy
 
@@ -123,6 +123,8 @@ class PageRequest:
     """What was posted, once it has been read as a form with files."""
     seen_ids: tuple[str, ...] | None = None
     """What the page shows, as the trail tells it; None: what its path names."""
+    read_query: Mapping[str, str] | None = None
+    """The parameters, once they have been read."""
 
     @property
     def tenant(self) -> str | None:
@@ -148,7 +150,10 @@ class PageRequest:
 
     @property
     def query(self) -> Mapping[str, str]:
-        return parameters(self.scope["query_string"].decode("latin-1"))
+        """The parameters. A page asks for them some fifty times, and they may be 64 KB."""
+        if self.read_query is None:
+            self.read_query = parameters(self.scope["query_string"].decode("latin-1"))
+        return self.read_query
 
     @property
     def is_partial(self) -> bool:
@@ -194,6 +199,12 @@ class PageRequest:
         """This page's address with other parameters; None takes one out."""
         query = {name: value for name, value in {**self.query, **changes}.items() if value}
         return f"{self.path}?{urlencode(query)}" if query else self.path
+
+    def beside(self, found: report_lists.FoundRequests | report_lists.ListPage[Any]) -> dict[str, Any]:
+        """Addresses of the parts of a list beside this one, and of where a look that ended goes on."""
+        older = self.link(older=str(found.older), newer=None) if found.older else None
+        newer = self.link(newer=str(found.newer), older=None) if found.newer else None
+        return {"older": older, "newer": newer, "further": older if found.ended == found.older else newer}
 
     async def render(self, template: str, status: int = 200, **context: Any) -> PageAnswer:
         """The page, made of a template in a thread: streams run meanwhile."""

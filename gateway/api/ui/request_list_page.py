@@ -82,10 +82,9 @@ class RequestListPage:
             http_status=request_search.http_status,
             names=await self._parts.auth.names(keys),
             ended=found.ended,
-            older=found.older and page.link(older=str(found.older), newer=None),
-            newer=found.newer and page.link(newer=str(found.newer), older=None),
             csv_link=f"{PATH}/requests.csv" + (f"?{urlencode(kept)}" if kept else ""),
             csv_is_by_time=query.sort != "time",
+            **page.beside(found),
         )
 
     async def csv(self, page: PageRequest) -> PageAnswer:

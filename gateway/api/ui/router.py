@@ -61,8 +61,7 @@ class ConversationPages:
             is_search=any(page.query.get(name) for name in FIELDS),
             is_live=part.at is None,
             ended=found.ended,
-            older=found.older and page.link(older=str(found.older), newer=None),
-            newer=found.newer and page.link(newer=str(found.newer), older=None),
+            **page.beside(found),
         )
 
 

@@ -17,8 +17,10 @@ from gateway.api.ui import rendering
 from gateway.api.ui.cost_pages import ColumnValue, column_chart
 from gateway.api.ui.health_page import trouble_text
 from gateway.api.ui.login import MAX_ADDRESSES, MAX_FAILURES, MAX_IN_ALL, NEXT, LoginGuesses, TooManyTries
+from gateway.api.ui.page import PageRequest
 from gateway.api.ui.rendering import TERMS
 from gateway.core.instrumentation.metrics import UpstreamTrouble
+from gateway.core.types.report_lists import Direction, FoundRequests, RequestPosition
 
 UI = Path(rendering.__file__).parent
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
@@ -208,6 +210,28 @@ def test_who_sees_one_tenant_is_told_no_count_of_all() -> None:
         "upstream_503, 1,234 times since its last answer",
     )
     assert trouble_text("small", trouble, sees_all=False) == ("small is failing", "upstream_503")
+
+
+def page_request(query: str) -> PageRequest:
+    return PageRequest({"path": "/ui/requests", "query_string": query.encode()}, None, None, {})  # type: ignore[arg-type]
+
+
+def test_an_address_is_read_once_however_long_it_is() -> None:
+    """Each of a page's links read it anew: one of 40 KB kept the process busy for more than a second."""
+    page = page_request("model=small&" + "a&" * 20_000)
+    assert page.link(sort="cost") == "/ui/requests?model=small&sort=cost"
+    assert page.query is page.query
+
+
+@pytest.mark.parametrize("direction", ["older", "newer"])
+def test_a_look_that_ended_early_goes_on_where_it_was_going(direction: Direction) -> None:
+    """ "Search further" on a page of newer requests led back to the older ones, and so round in a circle."""
+    ended, back = RequestPosition(5, "req_5"), RequestPosition(3, "req_3")
+    ends = {"older": (ended, back), "newer": (back, ended)}
+    page = page_request(f"model=small&{direction}=4.req_4")
+    links = page.beside(FoundRequests((), *ends[direction], ended))
+    assert links["further"] == links[direction] == f"/ui/requests?model=small&{direction}=5.req_5"
+    assert links["older"] != links["newer"]
 
 
 async def test_a_name_that_a_template_was_not_given_is_an_error() -> None:
