@@ -34,6 +34,8 @@ MAX_USER = 512
 OUR_ROLES: tuple[setting_sections.Role, ...] = ("user", "viewer", "admin")
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """The type of key that a signature is made with, by how its algorithm's name begins."""
+PLAIN_ADDRESS = re.compile(r"[!-~]+")
+"""An address as a header can have it: without spaces, ends of lines and letters of other scripts."""
 NOT_ACCEPTED = "This token is not accepted here: "
 
 
@@ -204,7 +206,7 @@ class Issuer:
         """An address that the issuer tells of itself, as safe as its own.
         Raises IdentityProviderUnavailable: it tells none that may be used."""
         wanted = ("https://",) if self.settings.issuer.startswith("https://") else ("https://", "http://")
-        if not isinstance(url, str) or not url.startswith(wanted):
+        if not isinstance(url, str) or not url.startswith(wanted) or not PLAIN_ADDRESS.fullmatch(url):
             raise errors.IdentityProviderUnavailable(f"The identity provider tells no {name} that could be used.")
         try:
             urlsplit(url)

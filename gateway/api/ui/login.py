@@ -187,8 +187,8 @@ class SignIn:
         }
         basic: tuple[str, str] | None = None
         if settings.client_secret is not None:
-            known = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
-            if "client_secret_basic" in known:
+            known = metadata.get("token_endpoint_auth_methods_supported")
+            if not known or not isinstance(known, list) or "client_secret_basic" in known:
                 basic = (settings.client_id, settings.client_secret.get_secret_value())
             else:
                 form["client_secret"] = settings.client_secret.get_secret_value()

@@ -373,6 +373,17 @@ def test_s12_18_a_login_that_one_replica_began_ends_at_another(
         assert [each.get(LIST, cookie=cookie).status_code for each in (here, there)] == [200, 200]
 
 
+def test_s12_18_a_provider_whose_list_of_methods_is_none_is_asked_by_the_standards(
+    start_gateway: GatewayFactory,
+) -> None:
+    """OpenID Connect Discovery: by name and password, where no list says otherwise."""
+    with OidcProvider() as provider:
+        provider.metadata_changed = {"token_endpoint_auth_methods_supported": 5}
+        gateway = start_gateway({"auth": {"keys": KEYS, "oidc": oidc(provider)}})
+        with PageClient(gateway.url) as browser:
+            assert signed_in(browser).status_code == 303
+
+
 def test_s12_18_without_its_provider_keys_log_in_all_the_same(start_gateway: GatewayFactory) -> None:
     with OidcProvider() as provider:
         gateway = start_gateway({"auth": {"keys": KEYS, "oidc": oidc(provider)}})

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.api.tokens import ASK_AGAIN_SECONDS, FRESH_SECONDS, MAX_KEPT_SECONDS, Published, claim_of
+from gateway.api.tokens import ASK_AGAIN_SECONDS, FRESH_SECONDS, MAX_KEPT_SECONDS, Issuer, Published, claim_of
+from gateway.core.config.setting_sections import JwtSettings
 from gateway.core.errors import IdentityProviderUnavailable
 from tests.support.hand_clock import DayClock
 
@@ -102,3 +103,27 @@ async def test_away_what_is_known_holds_for_hours_and_then_no_more(
 )
 def test_a_claim_is_found_by_its_name_else_by_its_path(name: str, found: Any) -> None:
     assert claim_of({"a": 1, "b": {"c": 2}, "https://acme.example/roles": 3}, name) == found
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "https://login.example/a\r\nSet-Cookie: gateway_ui=x",
+        "https://login.example/a b",
+        "https://login.example/\x00",
+        "https://login.example/\u4e2d",
+        "https://[::1",
+        "http://login.example/a",
+        "javascript:alert(1)",
+        ["https://login.example/a"],
+        None,
+    ],
+    ids=ascii,
+)
+def test_what_is_no_address_is_told_before_anybody_is_sent_there(clock: DayClock, told: Any) -> None:
+    """One with the end of a line in it broke the answer that was to lead a browser there."""
+    settings = JwtSettings(issuer="https://login.example", audience="gateway-api", tenant="acme")
+    issuer = Issuer(settings, None, clock)  # type: ignore[arg-type]
+    with pytest.raises(IdentityProviderUnavailable, match="authorization_endpoint"):
+        issuer.address(told, "authorization_endpoint")
+    assert issuer.address("https://login.example/a?b=%C3%A9", "authorization_endpoint").endswith("%C3%A9")
