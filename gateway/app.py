@@ -1,8 +1,8 @@
-"""Composition root: wires the rooms, and runs what runs beside requests."""
+"""Composition root: wires the packages, and runs what runs beside requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from gateway import operations
@@ -38,7 +38,7 @@ log = logs.get_logger("gateway.app")
 EXPIRE_SECONDS = 60.0
 """Between two looks at what has been kept in memory for too long."""
 HOOKS_SECONDS = 5.0
-"""Most seconds that an end waits for what hooks have not been told yet."""
+"""Longest wait at shutdown for events that hooks have not been told yet."""
 JOBS_SECONDS = 1.0
 """For jobs that are cancelled at shutdown to end."""
 CALIBRATED_WITHIN = 1.0
@@ -46,7 +46,8 @@ CALIBRATED_WITHIN = 1.0
 
 
 class Gateway:
-    """All rooms, wired once and in sight, from the storage up."""
+    """Holds all packages of one process, wired once, from the storage up. `create_app` makes it for a server, and
+    `gateway savings --replay` to play sessions through it."""
 
     def __init__(
         self,
@@ -56,8 +57,8 @@ class Gateway:
         clock: ports.Clock | None = None,
         upstream: ports.Upstream | None = None,
     ) -> None:
-        """`shared`: where it counts, if it is one of several workers; `clock`: another one than the system's;
-        `upstream`: is asked in the place of all upstreams: nothing goes to the network.
+        """`shared`: where it counts, if it is one of several workers; `clock`: replaces the
+        system's; `upstream`: answers instead of every upstream, so that nothing reaches the network.
         Raises ConfigurationError: a guard, the embedder or OpenTelemetry cannot be used."""
         self.shared = shared
         self.settings = settings
@@ -77,8 +78,8 @@ class Gateway:
             settings,
             clock,
             windows=self.margins,
-            http=telemetry.http,
-            around=lambda models: guards.upstream(telemetry.upstream(models)),
+            make_http=telemetry.http,
+            wrap=lambda adapter: guards.upstream(telemetry.upstream(adapter)),
             scripted=upstream,
         )
         self.counters = CounterRegistry(self.margins)
@@ -90,10 +91,10 @@ class Gateway:
         )
         passthrough = guards.passthrough(telemetry.passthrough(self.upstreams.pool))
         self.api = WiredApi(settings, self.requests, resends=self.resends, passthrough=passthrough, shared=shared)
-        self.warm_up = WarmUp(self.pieces(), clock)
+        self.warm_up = WarmUp(self.warm_up_pieces(), clock)
 
-    def pieces(self) -> list[WarmUpPiece]:
-        """What is loaded once it serves."""
+    def warm_up_pieces(self) -> list[WarmUpPiece]:
+        """Lists what is loaded once it serves."""
         upstreams, embedder = self.upstreams, self.requests.embedder
         return warm_up_pieces(
             self.settings,
@@ -113,35 +114,39 @@ class Gateway:
         for entry in settings.model_list:
             if problem := catalogue.unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        preparing = await storage_upkeep.begin_preparing(settings, self.storage.transactions)
-        days = settings.conversation.retention_days
-        often = purge.sweep_seconds(clock.fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
-        running = [
-            preparing,
-            asyncio.ensure_future(self.warm_up.run()),
-            asyncio.ensure_future(self.requests.indexing.run()),
-            asyncio.ensure_future(keep_calibrated(self.margins, self.storage.calibrations)),
-        ]
+        running = [await storage_upkeep.begin_preparing(settings, self.storage.transactions)]
         jobs = Scheduler()
-        purge.schedule_sweeps(jobs, self.storage.retention, self.clock, days, often)
-        storage_upkeep.schedule_older_bills(jobs, self.storage.transactions, purge.sweep_seconds(days))
-        purge.schedule_files(jobs, self.documents.kept, self.documents.reading.look)
-        self._schedule(jobs)
-        self.documents.start()
-        self.hooks.start()
-        self.telemetry.start(self.api.observed.snapshot)
-        await self.margins.looked_up(CALIBRATED_WITHIN)
         try:
+            running += map(
+                asyncio.ensure_future,
+                (
+                    self.warm_up.run(),
+                    self.requests.indexing.run(),
+                    keep_calibrated(self.margins, self.storage.calibrations),
+                ),
+            )
+            self._schedule(jobs)
+            self.documents.start()
+            self.hooks.start()
+            self.telemetry.start(self.api.observed.snapshot)
+            await self.margins.looked_up(CALIBRATED_WITHIN)
             yield
         finally:
             for task in running:
                 task.cancel()
             await jobs.close(JOBS_SECONDS)
             if self.shared is not None:
-                self.shared.write(self.api.observed.snapshot())
+                await self._share(self.shared)
             await self.close()
 
     def _schedule(self, jobs: Scheduler) -> None:
+        """Begins the recurring jobs."""
+        settings = self.settings
+        days = settings.conversation.retention_days
+        often = purge.sweep_seconds(clock.fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
+        purge.schedule_sweeps(jobs, self.storage.retention, self.clock, days, often)
+        storage_upkeep.schedule_older_bills(jobs, self.storage.transactions, purge.sweep_seconds(days))
+        purge.schedule_files(jobs, self.documents.service, self.documents.reading.look)
         jobs.every(process.SWEEP_SECONDS, process.clear_left_behind, name="document_folders", at_once=True)
         jobs.every(
             HEARTBEAT_SECONDS,
@@ -151,9 +156,15 @@ class Gateway:
             failed="beat_failed",
         )
         jobs.every(PROBE_SECONDS, self.storage.store.probe_if_refused, name="storage_probe")
-        jobs.every(BEAT_SECONDS, self._look, name="open_calls", at_once=True, failed="open_calls_not_looked_at")
+        jobs.every(
+            BEAT_SECONDS,
+            self._look_at_open_calls,
+            name="open_calls",
+            at_once=True,
+            failed="open_calls_not_looked_at",
+        )
         jobs.every(EXPIRE_SECONDS, self._expire, name="expiry")
-        if (seconds := self.settings.routing.probe) is not None:
+        if (seconds := settings.routing.probe) is not None:
             look = partial(
                 resources.probe, self.upstreams.router.health, partial(resources.reach, self.upstreams.client), seconds
             )
@@ -161,36 +172,39 @@ class Gateway:
         if self.shared is not None:
             jobs.every(metrics.COUNTS_WRITE_SECONDS, partial(self._share, self.shared), name="shared_counts")
 
-    async def _look(self) -> None:
+    async def _look_at_open_calls(self) -> None:
         await self.requests.settlement.open_calls.look()
 
     async def _share(self, shared: SharedCounts) -> None:
         shared.write(self.api.observed.snapshot())
 
     async def _expire(self) -> None:
-        """Also in a process that nobody asks anything, what is kept of conversations is gone in time."""
+        """Drops what is kept of conversations for too long, in an idle process too."""
         self.storage.paths.expire()
         self.resends.expire()
 
     async def close(self) -> None:
-        """Ends what is under way and lets go of all that is open; of the storage whatever fails before:
-        it may have writes for which nobody waits."""
-        try:
-            await self._end_work()
-        finally:
-            await self.storage.transactions.close()
-            await self.telemetry.close()
+        """Ends what is under way and lets go of all that is open. What fails on the way is raised once all was tried:
+        the storage may have writes for which nobody waits."""
+        ends = (
+            self.api.answering.close,
+            self.documents.reading.close,
+            self.api.mcp.close,
+            self.requests.close,
+            partial(asyncio.to_thread, self.hooks.close, HOOKS_SECONDS),
+            self._keep_margins,
+            self.upstreams.close,
+            self.storage.cache.close,
+            self.storage.transactions.close,
+            self.telemetry.close,
+        )
+        async with AsyncExitStack() as stack:
+            for end in reversed(ends):
+                stack.push_async_callback(end)
 
-    async def _end_work(self) -> None:
-        await self.api.answering.close()
-        await self.documents.reading.close()
-        await self.api.mcp.close()
-        await self.requests.close()
-        await asyncio.to_thread(self.hooks.close, HOOKS_SECONDS)
+    async def _keep_margins(self) -> None:
         if self.margins.is_worth_writing:
             await self.margins.try_to_keep(self.storage.calibrations)
-        await self.upstreams.close()
-        await self.storage.cache.close()
 
 
 def create_app(settings: Settings, draining: ShutdownState | None = None, shared: SharedCounts | None = None) -> App:

@@ -61,7 +61,7 @@ ATTACHMENT_PATH = "/v1/conversations/{conversation_id}/attachments/{attachment_i
 
 
 class WiredApi:
-    """Every endpoint."""
+    """Makes every endpoint; `app` joins them. `create_app` calls it."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class WiredApi:
         self.settings, self.clock, self._resends, self._shared = settings, instruments.clock, resends, shared
         self._storage, self._upstreams, self._requests = storage, upstreams, requests
         self._documents, self._instruments = documents, instruments
-        self.refused = refusals.RefusedRequests()
+        self._refused = refusals.RefusedRequests()
         self.observed = ObservedParts(
             metrics=instruments.metrics,
             paths=storage.paths,
@@ -89,9 +89,9 @@ class WiredApi:
             documents=documents.reader,
             running=requests.settlement.running,
             hooks=instruments.hooks,
-            resting=requests.rest,
+            resting=requests.planner_cooldown,
             deployments=upstreams.router.health,
-            refused=self.refused,
+            refused=self._refused,
         )
         self._wire_access()
         self._wire_answers(passthrough)
@@ -100,56 +100,61 @@ class WiredApi:
     def _wire_access(self) -> None:
         settings, clock, store = self.settings, self.clock, self._storage.store
         keys = RuntimeKeys(self._storage.keys, clock)
-        self.identity = HttpIdentityDocuments(self._upstreams.client)
+        self._identity = HttpIdentityDocuments(self._upstreams.client)
         jwt = settings.auth.jwt
-        tokens = None if jwt is None else SignedTokens(jwt, self.identity, clock)
+        tokens = None if jwt is None else SignedTokens(jwt, self._identity, clock)
         self.auth = KeyAuthenticator(settings.auth, store, keys, clock, tokens)
-        self.keys = KeyEndpoints(keys, self.auth)
-        self.statistics = StatisticsEndpoint(self.observed, self.auth, settings)
+        self._keys = KeyEndpoints(keys, self.auth)
+        self._statistics = StatisticsEndpoint(self.observed, self.auth, settings)
 
     def _wire_answers(self, passthrough: PassthroughClient) -> None:
-        """What asks a model, or relays."""
+        """Makes what asks a model, or relays."""
         settings, clock, auth, store = self.settings, self.clock, self.auth, self._storage.store
         pipeline, limited, router = self._requests.pipeline, self._requests.limited, self._upstreams.router
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
         self.answering = CompletionHandler(
             limited, self._requests.idempotency, auth=auth, settings=settings, clock=clock, bodies=bodies
         )
-        self.chat = ChatCompletions(self.answering, settings, self._resends)
-        self.compaction = CompactionEndpoint(store, auth, settings, clock)
-        self.responses = ResponsesEndpoint(self.answering, settings, self._resends, self.compaction)
+        self._chat = ChatCompletions(self.answering, settings, self._resends)
+        self._compaction = CompactionEndpoint(store, auth, settings, clock)
+        self._responses = ResponsesEndpoint(self.answering, settings, self._resends, self._compaction)
         self.messages = MessagesEndpoint(self.answering, settings, self._resends, store)
-        self.count_tokens = CountTokens(pipeline, auth, settings, clock)
-        self.compress = CompressEndpoint(pipeline, limited, auth, settings, clock, bodies)
+        self._count_tokens = CountTokens(pipeline, auth, settings, clock)
+        self._compress = CompressEndpoint(pipeline, limited, auth, settings, clock, bodies)
         listed = ModelsEndpoint(resources.UpstreamModels(self._upstreams.client, router), auth)
-        self.models = ListedModels(listed)
+        self._models = ListedModels(listed)
         metering = CallMetering(self._requests.relayed_bills, limited)
         self.relay = RelayEndpoint(
             router=router, upstream=passthrough, auth=auth, settings=settings, metering=metering, bodies=bodies
         )
         documents = self._documents
-        self.files = FileEndpoints(
-            documents.kept, documents.callers, auth, self.relay, documents.here, max_bytes=settings.files.max_bytes
+        self._files = FileEndpoints(
+            documents.service,
+            documents.callers,
+            auth,
+            self.relay,
+            documents.served_here,
+            max_bytes=settings.files.max_bytes,
         )
 
     def _wire_conversations(self) -> None:
         settings, storage, auth = self.settings, self._storage, self.auth
         max_bytes = settings.server.max_body_bytes
         records, store, past, replays = storage.records, storage.store, storage.past, storage.replays
-        self.completions = StoredCompletions(store, auth, max_bytes)
-        self.conversations = ConversationEndpoints(
+        self._completions = StoredCompletions(store, auth, max_bytes)
+        self._conversations = ConversationEndpoints(
             records,
             store,
             auth,
             max_body_bytes=max_bytes,
             hooks=self._instruments.hooks,
-            serves=self._documents.here,
+            serves=self._documents.served_here,
         )
-        self.attachments = AttachmentEndpoints(records, auth)
-        self.window = ConversationContext(records, auth)
-        self.stored = ClassicStorage(storage.things, records, store, storage.paths, self._resends)
-        self.turns = TurnEndpoints(past, replays, auth)
-        self.replays = ReplayEndpoint(
+        self._attachments = AttachmentEndpoints(records, auth)
+        self._context = ConversationContext(records, auth)
+        self._stored = ClassicStorage(storage.things, records, store, storage.paths, self._resends)
+        self._turns = TurnEndpoints(past, replays, auth)
+        self._replays = ReplayEndpoint(
             replayer=self._requests.replayer,
             pipeline=self._requests.pipeline,
             past=past,
@@ -159,9 +164,9 @@ class WiredApi:
             settings=settings,
             clock=self.clock,
         )
-        self.exported = ExportedConversation(storage.transfer, auth, storage.trail)
-        self.imported = ImportedConversations(storage.transfer, auth, max_bytes)
-        self.memories = MemoryEndpoints(storage.things, auth, max_bytes, settings.memory.things_days)
+        self._exported = ExportedConversation(storage.transfer, auth, storage.trail)
+        self._imported = ImportedConversations(storage.transfer, auth, max_bytes)
+        self._memories = MemoryEndpoints(storage.things, auth, max_bytes, settings.memory.things_days)
         self.mcp = McpEndpoint(settings, past, storage.things, auth, storage.large)
 
     def app(
@@ -178,13 +183,13 @@ class WiredApi:
         if exposure.operators_keys(self.settings) and self.settings.auth.mode != "open":
             app = OriginCheck(app, origins)
         preflights = CorsPreflights(app, origins) if origins else app
-        served = traced(EdgeMiddleware(preflights, draining, self._instruments.metrics, self.refused, self.clock))
+        served = traced(EdgeMiddleware(preflights, draining, self._instruments.metrics, self._refused, self.clock))
         return CrossOrigin(served, origins) if origins else served
 
     def routes(self, draining: ShutdownState) -> list[Route]:
-        """Every path that the gateway serves itself; all others are relayed."""
-        conversations, memories, models = self.conversations, self.memories, self.models
-        ready = ReadyEndpoint(self._storage.store, draining, self.statistics)
+        """Lists every path that the gateway serves itself; all others are relayed."""
+        conversations, memories, models = self._conversations, self._memories, self._models
+        ready = ReadyEndpoint(self._storage.store, draining, self._statistics)
         server = self.settings.server
         served: list[tuple[str, str, App]] = [
             ("GET", "/", RootEndpoint(metrics=server.metrics != "off", page=exposure.has_page(self.settings))),
@@ -194,33 +199,33 @@ class WiredApi:
             ("GET", "/v1/models", models),
             ("GET", "/v1/models/{model:path}", models),
             ("DELETE", "/v1/models/{model:path}", self.relay),
-            ("POST", CHAT_PATH, self.chat),
-            ("GET", CHAT_PATH, self.completions.all),
+            ("POST", CHAT_PATH, self._chat),
+            ("GET", CHAT_PATH, self._completions.all),
             ("POST", "/v1/messages", self.messages),
-            ("POST", "/v1/messages/count_tokens", self.count_tokens),
-            ("POST", "/v1/compress", self.compress),
-            ("GET POST DELETE", CHAT_PATH + "/{completion_id}", self.completions.one),
-            ("GET", CHAT_PATH + "/{completion_id}/messages", self.completions.messages),
-            ("POST", "/v1/conversations/import", self.imported),
-            ("GET", "/v1/conversations/{conversation_id}/export", self.exported),
+            ("POST", "/v1/messages/count_tokens", self._count_tokens),
+            ("POST", "/v1/compress", self._compress),
+            ("GET POST DELETE", CHAT_PATH + "/{completion_id}", self._completions.one),
+            ("GET", CHAT_PATH + "/{completion_id}/messages", self._completions.messages),
+            ("POST", "/v1/conversations/import", self._imported),
+            ("GET", "/v1/conversations/{conversation_id}/export", self._exported),
             ("GET POST", "/v1/conversations", conversations.all),
             ("GET POST DELETE", "/v1/conversations/{conversation_id}", conversations.one),
-            ("GET", "/v1/conversations/{conversation_id}/context", self.window.one),
-            ("GET", "/v1/conversations/{conversation_id}/attachments", self.attachments.all),
-            ("GET DELETE", ATTACHMENT_PATH, self.attachments.one),
+            ("GET", "/v1/conversations/{conversation_id}/context", self._context.one),
+            ("GET", "/v1/conversations/{conversation_id}/attachments", self._attachments.all),
+            ("GET DELETE", ATTACHMENT_PATH, self._attachments.one),
             ("GET POST", "/v1/conversations/{conversation_id}/memory", memories.of_conversation),
             ("GET DELETE", MEMORY_PATH, memories.one_of_conversation),
-            ("GET POST", "/v1/files", self.files.all),
-            ("GET DELETE", "/v1/files/{file_id}", self.files.one),
-            ("GET", "/v1/files/{file_id}/content", self.files.content),
+            ("GET POST", "/v1/files", self._files.all),
+            ("GET DELETE", "/v1/files/{file_id}", self._files.one),
+            ("GET", "/v1/files/{file_id}/content", self._files.content),
             ("", "/v1/files", self.relay),  # whatever else is sent there
             ("", "/v1/files/{rest:path}", self.relay),
             ("GET", "/v1/memory", memories.all),
             ("GET DELETE", "/v1/memory/{memory_id}", memories.one),
             ("GET", "/v1/memory/{type}/{thing_id:path}/conversations", memories.conversations),
-            ("GET", "/v1/conversations/{conversation_id}/turns", self.turns.all),
-            ("GET", "/v1/conversations/{conversation_id}/turns/{number}", self.turns.one),
-            ("POST", "/v1/conversations/{conversation_id}/replay", self.replays),
+            ("GET", "/v1/conversations/{conversation_id}/turns", self._turns.all),
+            ("GET", "/v1/conversations/{conversation_id}/turns/{number}", self._turns.one),
+            ("POST", "/v1/conversations/{conversation_id}/replay", self._replays),
             ("GET POST DELETE", "/v1/conversations/{conversation_id}/items", conversations.items),
             ("GET POST DELETE", "/v1/conversations/{conversation_id}/items/{item_id}", conversations.item),
         ]
@@ -230,7 +235,7 @@ class WiredApi:
             for each in methods.split() or [""]
         ]
         stored = StoredResponses(self._storage.store, self.auth)
-        found += response_routes(self.responses, self.compaction, stored, self.relay)
+        found += response_routes(self._responses, self._compaction, stored, self.relay)
         found += organization_routes(self._storage.transactions, self.auth, self.clock, self._storage.trail)
         listed = RequestListEndpoint(
             self.settings, self._storage.transactions, self.auth, self.clock, self._storage.trail
@@ -238,7 +243,7 @@ class WiredApi:
         found.append(Route(REQUESTS_PATH, listed, methods=["GET"]))
         found += trail_routes(self._storage.transactions, self.auth, self._storage.trail)
         found += key_routes(
-            self.keys,
+            self._keys,
             self.auth,
             lambda caller, _: audit_events.recorder(audit_log.actor_of(caller), self.clock),
         )
@@ -253,7 +258,8 @@ class WiredApi:
         return found
 
     def posted(self, routes: Iterable[Route]) -> dict[str, App]:
-        """The endpoints of whole paths to which is posted, those among them that are relayed and ask a model."""
+        """Maps each exact path that takes a POST to its endpoint, for `FastRouter`; those that are relayed and ask a
+        model are among them."""
         found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
         return {
             **{relay_rules.PREFIX + "/".join(each.segments): self.relay for each in relay_rules.BY_A_MODEL},
@@ -271,29 +277,29 @@ class WiredApi:
             past=storage.past,
             observed=self.observed,
             ready=ready,
-            statistics=self.statistics,
-            chat=self.chat,
-            responses=self.responses,
+            statistics=self._statistics,
+            chat=self._chat,
+            responses=self._responses,
             messages=self.messages,
             pipeline=self._requests.pipeline,
             router=self._upstreams.router,
             cache=storage.cache,
             started=self.clock.now(),
             trail=storage.trail,
-            identity=self.identity,
-            keys=self.keys,
-            files=documents.kept,
-            replays=self.replays,
-            serves=documents.here,
+            identity=self._identity,
+            keys=self._keys,
+            files=documents.service,
+            replays=self._replays,
+            serves=documents.served_here,
         )
 
     def _classic_routes(self, ready: ReadyEndpoint) -> list[Route]:
-        """The classic API: other names for what is served below `/v1/`."""
+        """Lists the classic API: other names for what is served below `/v1/`."""
         chat, streamed = (
             ClassicChat(self.answering, self.settings, self._resends, stream=each) for each in (False, True)
         )
-        conversations = ClassicConversations(self.stored, self.conversations, self.auth)
-        info = PromptInfo(self.stored, self._requests.profiles, self._upstreams.router, self.auth, self.settings)
+        conversations = ClassicConversations(self._stored, self._conversations, self.auth)
+        info = PromptInfo(self._stored, self._requests.profiles, self._upstreams.router, self.auth, self.settings)
         return [
             Route("/api/v1/chat", chat, methods=["POST"]),
             Route("/api/v1/chat/stream", streamed, methods=["POST"]),
@@ -303,7 +309,7 @@ class WiredApi:
             Route("/api/v1/workflows/{spec_id:path}/conversations", conversations.about, methods=["GET"]),
             Route("/api/v1/conversations/{conversation_id}", conversations.one, methods=["DELETE"]),
             Route("/api/v1/conversations/{conversation_id}/permanent", conversations.permanent, methods=["DELETE"]),
-            Route("/api/v1/health", ClassicHealth(ready, self.statistics), methods=["GET"]),
-            Route("/api/v1/memory/stats", self.statistics, methods=["GET"]),
+            Route("/api/v1/health", ClassicHealth(ready, self._statistics), methods=["GET"]),
+            Route("/api/v1/memory/stats", self._statistics, methods=["GET"]),
             Route("/api/v1/debug/prompt-info", info.endpoint, methods=["GET"]),
         ]

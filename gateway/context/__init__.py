@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gateway.context.artifacts.lossless_compaction import compact
     from gateway.context.build import ContextHooks, PassageRanking, RequestRanking, WindowProposal
     from gateway.context.gather import INLINE_CHARS, ContextSources
-    from gateway.context.manager import BuiltContext, ContextManager, PlannerAccess
-    from gateway.context.planner import ContextPlanning, PlanResult
+    from gateway.context.manager import BuiltContext, ContextManager
+    from gateway.context.planner import ContextPlanning, PlannerAccess, PlanResult
     from gateway.context.planning import decision
     from gateway.context.planning.summaries import PLAN_SECONDS, ArtifactSummarizer, SummaryCache
 else:
@@ -28,8 +28,8 @@ else:
             "artifacts.lossless_compaction": "compact",
             "build": "ContextHooks PassageRanking RequestRanking WindowProposal",
             "gather": "ContextSources INLINE_CHARS",
-            "manager": "BuiltContext ContextManager PlannerAccess",
-            "planner": "ContextPlanning PlanResult",
+            "manager": "BuiltContext ContextManager",
+            "planner": "ContextPlanning PlannerAccess PlanResult",
             "planning.decision": "decision",
             "planning.summaries": "ArtifactSummarizer PLAN_SECONDS SummaryCache",
         },

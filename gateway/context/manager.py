@@ -275,7 +275,6 @@ def with_vectors(built: BuiltContext, ranking: RequestRanking, inputs: ContextIn
     return replace(built, vectors=vectors).with_cached(vectors.digests) if vectors else built
 
 
-__all__ = ["BuiltContext", "ContextManager", "ContextSources", "PassageRanking", "PlannerAccess"]
 COUNTED_APART = ("tools", "functions", "response_format")
 """Fields that add to the prompt: a request that has one needs a count."""
 PROSE_BYTES_PER_TOKEN = 4

@@ -6,9 +6,9 @@ from typing import Any
 
 
 def lazy_face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Makes the `__getattr__` of a package whose `__init__` offers names of its modules: a command that asks for one
-    of them loads no other. `homes`: by module, as the package sees it, the names that it has; a module may be offered
-    itself."""
+    """Makes a package's `__getattr__`, which imports a name's module when the name is first used: a command that asks
+    for one loads no other. `homes`: by module, as the package sees it, the names that it has. A module offers itself
+    under the last part of its own name; one that stands in the package itself needs no entry, as Python finds it."""
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 
     def offered(name: str) -> Any:

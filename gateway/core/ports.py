@@ -1,4 +1,4 @@
-"""The Protocols that the steps need. `app.py` and the rooms' `wiring.py` wire the adapters, which are in `storage/`,
+"""The Protocols that the steps need. `app.py` and the packages' `wiring.py` wire the adapters, which are in `storage/`,
 `upstream/`, `documents/files/`, `retrieval/embeddings/` and `context/`."""
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ SUMMARIES_SECONDS = 5.0
 
 
 class WiredPipeline:
-    """What answers requests."""
+    """Holds the pipeline, and all that it is made of. `Gateway` makes it."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class WiredPipeline:
         self.embedder = guards.embedder(opened)
         self._meaning = self._embedding_model()
         self.profiles = ProfileComposer(settings.prompt_profiles, counters)
-        self.rest = decision.PlannerCooldown(storage.cache, clock)
+        self.planner_cooldown = decision.PlannerCooldown(storage.cache, clock)
         loops = decision.ToolLoops(storage.cache, storage.store.secret)
         self._wire_context(loops)
         parts = PipelineParts(
             router=upstreams.router,
-            upstream=upstreams.models,
+            upstream=upstreams.adapter,
             store=storage.store,
             files=documents.callers,
             attachments=documents.attachments,
@@ -111,13 +111,13 @@ class WiredPipeline:
         plans = SummaryCache(cache, clock, PLAN_SECONDS, longest)
         metrics, spans = self.instruments.metrics, self.instruments.spans
         internal = internal_calls.InternalModels(
-            self._upstreams.models, self._upstreams.router, self._counters, clock, metrics.internal_call_ended, spans
+            self._upstreams.adapter, self._upstreams.router, self._counters, clock, metrics.internal_call_ended, spans
         )
         due = settings.memory.model_copy(update={"max_turns": settings.max_turns})
         turn_summarizer = TurnSummarizer(settings.context, internal, kept, clock)
         self._summaries = RollingSummaries(store, turn_summarizer, cache, due, metrics)
         self._planning = ContextPlanning(
-            settings.context, internal, summaries=kept, plans=plans, store=store, rest=self.rest
+            settings.context, internal, summaries=kept, plans=plans, store=store, rest=self.planner_cooldown
         )
         ttl, pages = settings.cache.document_ttl, documents.native_pages
         cutter = PageCutter(documents.reader.documents, cache, ttl, pages)

@@ -24,7 +24,8 @@ from gateway.storage.store import ConversationStore
 
 
 class WiredStorage:
-    """All that stays. It connects to nothing before it is asked."""
+    """Holds the storage of one process: the database, its caches, and what reads and writes each kind of row. `Gateway`
+    makes it first; it connects to nothing before it is asked."""
 
     def __init__(
         self,
@@ -34,8 +35,8 @@ class WiredStorage:
         on_evict: Callable[[str], None],
         also_forget: Callable[..., None],
     ) -> None:
-        """`on_evict`: is told of each group of values that has left the cache; `also_forget`: of each conversation
-        that was deleted."""
+        """`on_evict`: called with each group that the cache evicts; `also_forget`: called once a conversation was
+        deleted."""
         cached, chars = settings.cache, settings.documents.index_chars
         self.transactions = transactions = sqlite.open_transactions(settings.storage)
         self.cache = open_cache(cached, clock, open_vault(settings.storage), on_evict)

@@ -15,7 +15,8 @@ from gateway.upstream.routing import ConfiguredRouter, FreeformUpstream, ModelCa
 
 
 class WiredUpstreams:
-    """Whom models are asked of. It connects to nothing before it is asked."""
+    """Holds what asks models: connections, adapters, the router. `Gateway` makes it; it connects to nothing before it
+    is asked."""
 
     def __init__(
         self,
@@ -23,18 +24,18 @@ class WiredUpstreams:
         clock: ports.Clock,
         *,
         windows: WindowKeeper,
-        http: Callable[[ConnectionPool], HttpUpstream],
-        around: Callable[[ports.Upstream], ports.Upstream],
+        make_http: Callable[[ConnectionPool], HttpUpstream],
+        wrap: Callable[[ports.Upstream], ports.Upstream],
         scripted: ports.Upstream | None,
     ) -> None:
-        """`windows`: what was told of models' windows before; `http`: makes the adapter that all others stand on;
-        `around`: what stands around each call; `scripted`: is asked in the place of all upstreams."""
+        """`windows`: what was told of models' windows before; `make_http`: makes the adapter that the others use;
+        `wrap`: puts guards and spans around each call; `scripted`: answers instead of every upstream."""
         self.pool = ConnectionPool(settings.upstream.max_connections)
         self.client = new_client(self.pool)
         self.catalogue = ModelCatalogue()
-        self.told = DiscoveredModels(self.client, clock, windows)
-        self.router = ConfiguredRouter(settings, self.catalogue, self.told if scripted is None else None, clock)
-        self.over_http = http(self.pool)
+        self._discovered = DiscoveredModels(self.client, clock, windows)
+        self.router = ConfiguredRouter(settings, self.catalogue, self._discovered if scripted is None else None, clock)
+        self.over_http = make_http(self.pool)
         self.library = LitellmLibrary(modify_params=router.modifies_params(settings))
         adapters = ProtocolUpstream(
             openai=self.over_http,
@@ -42,9 +43,9 @@ class WiredUpstreams:
             anthropic=AnthropicUpstream(self.over_http, clock),
             litellm=LitellmUpstream(self.client, self.library),
         )
-        self.models = around(scripted or FreeformUpstream(adapters))
+        self.adapter = wrap(scripted or FreeformUpstream(adapters))
 
     async def close(self) -> None:
         """Lets go of connections."""
-        await self.told.close()
+        await self._discovered.close()
         await self.client.aclose()

@@ -11,7 +11,7 @@ from typing import Any, cast
 from gateway.api.request.body_cache import BodyCache, read_chat_request
 from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages
 from gateway.billing.metadata import response_metadata
-from gateway.context.manager import ContextManager, ContextSources, PassageRanking
+from gateway.context import ContextManager, ContextSources, PassageRanking
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import jsons
 from gateway.core.clock import SystemClock

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.context.manager import BuiltContext, ContextManager, ContextSources
+from gateway.context import BuiltContext, ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.types.artifacts import Artifact, ContextGoal, RequestAttachment

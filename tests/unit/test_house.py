@@ -66,8 +66,9 @@ def test_imports_run_downward() -> None:
     assert circle() == []
 
 
-def test_parts_are_whole_once_they_are_made() -> None:
-    assert set_from_outside((PACKAGE / "app.py").read_text()) == []
+@pytest.mark.parametrize("path", [PACKAGE / "app.py", *sorted(PACKAGE.rglob("wiring.py"))], ids=str)
+def test_parts_are_whole_once_they_are_made(path: Path) -> None:
+    assert set_from_outside(path.read_text()) == []
 
 
 def test_a_room_is_entered_by_its_face() -> None:

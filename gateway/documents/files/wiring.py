@@ -11,7 +11,7 @@ from gateway.upstream import WiredUpstreams, resources
 
 
 class WiredDocuments:
-    """Files and their readings."""
+    """Holds the files of callers, and what reads them. `Gateway` makes it; the lifespan calls `start`."""
 
     def __init__(
         self,
@@ -22,25 +22,27 @@ class WiredDocuments:
         *,
         are_masked: bool,
     ) -> None:
-        """`are_masked`: what is read of a PDF goes up as text, which can be masked."""
+        """`are_masked`: PDFs go up as the text that is read of them, so that it can be masked."""
         self.storage, self.upstreams = storage, upstreams
         documents, ttl = settings.documents, settings.cache.document_ttl
         if are_masked:
             documents = documents.model_copy(update={"native_pages": 0})
         self.native_pages = documents.native_pages
         self.reading = ReadingFiles(storage.file_rows)
-        self.kept = open_files(
+        self.service = open_files(
             settings=settings,
             transactions=storage.transactions,
             rows=storage.file_rows,
             client=upstreams.client,
             added=self.reading.add,
         )
-        self.here = FilesHere(settings, upstreams.router, clock)
-        self.callers = CallersFiles(self.kept, resources.UpstreamFiles(upstreams.client, upstreams.router), self.here)
+        self.served_here = FilesHere(settings, upstreams.router, clock)
+        self.callers = CallersFiles(
+            self.service, resources.UpstreamFiles(upstreams.client, upstreams.router), self.served_here
+        )
         self.reader = file_reader.FileReader(storage.cache, ttl, documents, store=self.callers)
         self.attachments = file_reader.AttachmentReader(self.callers, self.reader)
 
     def start(self) -> None:
-        """Reads from now on what was uploaded."""
-        self.reading.start(self.kept, self.reader)
+        """Begins to read uploads in the background."""
+        self.reading.start(self.service, self.reader)

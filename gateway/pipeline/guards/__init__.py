@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from gateway.core.faces import lazy_face
 
 if TYPE_CHECKING:
+    from gateway.pipeline.guards.checkpoint import what_guards
     from gateway.pipeline.guards.factory import Guards, guards_are_on, open_guards, refuses_files
-    from gateway.pipeline.guards.wiring import what_guards
 else:
     __getattr__ = lazy_face(
         __name__,
         {
             "factory": "Guards guards_are_on open_guards refuses_files",
-            "wiring": "what_guards",
+            "checkpoint": "what_guards",
         },
     )
 

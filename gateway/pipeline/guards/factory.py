@@ -9,7 +9,7 @@ from gateway.pipeline.stages import RequestFeature
 from gateway.upstream import PassthroughClient
 
 if TYPE_CHECKING:
-    from gateway.pipeline.guards.wiring import GuardWiring
+    from gateway.pipeline.guards.checkpoint import ActiveGuards
 
 
 class NoGuards:
@@ -29,7 +29,7 @@ class NoGuards:
         return upstream
 
 
-Guards: TypeAlias = "NoGuards | GuardWiring"
+Guards: TypeAlias = "NoGuards | ActiveGuards"
 
 
 def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: ports.Clock) -> Guards:
@@ -37,9 +37,9 @@ def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], cloc
     Raises ConfigurationError: a guard or a rule cannot be used."""
     if not guards_are_on(settings):
         return NoGuards()
-    from gateway.pipeline.guards.wiring import GuardWiring
+    from gateway.pipeline.guards.checkpoint import ActiveGuards
 
-    return GuardWiring(settings, secret, clock)
+    return ActiveGuards(settings, secret, clock)
 
 
 def guards_are_on(settings: Settings) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.context import ContextManager, ContextSources
 from gateway.context.build import ContextHooks
-from gateway.context.manager import ContextManager, ContextSources
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, ContextSettings, Settings

@@ -37,7 +37,7 @@ def interpreter() -> Iterator[None]:
 def named(*models: dict[str, Any], **sections: Any) -> list[str]:
     """The names of the pieces of a configuration."""
     gateway = Gateway(Settings.model_validate({"model_list": list(models), **sections}))
-    return [piece.name for piece in gateway.pieces()]
+    return [piece.name for piece in gateway.warm_up_pieces()]
 
 
 def test_zero_configuration_loads_the_default_vocabulary_and_no_litellm() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.context import BuiltContext, ContextManager, PlannerAccess
 from gateway.context.artifacts.collect import steps_as_text
 from gateway.context.assembly.shown_block import without_block_items
-from gateway.context.manager import BuiltContext, ContextManager, PlannerAccess
 from gateway.conversations.message_forms import for_origin
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.chat import ModelDeployment, PromptBudget

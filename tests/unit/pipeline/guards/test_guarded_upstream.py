@@ -12,8 +12,14 @@ from gateway.core.errors import ContentRefused
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
 from gateway.core.types.upstreams import CallScope, UpstreamRequest
 from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
+from gateway.pipeline.guards.checkpoint import (
+    GuardChain,
+    GuardCheckpoint,
+    GuardedEmbedder,
+    GuardedUpstream,
+    RunningGuard,
+)
 from gateway.pipeline.guards.masking import TenantMasker
-from gateway.pipeline.guards.wiring import GuardChain, GuardCheckpoint, GuardedEmbedder, GuardedUpstream, RunningGuard
 from tests.support.hand_clock import HandClock
 from tests.unit.pipeline.guards.values import SECRET
 from tests.unit.retrieval.embeddings.fakes import Scripted

@@ -524,7 +524,7 @@ async def _whole(body: Any) -> bytes:
     return b"".join([piece async for piece in body])
 
 
-class GuardWiring:
+class ActiveGuards:
     """Puts the checkpoint around all of that (in the place of `pipeline.guards.factory.NoGuards`).
 
     Raises, when it is made:
