@@ -1,6 +1,7 @@
 """Templates, figures and words of the page, and its static files. Jinja2 is loaded with the first page."""
 
 import asyncio
+import contextlib
 import hashlib
 import mimetypes
 import re
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markdown_it import MarkdownIt
+from markdown_it import MarkdownIt, helpers
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock, table
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
@@ -276,6 +278,8 @@ def _heading(token: Token) -> str:
 def _parser() -> MarkdownIt:
     made = MarkdownIt("js-default", {"html": False, "breaks": True, "linkify": False}, renderer_cls=InertRenderer)
     made.block.ruler.at("table", _small_table, {"alt": ["paragraph", "reference"]})
+    made.block.ruler.before("table", "step", _block_step, {"alt": ["paragraph", "reference", "blockquote", "list"]})
+    made.helpers = LinkHelpers  # type: ignore[assignment]  # rules take functions from it, as from the module
     return made
 
 
@@ -285,6 +289,11 @@ MAX_CELLS = 2000
 """Of the tables of one text. The parser fills up short rows: a few signs may become as many cells as its own bound."""
 MAX_MARKUP = 300_000
 """Characters of HTML that Markdown becomes on one page; texts behind that are shown as they are."""
+MAX_STEPS = 30_000
+"""Times that the parser looks at a line of one page for a block of markup; the same. At lines of some texts it looks
+hundreds of times."""
+CHARS_OF_A_STEP = 15
+"""Characters that it looks through for the end of a link in the same time."""
 
 
 @dataclass(slots=True)
@@ -292,23 +301,52 @@ class MarkupAllowance:
     """How much markup a page may still have."""
 
     chars: int = MAX_MARKUP
+    steps: int = MAX_STEPS
+
+    def take_steps(self, count: int) -> None:
+        """Raises TooManySteps: not so many are left."""
+        self.steps -= count
+        if self.steps < 0:
+            raise TooManySteps
+
+
+class TooManySteps(Exception):
+    """A text takes more work than a page has left."""
 
 
 _ALLOWANCE: ContextVar[MarkupAllowance] = ContextVar("markup_allowance")
 
 
 def prose(text: str) -> Markup:
-    """Markdown as HTML that does nothing; what stands in it is escaped. A text with too many brackets, or on a page
-    that has much markup already, is taken as it is."""
+    """Markdown as HTML that does nothing; what stands in it is escaped. A text with too many brackets, or that takes
+    more markup or work than its page has left, is taken as it is."""
     shown, page = said(text), _ALLOWANCE.get(None) or MarkupAllowance()
-    if len(shown) > page.chars or shown.count("[") + shown.count("<") > MAX_BRACKETS:
-        return Markup(f'<p class="said"><bdi>{escape(shown)}</bdi></p>')  # noqa: S704 - it is escaped
-    found: str = _parser().render(shown, {CELLS: MAX_CELLS})
-    page.chars -= len(found)
-    return Markup(found)  # noqa: S704 - its renderer escapes what stands in it
+    if len(shown) <= page.chars and shown.count("[") + shown.count("<") <= MAX_BRACKETS:
+        with contextlib.suppress(TooManySteps):
+            found: str = _parser().render(shown, {CELLS: MAX_CELLS, PAGE: page})
+            page.chars -= len(found)
+            return Markup(found)  # noqa: S704 - its renderer escapes what stands in it
+    return Markup(f'<p class="said"><bdi>{escape(shown)}</bdi></p>')  # noqa: S704 - it is escaped
 
 
-CELLS = "cells_left"
+CELLS, PAGE = "cells_left", "page"
+
+
+def _block_step(state: StateBlock, _first: int, _end: int, _silent: bool) -> bool:
+    state.env[PAGE].take_steps(1)
+    return False
+
+
+class LinkHelpers:
+    """The parser's own helpers. Each bracket looks for its end, maybe through all the rest: that is work, too."""
+
+    parseLinkDestination, parseLinkTitle = helpers.parseLinkDestination, helpers.parseLinkTitle  # noqa: N815
+
+    @staticmethod
+    def parseLinkLabel(state: StateInline, start: int, nested: bool = False) -> int:  # noqa: N802
+        end = helpers.parseLinkLabel(state, start, nested)
+        state.env[PAGE].take_steps(((state.posMax if end < 0 else end) - start) // CHARS_OF_A_STEP)
+        return end
 
 
 def _small_table(state: StateBlock, first: int, end: int, silent: bool) -> bool:

@@ -162,7 +162,11 @@ def test_markdown_is_read_and_leads_nowhere(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["[", "![", "*", "`", "_a ", "> ", "- ", "|", "<", "&", "[a](", "\\", "~~", "a\n", "1. "]
+    "piece",
+    [
+        *("[", "![", "*", "`", "_a ", "> ", "- ", "|", "<", "&", "[a](", "\\", "~~", "a\n", "1. "),
+        "1)\n\\```\n>",
+    ],
 )
 def test_markdown_of_any_kind_takes_no_time(piece: str) -> None:
     """As long as a page shows, of what parsers are slow at."""
@@ -201,6 +205,16 @@ async def test_a_page_has_no_more_markup_than_it_takes() -> None:
     assert 10 <= page.count(b"<li><p><bdi><em>") < 30
     assert page.count(b"<li>") == 100
     assert page.endswith(b"*a* </bdi></p></li>")
+
+
+@pytest.mark.parametrize("piece", ["1)\n\\```\n>", "- [---\n ~~", "\n[~~~\n+~~\\"])
+def test_a_page_takes_no_more_work_than_it_may(piece: str) -> None:
+    """However many texts it has of what parsers are slow at; behind them texts are text."""
+    template = rendering.environment().from_string("{% for each in texts %}{{ each | prose }}{% endfor %}")
+    began = time.thread_time()
+    page = rendering.render_page(template, {"texts": [(piece * 6000)[:3000]] * 40 + ["*the last*"]})
+    assert time.thread_time() - began < 1
+    assert page.endswith(b'<p class="said"><bdi>*the last*</bdi></p>')
 
 
 def test_who_sees_one_tenant_is_told_no_count_of_all() -> None:
