@@ -479,7 +479,7 @@ class ContextManager:
     async def _planned(
         self, proposal: WindowProposal, planners: RequestPlanners | None, ranking: RequestRanking
     ) -> tuple[WindowProposal, PlanResult | None]:
-        """The planner's plan, where one is called for and may pay; the proposal with what was decided. No thread and no
+        """Returns the proposal with its final decision, and the plan, if one was worth asking for. No thread and no
         transaction is held while a model is waited for."""
         planning, request = self._planning, proposal.measured.inputs.request
         small = proposal.measured.inputs.is_small

@@ -180,8 +180,8 @@ class RequestPreparer:
         return (await self._built(run, prepared, prepared.budget))[0]
 
     async def with_surplus(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest:
-        """The request so that it fits with what features put into what goes up, such as placeholders (guarantee
-        §12.10): tokens are counted of what the client said.
+        """Refits the request until it holds the tokens that features add on its way up, such as placeholders
+        (guarantee §12.10): counted so far is what the client said.
         Raises ContextLengthExceeded: it cannot be made to."""
         hooks, budget = prepared.features.on_payload, prepared.budget
         if not hooks or prepared.context is None:

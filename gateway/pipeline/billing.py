@@ -1,7 +1,7 @@
 """Makes the bill out of what was attempted (guarantee §6): `make_bill` is pure, `metered` says what the request would
 have cost without a gateway, and `UsageCount` counts what upstream did not report, and learns from what it did.
-`OpenCalls` is what the ledger knows of a request before its models are asked, and bills what processes owed that died
-meanwhile (guarantee §6.10, ADR 32)."""
+`OpenCalls` is what the ledger knows of a request before its models are asked, and bills the open calls of processes
+that died (guarantee §6.10, ADR 32)."""
 
 import asyncio
 import contextlib

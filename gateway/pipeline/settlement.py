@@ -1,6 +1,6 @@
 """Settles requests: their bill is made, turn and bill are committed, and those are told that learn from them. Whatever
 happens, there is a bill: what the storage did not take when its request ended waits in memory until it does (guarantee
-§6). A request that goes on from one whose client has left waits until that is committed (guarantee §3.7)."""
+§6). A request that continues one whose client has left waits for its commit (guarantee §3.7)."""
 
 import asyncio
 import contextlib

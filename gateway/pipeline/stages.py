@@ -68,8 +68,8 @@ OnInputs = Callable[["PreparedRequest", ConversationHistory, PromptBudget], Awai
 class RequestFeature:
     """One feature, by the points at which it acts; None where it does not.
 
-    No context is made of messages that go up as they came (ADR 7): such requests do not pass `on_context`. Those on
-    which a feature acts at `on_inputs` are none of them.
+    No context is made of messages that go up as they came (ADR 7): such requests do not pass `on_context`. A
+    request with a feature that acts at `on_inputs` always gets a context.
 
     Attributes:
         needs: the attribute of a request that has to be true for the feature to act on it; None: it acts on any.
@@ -530,7 +530,8 @@ class RequestRun:
         self.written = tokens
 
     def gives_up(self) -> bool:
-        """Whether the caller is to record that it failed: once, if any model was called and no commit is under way."""
+        """Returns True once: the caller must then record the failure. False if no model was called, or a commit is
+        under way."""
         first = self.has_cost and not self.is_ending
         self._is_given_up = self._is_given_up or first
         return first

@@ -87,10 +87,10 @@ def current_steps(material: WindowInputs) -> list[TurnSpan]:
 def bounded(material: WindowInputs, turns: TurnBound | None, shown: int | None = None) -> WindowInputs:
     """The material with the first message that may be forwarded, where summaries or a bound of turns may move it.
 
-    Turns that a summary tells leave as soon as a turn begins: what was paid for is shown. Where the summaries of all
-    that would leave have no room, nothing leaves for them. Within a turn the window stays. Where the bound would be
-    exceeded all the same, the oldest leave down to `TurnBound.kept`. What has left for either does not come back as
-    messages.
+    Turns that a summary covers leave when the next turn begins, so that the summary that was paid for is shown. Where
+    the summaries of all that would leave have no room, nothing leaves for them. Within a turn the window stays. Where
+    the bound would be exceeded all the same, the oldest leave down to `TurnBound.kept`. What has left for either does
+    not come back as messages.
     `shown`: how many of the latest summaries have room; None: all."""
     if not material.messages:
         return material

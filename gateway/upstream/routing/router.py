@@ -1,6 +1,6 @@
 """Which deployments serve a model, with whose key (guarantee §1, §8), and which of them is asked (§12.5).
 
-It also translates tools that are no functions for upstreams that are not known to take them (guarantee §1.11).
+It also translates tools other than functions for upstreams that may not accept them (guarantee §1.11).
 """
 
 import hashlib
