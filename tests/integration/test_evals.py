@@ -25,10 +25,10 @@ def test_the_cases_are_the_same_every_time() -> None:
 
 def test_s9_a_few_cases_through_a_gateway(fork_server: ForkServer) -> None:
     """§4: nothing over budget, nothing invalid, the same on the second run; and better than what needs no gateway."""
-    cases = chosen(made(), None, 2)
+    cases = chosen(made(), None, 1)
     with measuring(fork_server) as gateway:
         results = list(gateway.results(cases, twice=True))
-    assert len(results) > 20
+    assert len(results) > 10
     assert [result for result in results if result.faulty] == []
     found = figures(results)
     assert found["recall"] >= MIN_RECALL

@@ -167,11 +167,11 @@ async def test_what_cannot_be_written_leaves_nothing(
     assert await rows(transactions, schema.conversations, tenant=tenant) == []
 
 
-async def test_ten_thousand_messages_hold_nobody_up(
+async def test_thousands_of_messages_hold_nobody_up(
     store: ConversationStore, transfer: ConversationTransfer, tenant: str
 ) -> None:
     """The loop that streams share goes on turning while a long conversation comes and goes, in threads."""
-    raw = jsons.dumps(bare([user_message(n, n - 1 if n else None, "word " * 20) for n in range(10_000)]))
+    raw = jsons.dumps(bare([user_message(n, n - 1 if n else None, "word " * 20) for n in range(3_000)]))
     ticks = 0
 
     async def tick() -> None:
@@ -191,4 +191,4 @@ async def test_ten_thousand_messages_hold_nobody_up(
     assert ticks > 20  # a handful at most if it were done on the loop
     found = await store.find_conversation(tenant, ConversationRef(copy), max_bytes=100)
     assert found is not None
-    assert found.path[-1].sequence_number == 9999
+    assert found.path[-1].sequence_number == 2999
