@@ -83,7 +83,8 @@ class InternalError(GatewayError):
 
 
 class StorageUnavailable(GatewayError):
-    """The storage cannot be reached or is not on the current schema (guarantee §3.6)."""
+    """The storage cannot be reached. Readiness says it, too, where this version may not run on the schema (guarantee
+    §3.6)."""
 
     status = 503
     code = "storage_unavailable"
