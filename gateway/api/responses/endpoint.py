@@ -46,7 +46,7 @@ PATH = "/v1/responses"
 OF_A_STORED_CHAT = ("status", "metadata")
 """Fields of a stored completion that a response has in other words."""
 
-SAYS_NOTHING = PlainMessages([], [], [])
+NO_INPUT = PlainMessages([], [], [])
 FEW_BYTES = 65_536
 """Of a body in which nothing can be said."""
 
@@ -229,7 +229,7 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
         check_spelling(body, self._settings)
         reading = request_parser.read_request(body)
         self._include = tuple(body.get("include") or ())
-        plain = SAYS_NOTHING if reading.says_nothing else None
+        plain = NO_INPUT if reading.says_nothing else None
         request = self._request(reading, len(raw), headers, caller, arrival, plain)
         self._repeated = response_completion.echo(body, store=request.store)
         conversation = request.conversation

@@ -289,7 +289,7 @@ MAX_CELLS = 2000
 """Of the tables of one text. The parser fills up short rows: a few signs may become as many cells as its own bound."""
 MAX_MARKUP = 300_000
 """Characters of HTML that Markdown becomes on one page; texts behind that are shown as they are."""
-MAX_STEPS = 30_000
+MAX_MARKDOWN_STEPS = 30_000
 """Times that the parser looks at a line of one page for a block of markup; the same. At lines of some texts it looks
 hundreds of times."""
 CHARS_OF_A_STEP = 15
@@ -301,7 +301,7 @@ class MarkupAllowance:
     """How much markup a page may still have."""
 
     chars: int = MAX_MARKUP
-    steps: int = MAX_STEPS
+    steps: int = MAX_MARKDOWN_STEPS
 
     def take_steps(self, count: int) -> None:
         """Raises TooManySteps: not so many are left."""
