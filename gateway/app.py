@@ -70,7 +70,7 @@ class Gateway:
         instruments = Instruments(clock=clock, metrics=counts, hooks=self.hooks, spans=telemetry.spans)
         cached = settings.cache
         indexes = ContentIndexes(cached.index_bytes, cached.document_ttl, clock)
-        self.resends = BodyCache(cached.conversation_bytes // 2, clock, cached.conversation_ttl)
+        self.resends = BodyCache(cached.half_of_conversations, clock, cached.conversation_ttl)
         self.storage = WiredStorage(settings, clock, on_evict=indexes.evict, also_forget=self.resends.forget)
         guards = open_guards(settings, self.storage.store.secret, clock)
         self.margins = ModelMargins(clock)

@@ -106,7 +106,7 @@ class StatisticsEndpoint:
     def as_json(self) -> dict[str, Any]:
         seen, counts, cache = self._observed, self._observed.snapshot(), self._settings.cache
         summaries = {kind: counts.summaries[(kind,)] for kind in ("hit", "miss")}
-        half = cache.conversation_bytes // 2
+        half = cache.half_of_conversations
         return {
             "process": os.getpid(),
             "requests_in_flight": counts.in_flight,

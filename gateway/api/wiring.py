@@ -72,11 +72,11 @@ class WiredApi:
         passthrough: PassthroughClient,
         shared: SharedCounts | None,
     ) -> None:
-        """`requests`: what answers, with the rooms under it; `passthrough`: sends what is relayed; `shared`: where it
-        counts, if it is one of several workers."""
+        """`requests`: what answers, with the packages under it; `passthrough`: sends what is relayed; `shared`: where
+        it counts, if it is one of several workers."""
         instruments, documents = requests.instruments, requests.documents
         storage, upstreams = documents.storage, documents.upstreams
-        self.settings, self.clock, self._resends, self._shared = settings, instruments.clock, resends, shared
+        self._settings, self._clock, self._resends, self._shared = settings, instruments.clock, resends, shared
         self._storage, self._upstreams, self._requests = storage, upstreams, requests
         self._documents, self._instruments = documents, instruments
         self._refused = refusals.RefusedRequests()
@@ -98,18 +98,18 @@ class WiredApi:
         self._wire_conversations()
 
     def _wire_access(self) -> None:
-        settings, clock, store = self.settings, self.clock, self._storage.store
+        settings, clock, store = self._settings, self._clock, self._storage.store
         keys = RuntimeKeys(self._storage.keys, clock)
         self._identity = HttpIdentityDocuments(self._upstreams.client)
         jwt = settings.auth.jwt
         tokens = None if jwt is None else SignedTokens(jwt, self._identity, clock)
-        self.auth = KeyAuthenticator(settings.auth, store, keys, clock, tokens)
-        self._keys = KeyEndpoints(keys, self.auth)
-        self._statistics = StatisticsEndpoint(self.observed, self.auth, settings)
+        self._auth = KeyAuthenticator(settings.auth, store, keys, clock, tokens)
+        self._keys = KeyEndpoints(keys, self._auth)
+        self._statistics = StatisticsEndpoint(self.observed, self._auth, settings)
 
     def _wire_answers(self, passthrough: PassthroughClient) -> None:
         """Makes what asks a model, or relays."""
-        settings, clock, auth, store = self.settings, self.clock, self.auth, self._storage.store
+        settings, clock, auth, store = self._settings, self._clock, self._auth, self._storage.store
         pipeline, limited, router = self._requests.pipeline, self._requests.limited, self._upstreams.router
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
         self.answering = CompletionHandler(
@@ -118,7 +118,7 @@ class WiredApi:
         self._chat = ChatCompletions(self.answering, settings, self._resends)
         self._compaction = CompactionEndpoint(store, auth, settings, clock)
         self._responses = ResponsesEndpoint(self.answering, settings, self._resends, self._compaction)
-        self.messages = MessagesEndpoint(self.answering, settings, self._resends, store)
+        self._messages = MessagesEndpoint(self.answering, settings, self._resends, store)
         self._count_tokens = CountTokens(pipeline, auth, settings, clock)
         self._compress = CompressEndpoint(pipeline, limited, auth, settings, clock, bodies)
         listed = ModelsEndpoint(resources.UpstreamModels(self._upstreams.client, router), auth)
@@ -138,7 +138,7 @@ class WiredApi:
         )
 
     def _wire_conversations(self) -> None:
-        settings, storage, auth = self.settings, self._storage, self.auth
+        settings, storage, auth = self._settings, self._storage, self._auth
         max_bytes = settings.server.max_body_bytes
         records, store, past, replays = storage.records, storage.store, storage.past, storage.replays
         self._completions = StoredCompletions(store, auth, max_bytes)
@@ -162,7 +162,7 @@ class WiredApi:
             store=store,
             auth=auth,
             settings=settings,
-            clock=self.clock,
+            clock=self._clock,
         )
         self._exported = ExportedConversation(storage.transfer, auth, storage.trail)
         self._imported = ImportedConversations(storage.transfer, auth, max_bytes)
@@ -179,20 +179,20 @@ class WiredApi:
         routes = self.routes(draining)
         others = Router(routes, redirect_slashes=False, default=self.relay, lifespan=lifespan)
         app: App = FastRouter(self.posted(routes), others, routes)
-        origins = self.settings.server.cors_origins
-        if exposure.operators_keys(self.settings) and self.settings.auth.mode != "open":
+        origins = self._settings.server.cors_origins
+        if exposure.operators_keys(self._settings) and self._settings.auth.mode != "open":
             app = OriginCheck(app, origins)
         preflights = CorsPreflights(app, origins) if origins else app
-        served = traced(EdgeMiddleware(preflights, draining, self._instruments.metrics, self._refused, self.clock))
+        served = traced(EdgeMiddleware(preflights, draining, self._instruments.metrics, self._refused, self._clock))
         return CrossOrigin(served, origins) if origins else served
 
     def routes(self, draining: ShutdownState) -> list[Route]:
         """Lists every path that the gateway serves itself; all others are relayed."""
         conversations, memories, models = self._conversations, self._memories, self._models
         ready = ReadyEndpoint(self._storage.store, draining, self._statistics)
-        server = self.settings.server
+        server = self._settings.server
         served: list[tuple[str, str, App]] = [
-            ("GET", "/", RootEndpoint(metrics=server.metrics != "off", page=exposure.has_page(self.settings))),
+            ("GET", "/", RootEndpoint(metrics=server.metrics != "off", page=exposure.has_page(self._settings))),
             ("GET", "/openapi.json", OpenApiEndpoint()),
             ("GET", "/health/live", LiveEndpoint()),
             ("GET", "/health/ready", ready),
@@ -201,7 +201,7 @@ class WiredApi:
             ("DELETE", "/v1/models/{model:path}", self.relay),
             ("POST", CHAT_PATH, self._chat),
             ("GET", CHAT_PATH, self._completions.all),
-            ("POST", "/v1/messages", self.messages),
+            ("POST", "/v1/messages", self._messages),
             ("POST", "/v1/messages/count_tokens", self._count_tokens),
             ("POST", "/v1/compress", self._compress),
             ("GET POST DELETE", CHAT_PATH + "/{completion_id}", self._completions.one),
@@ -234,18 +234,18 @@ class WiredApi:
             for methods, path, app in served
             for each in methods.split() or [""]
         ]
-        stored = StoredResponses(self._storage.store, self.auth)
+        stored = StoredResponses(self._storage.store, self._auth)
         found += response_routes(self._responses, self._compaction, stored, self.relay)
-        found += organization_routes(self._storage.transactions, self.auth, self.clock, self._storage.trail)
+        found += organization_routes(self._storage.transactions, self._auth, self._clock, self._storage.trail)
         listed = RequestListEndpoint(
-            self.settings, self._storage.transactions, self.auth, self.clock, self._storage.trail
+            self._settings, self._storage.transactions, self._auth, self._clock, self._storage.trail
         )
         found.append(Route(REQUESTS_PATH, listed, methods=["GET"]))
-        found += trail_routes(self._storage.transactions, self.auth, self._storage.trail)
+        found += trail_routes(self._storage.transactions, self._auth, self._storage.trail)
         found += key_routes(
             self._keys,
-            self.auth,
-            lambda caller, _: audit_events.recorder(audit_log.actor_of(caller), self.clock),
+            self._auth,
+            lambda caller, _: audit_events.recorder(audit_log.actor_of(caller), self._clock),
         )
         found += self._classic_routes(ready)
         found += self.mcp.routes()
@@ -253,7 +253,7 @@ class WiredApi:
         found += [Route("/ui", page), Route("/ui/{page:path}", page)]
         if server.metrics != "off":
             is_open = server.metrics == "open"
-            counts = MetricsPage(self.observed.snapshot, self.auth, open_to_all=is_open, shared=self._shared)
+            counts = MetricsPage(self.observed.snapshot, self._auth, open_to_all=is_open, shared=self._shared)
             found.append(Route("/metrics", counts, methods=["GET"]))
         return found
 
@@ -269,9 +269,9 @@ class WiredApi:
     def _page_parts(self, ready: ReadyEndpoint) -> PageParts:
         storage, documents = self._storage, self._documents
         return PageParts(
-            settings=self.settings,
-            clock=self.clock,
-            auth=self.auth,
+            settings=self._settings,
+            clock=self._clock,
+            auth=self._auth,
             transactions=storage.transactions,
             store=storage.store,
             past=storage.past,
@@ -280,11 +280,11 @@ class WiredApi:
             statistics=self._statistics,
             chat=self._chat,
             responses=self._responses,
-            messages=self.messages,
+            messages=self._messages,
             pipeline=self._requests.pipeline,
             router=self._upstreams.router,
             cache=storage.cache,
-            started=self.clock.now(),
+            started=self._clock.now(),
             trail=storage.trail,
             identity=self._identity,
             keys=self._keys,
@@ -296,10 +296,10 @@ class WiredApi:
     def _classic_routes(self, ready: ReadyEndpoint) -> list[Route]:
         """Lists the classic API: other names for what is served below `/v1/`."""
         chat, streamed = (
-            ClassicChat(self.answering, self.settings, self._resends, stream=each) for each in (False, True)
+            ClassicChat(self.answering, self._settings, self._resends, stream=each) for each in (False, True)
         )
-        conversations = ClassicConversations(self._stored, self._conversations, self.auth)
-        info = PromptInfo(self._stored, self._requests.profiles, self._upstreams.router, self.auth, self.settings)
+        conversations = ClassicConversations(self._stored, self._conversations, self._auth)
+        info = PromptInfo(self._stored, self._requests.profiles, self._upstreams.router, self._auth, self._settings)
         return [
             Route("/api/v1/chat", chat, methods=["POST"]),
             Route("/api/v1/chat/stream", streamed, methods=["POST"]),

@@ -40,7 +40,7 @@ class WiredStorage:
         cached, chars = settings.cache, settings.documents.index_chars
         self.transactions = transactions = sqlite.open_transactions(settings.storage)
         self.cache = open_cache(cached, clock, open_vault(settings.storage), on_evict)
-        self.paths = PathCache(cached.conversation_bytes // 2, clock, cached.conversation_ttl, also_forget=also_forget)
+        self.paths = PathCache(cached.half_of_conversations, clock, cached.conversation_ttl, also_forget=also_forget)
         self.texts_arrived = asyncio.Event()
         """Set once there is a document to be indexed."""
         self.store = ConversationStore(

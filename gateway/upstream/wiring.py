@@ -11,7 +11,8 @@ from gateway.upstream.litellm.wire import LitellmLibrary
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.openai.model_info import DiscoveredModels, WindowKeeper
 from gateway.upstream.responses_adapter import ResponsesUpstream
-from gateway.upstream.routing import ConfiguredRouter, FreeformUpstream, ModelCatalogue, ProtocolUpstream, router
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream, modifies_params
 
 
 class WiredUpstreams:
@@ -36,7 +37,7 @@ class WiredUpstreams:
         self._discovered = DiscoveredModels(self.client, clock, windows)
         self.router = ConfiguredRouter(settings, self.catalogue, self._discovered if scripted is None else None, clock)
         self.over_http = make_http(self.pool)
-        self.library = LitellmLibrary(modify_params=router.modifies_params(settings))
+        self.library = LitellmLibrary(modify_params=modifies_params(settings))
         adapters = ProtocolUpstream(
             openai=self.over_http,
             responses=ResponsesUpstream(self.over_http),

@@ -135,6 +135,11 @@ class CacheSettings(SettingsSection):
     vector_ttl: Seconds = Field(604800.0, description="Seconds that vectors of an embedding model are cached.")
     summary_ttl: Seconds = Field(604800.0, description="Seconds that a summary of an artifact is cached.")
 
+    @property
+    def half_of_conversations(self) -> int:
+        """Most bytes of conversations as forwarded, and as many of requests as they came."""
+        return self.conversation_bytes // 2
+
 
 class ContextSettings(SettingsSection):
     """How a context is made (guarantee §4, §5)."""

@@ -6,18 +6,17 @@ from gateway.core.faces import lazy_face
 
 if TYPE_CHECKING:
     from gateway.pipeline.guards.checkpoint import what_guards
-    from gateway.pipeline.guards.factory import Guards, guards_are_on, open_guards, refuses_files
+    from gateway.pipeline.guards.factory import guards_are_on, open_guards, refuses_files
 else:
     __getattr__ = lazy_face(
         __name__,
         {
-            "factory": "Guards guards_are_on open_guards refuses_files",
             "checkpoint": "what_guards",
+            "factory": "guards_are_on open_guards refuses_files",
         },
     )
 
 __all__ = [
-    "Guards",
     "guards_are_on",
     "open_guards",
     "refuses_files",

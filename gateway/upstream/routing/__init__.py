@@ -12,23 +12,21 @@ if TYPE_CHECKING:
     from gateway.upstream.routing import catalogue, health, protocols, router
     from gateway.upstream.routing.catalogue import ModelCatalogue
     from gateway.upstream.routing.protocols import KnownProtocols
-    from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream
+    from gateway.upstream.routing.router import ConfiguredRouter
 else:
     __getattr__ = lazy_face(
         __name__,
         {
             "catalogue": "ModelCatalogue",
             "protocols": "KnownProtocols",
-            "router": "ConfiguredRouter FreeformUpstream ProtocolUpstream",
+            "router": "ConfiguredRouter",
         },
     )
 
 __all__ = [
     "ConfiguredRouter",
-    "FreeformUpstream",
     "KnownProtocols",
     "ModelCatalogue",
-    "ProtocolUpstream",
     "catalogue",
     "health",
     "protocols",

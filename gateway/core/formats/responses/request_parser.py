@@ -464,12 +464,8 @@ class ResponsesReading:
     """Tokens that a prompt may have before it is compacted (`context_management`)."""
     said: frozenset[str] = frozenset()
     """Fields that the client said in a chat's words, amid those of Responses."""
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether it only goes on with the history that it names."""
-        names_history = self.previous is not None or self.chat.get("conversation") is not None
-        return names_history and not self.chat["messages"]
+    says_nothing: bool = False
+    """It only goes on with the history that it names."""
 
     def own_name(self, path: str) -> str:
         """How the request calls a field of the chat."""
@@ -535,7 +531,15 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
         text = "previous_response_id and conversation name two histories: send one of them."
         raise errors.InvalidRequest(text, param="previous_response_id", code="invalid_value")
     native_words = NativeRequest("responses", native, tuple(needs), hosted=tuple(hosted))
-    return ResponsesReading(chat, native_words, tuple(places), truncation == "disabled", previous, _threshold(body))
+    return ResponsesReading(
+        chat,
+        native_words,
+        tuple(places),
+        whole=truncation == "disabled",
+        previous=previous,
+        threshold=_threshold(body),
+        says_nothing=goes_on and not bodies,
+    )
 
 
 def _place(message: ReadMessage) -> Place:
