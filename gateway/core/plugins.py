@@ -1,8 +1,9 @@
 """Loads what other packages bring by entry points, with the names that they were told to import from."""
 
 import sys
+from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,17 @@ FORMER = {
     "gateway.models.agents": "gateway.core.types.agents",
 }
 """Modules that packages import from by the names of 0.1, and where they are now."""
+
+
+def plugins_of(group: str) -> EntryPoints:
+    """Finds what installed packages name in a group of entry points. They are read once a process: that takes as long
+    as dozens of requests."""
+    return _found(group, tuple(sys.path))
+
+
+@lru_cache
+def _found(group: str, _: tuple[str, ...]) -> EntryPoints:
+    return entry_points(group=group)
 
 
 def load_plugin(entry: EntryPoint) -> Any:

@@ -10,7 +10,6 @@ import os
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -32,7 +31,7 @@ from gateway.core.config.litellm_draft import Group, SettingFate
 from gateway.core.config.settings import SECTIONS, Settings
 from gateway.core.frozen_records import record
 from gateway.core.names import CREDENTIAL, has_nul
-from gateway.core.plugins import load_plugin
+from gateway.core.plugins import load_plugin, plugins_of
 
 Place = tuple[str, str]
 Read = Callable[[str], Any]
@@ -226,7 +225,7 @@ def _of_file(reference: str) -> str:
 
 
 def _of_package(reference: str, scheme: str, where: str) -> str:
-    known = {found.name: found for found in entry_points(group=SECRETS_GROUP)}
+    known = {found.name: found for found in plugins_of(SECRETS_GROUP)}
     if scheme not in known:
         if CREDENTIAL.search(where.rpartition(".")[2]) is None:
             return reference  # some other text

@@ -8,12 +8,11 @@ answer, one after the other in a thread of their own: one that is slow or fails 
 import threading
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from importlib.metadata import entry_points
 from queue import Empty, Full, Queue
 from typing import Any, Literal
 
 from gateway.core.instrumentation.logs import get_logger
-from gateway.core.plugins import load_plugin
+from gateway.core.plugins import load_plugin, plugins_of
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.keys import SpendingAccount
 from gateway.core.types.turn import TurnCommit
@@ -135,7 +134,7 @@ class TelemetryHooks:
                     log.fault("hook_failed", fault, hook=name)
 
     def _load(self) -> None:
-        for entry in entry_points(group=HOOKS_GROUP):
+        for entry in plugins_of(HOOKS_GROUP):
             event = next((each for each in TELEMETRY_EVENTS if entry.name.partition(".")[0] == each), None)
             if event is None:
                 log.warning("hook_unknown", hook=entry.name, known=", ".join(TELEMETRY_EVENTS))

@@ -30,10 +30,12 @@ def turn_starts(roles: Iterable[str]) -> list[int]:
     """
     starts: list[int] = []
     in_loop = False
-    for index, role in enumerate(roles):
-        if role == "user" and not in_loop:
-            starts.append(index)
-        in_loop = in_loop_after(role, before=in_loop)
+    for index, role in enumerate(roles):  # as `in_loop_after` says, without a call for each message
+        if role == "user":
+            if not in_loop:
+                starts.append(index)
+        elif role not in INSTRUCTION_ROLES:
+            in_loop = role in RESULT_ROLES
     return starts
 
 
@@ -65,8 +67,8 @@ def server_calls(messages: Sequence[Mapping[str, Any]]) -> dict[int, list[dict[s
     """The calls without a result that Anthropic answered itself, by the places of their messages."""
     found: dict[int, list[dict[str, Any]]] = {}
     for index, message in enumerate(messages):
-        own = [call for call in message.get("tool_calls") or () if str(call.get("id")).startswith(SERVER_CALL)]
-        if own:
+        calls = message.get("tool_calls")
+        if calls and (own := [call for call in calls if str(call.get("id")).startswith(SERVER_CALL)]):
             results = takewhile(lambda each: each["role"] == "tool", islice(messages, index + 1, None))
             answered = {each.get("tool_call_id") for each in results}
             found[index] = [call for call in own if call["id"] not in answered]

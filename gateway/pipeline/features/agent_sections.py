@@ -5,7 +5,6 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from typing import Any
 
 from gateway.context import INLINE_CHARS, BuiltContext
@@ -15,7 +14,7 @@ from gateway.conversations import message_forms
 from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
 from gateway.core.instrumentation import logs
-from gateway.core.plugins import load_plugin
+from gateway.core.plugins import load_plugin, plugins_of
 from gateway.core.tasks import offload_if
 from gateway.core.types import agents, chain, conversation, tool_steps
 from gateway.core.types.chat import PromptBudget
@@ -117,7 +116,7 @@ class AssemblerRegistry:
     def _of_third_parties(self) -> dict[str, agents.Assembler | None]:
         if self._added is None:
             self._added = {}
-            for entry in entry_points(group=ASSEMBLERS_GROUP):
+            for entry in plugins_of(ASSEMBLERS_GROUP):
                 try:
                     self._added[entry.name] = load_plugin(entry)
                 except Exception:  # noqa: BLE001 - code of others may fail in any way, and costs its type alone

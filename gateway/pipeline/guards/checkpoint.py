@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
-from importlib.metadata import entry_points
 from typing import Any
 
 from gateway.core import errors, jsons, ports
@@ -17,7 +16,7 @@ from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
-from gateway.core.plugins import load_plugin
+from gateway.core.plugins import load_plugin, plugins_of
 from gateway.core.tasks import Cooldown
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, Headers, JsonAnswer, ModelDeployment, StreamAround
@@ -132,7 +131,7 @@ def _checked(verdict: Any) -> Verdict:
 def open_chain(entries: Sequence[setting_sections.GuardEntry], clock: ports.Clock) -> GuardChain:
     """The guards of the configuration.
     Raises ConfigurationError: no installed package has a guard of that name, or it cannot be made."""
-    known = {found.name: found for found in entry_points(group=GROUP)}
+    known = {found.name: found for found in plugins_of(GROUP)}
     guards = []
     for number, entry in enumerate(entries):
         if entry.name not in known:
