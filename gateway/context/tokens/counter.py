@@ -507,6 +507,8 @@ MAX_QUOTED = 2000
 not exceeded. Of longer ones that would be far more than any model reads."""
 SEALED_CHARS = 6
 """Characters of a sealed thought that hold about one token: four and a bit, in base64."""
+BARE_FIELDS = {"role", "content", "tool_call_id"}
+"""Fields of a message that is nothing but its text."""
 UNCOUNTED_FIELDS = ("encrypted_content", "result", "id", "status", "summary")
 """Fields of items that no model reads as text: what is sealed, pictures, a summary of what is sealed."""
 
@@ -519,6 +521,8 @@ def _parts_of(
     content = message.get("content")
     if isinstance(content, str):
         texts.append(content)
+        if message.keys() <= BARE_FIELDS:  # as most are
+            return frame, texts, media
     else:
         for part in parts_of(content):
             text, found = _part(part, model, by_file)

@@ -194,10 +194,17 @@ class PromptCounter:
             return bound <= tokens
         if self._plain is not None:
             return False
-        stored = self._stored_counts()  # those without a count, or not stored, are many
-        if sum(self._size(message)[0] for message in forwarded.messages if id(message) not in stored) <= COUNTED_BYTES:
-            return False
-        return self.estimate(forwarded).total <= min(ESTIMATED_SHARE * tokens, left)
+        return self._is_uncounted(forwarded) and self.estimate(forwarded).total <= min(ESTIMATED_SHARE * tokens, left)
+
+    def _is_uncounted(self, forwarded: ForwardedMessages) -> bool:
+        """Whether the messages without a stored count are many."""
+        stored, size = self._stored_counts(), 0
+        for message in forwarded.messages:
+            if id(message) not in stored:
+                size += self._size(message)[0]
+                if size > COUNTED_BYTES:
+                    return True
+        return False
 
     @property
     def margin(self) -> float:
@@ -337,7 +344,7 @@ class PromptCounter:
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
         parts = parts_of(message.get("content"))
-        media = [part for part in parts if _is_media(part)]
+        media = [part for part in parts if _is_media(part)] if parts else parts
         if not media:
             return len(jsons.dumps(message)), 0
         rest = [part for part in parts if not _is_media(part)]
@@ -372,7 +379,8 @@ def _is_media(part: Any) -> bool:
 
 def _has_guess(message: dict[str, Any]) -> bool:
     """Whether it holds what can only be guessed: sounds, files that the model itself reads, pictures at addresses."""
-    return any(map(_is_guess, parts_of(message.get("content"))))
+    content = message.get("content")
+    return type(content) is list and any(map(_is_guess, content))
 
 
 def _is_guess(part: Any) -> bool:

@@ -105,7 +105,8 @@ def tool_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> str:
 def result_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """A tool's result, to that call: artifact id, text, the tool's name and the arguments."""
     text = text_of(result.get("content"))
-    return artifact_id(text), text, tool_of(result, call), asked(call)[1]
+    name, arguments = asked(call)
+    return artifact_id(text), text, str(result.get("name") or name), arguments
 
 
 def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
