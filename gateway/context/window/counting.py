@@ -344,7 +344,7 @@ class PromptCounter:
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
         parts = parts_of(message.get("content"))
-        media = [part for part in parts if _is_media(part)] if parts else parts
+        media = [part for part in parts if _is_media(part)]
         if not media:
             return len(jsons.dumps(message)), 0
         rest = [part for part in parts if not _is_media(part)]
