@@ -517,12 +517,12 @@ def _parts_of(
     message: dict[str, Any], model: str, by_file: Callable[[dict[str, Any]], int | None]
 ) -> tuple[int, list[str], list[int]]:
     """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
-    frame, texts, media = upstreams.MESSAGE_TOKENS, [], []
     content = message.get("content")
+    if isinstance(content, str) and message.keys() <= BARE_FIELDS:  # as most are
+        return upstreams.MESSAGE_TOKENS, [content], []
+    frame, texts, media = upstreams.MESSAGE_TOKENS, [], []
     if isinstance(content, str):
         texts.append(content)
-        if message.keys() <= BARE_FIELDS:  # as most are
-            return frame, texts, media
     else:
         for part in parts_of(content):
             text, found = _part(part, model, by_file)
