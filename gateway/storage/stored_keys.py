@@ -19,7 +19,7 @@ from gateway.core.types import bill, keys, report_lists
 from gateway.core.types.keys import StoredKey
 from gateway.storage.database import schema
 from gateway.storage.database.schema import api_keys, ui_sessions
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.rows import alike, behind, utc, utc_or_none
 
 T = TypeVar("T")
@@ -99,12 +99,17 @@ class KeyStore:
         return None
 
     async def create(
-        self, fields: setting_sections.KeyFields, created_by: str | None = None, record: Record | None = None
+        self,
+        fields: setting_sections.KeyFields,
+        created_by: str | None = None,
+        record: Record | None = None,
+        key_id: str | None = None,
     ) -> tuple[StoredKey, str]:
-        """A new key, and what its holder sends: nobody can read that again."""
+        """A new key, and what its holder sends: nobody can read that again.
+        `key_id`: its id, where that was chosen before; None: any. Raises KeyChanged: there is one of that id."""
         key, now = _new(), self._clock.now()
         row = {
-            "id": ids.new_id("key_"),
+            "id": key_id or ids.new_id("key_"),
             "digest": await self.digest(key),
             "hint": key[-HINT_CHARS:],
             **_columns(fields),
@@ -114,7 +119,8 @@ class KeyStore:
         }
 
         def work(connection: sa.Connection) -> StoredKey:
-            connection.execute(api_keys.insert().values(**row))
+            if not connection.execute(insert_if_new(connection, api_keys).values(**row)).rowcount:
+                raise errors.KeyChanged("This key was made already.")
             if record is not None:
                 record(connection, "key.created", row["id"], fields.tenant, _said(fields))
             return _key(_row(connection, row["id"]))
@@ -179,8 +185,7 @@ class KeyStore:
             row = _row(connection, key_id, locked=True)
             if row is None or row.revoked_at is not None:
                 return None if row is None else _key(row)
-            if seen is not None and utc(row.updated_at) != seen:
-                raise errors.KeyChanged("Somebody else changed this key meanwhile.")
+            _check_seen(row, seen)
             before = _fields(row)
             fields = change(before)
             where = api_keys.update().where(api_keys.c.id == key_id)
@@ -194,10 +199,11 @@ class KeyStore:
         return await self._write(key_id, work)
 
     async def rotate(
-        self, key_id: str, grace: timedelta, record: Record | None = None
+        self, key_id: str, grace: timedelta, record: Record | None = None, seen: datetime | None = None
     ) -> tuple[StoredKey, str | None] | None:
         """Gives a key another secret part, and returns it; None if there is no such key, and None in its place if that
-        is revoked. The one before counts for `grace`, those before it not any more; sessions on the page end."""
+        is revoked. The one before counts for `grace`, those before it not any more; sessions on the page end.
+        `seen`: as in `update`. Raises KeyChanged: as there."""
         key, now = _new(), self._clock.now()
         digest = await self.digest(key)
         keeps = grace > timedelta(0)
@@ -206,6 +212,7 @@ class KeyStore:
             row = _row(connection, key_id, locked=True)
             if row is None or row.revoked_at is not None:
                 return None if row is None else (_key(row), False)
+            _check_seen(row, seen)
             values = {
                 "previous_digest": row.digest if keeps else None,
                 "previous_until": now + grace if keeps else None,
@@ -253,6 +260,11 @@ def count_keys(connection: sa.Connection, now: datetime) -> int:
 
 def _new() -> str:
     return keys.KEY_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
+
+
+def _check_seen(row: Any, seen: datetime | None) -> None:
+    if seen is not None and utc(row.updated_at) != seen:
+        raise errors.KeyChanged("Somebody else changed this key meanwhile.")
 
 
 def _row(connection: sa.Connection, key_id: str, *, locked: bool = False) -> Any:

@@ -75,7 +75,7 @@ class KeyEndpoints:
     async def create(self, asked: KeyRequest) -> NewKeyObject:
         """`POST /v1/gateway/keys`"""
         fields = new_fields(asked.body, asked.caller.tenant)
-        made, key = await self._store.create(fields, asked.caller.key_id, asked.record)
+        made, key = await self._store.create(fields, asked.caller.key_id, asked.record, asked.key_id or None)
         self._keys.changed()
         return {**await self._told(made.policy, made), "key": key}
 
@@ -123,7 +123,7 @@ class KeyEndpoints:
         """`POST /v1/gateway/keys/{key_id}/rotate`"""
         grace = grace_of(asked.body)
         await self._check_made_here(asked.key_id)
-        done = await self._store.rotate(asked.key_id, grace, asked.record)
+        done = await self._store.rotate(asked.key_id, grace, asked.record, asked.seen)
         self._keys.changed()
         shown = await self._shown(done[0] if done is not None else None)
         if done is None or done[1] is None:

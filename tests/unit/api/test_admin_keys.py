@@ -174,6 +174,32 @@ def test_s12_2_rotated_on_the_page_the_old_secret_ends(gateway: GatewayProcess, 
     assert sent(admin, f"{one}/rotate", one, grace_seconds="1").status_code == 400
 
 
+def test_s13_16_a_page_that_is_loaded_again_acts_once(gateway: GatewayProcess, admin: PageClient) -> None:
+    """Browsers send a form again: no second key is made, and the secret that was just copied goes on counting."""
+
+    def field(path: str, name: str) -> str:
+        found = re.search(rf'name="{name}" value="([^"]+)"', admin.get(path).text)
+        assert found
+        return found[1]
+
+    key_id = field(NEW, "id")
+    form = {"id": key_id, "tenant": "acme", "role_user": "on", "name": "twice"}
+    one = f"/ui/admin/keys/{key_id}"
+    assert sent(admin, NEW, **form).status_code == 200
+    again = sent(admin, NEW, **form)
+    assert (again.status_code, again.headers["location"]) == (303, f"{one}?done=made")
+    assert [each["id"] for each in api(gateway, "keys?limit=100")["data"] if each["name"] == "twice"] == [key_id]
+    seen = field(one, "seen")
+    rotated = sent(admin, f"{one}/rotate", one, grace_seconds="0", seen=seen)
+    secret = re.search(r'value="(sk-gw-[\w-]{43})"', rotated.text)
+    assert secret
+    again = sent(admin, f"{one}/rotate", one, grace_seconds="0", seen=seen)
+    assert again.headers["location"] == f"{one}?done=stale"
+    assert "Nothing was rotated" in admin.page(again.headers["location"]).text
+    assert status(gateway, secret[1]) == 200
+    assert sent(admin, f"{one}/rotate", one, grace_seconds="0", seen="now").status_code == 400
+
+
 def test_s12_1_a_key_tells_its_use(gateway: GatewayProcess, admin: PageClient) -> None:
     """By the API and on the page, in each period that it has a budget for."""
     key_id, secret = made(admin, budget_usd_0="2", budget_period_0="day", name="spends")

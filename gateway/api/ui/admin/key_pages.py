@@ -2,6 +2,7 @@
 of a key becomes the body of the API's requests; what is wrong with it stands at its field."""
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,7 +19,7 @@ from gateway.api.keys.endpoint import KeyRequest
 from gateway.api.keys.serializer import FIELDS
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
-from gateway.core import errors, jsons
+from gateway.core import errors, ids, jsons
 from gateway.core.config import setting_sections
 from gateway.storage import audit_events
 
@@ -27,7 +28,14 @@ KEYS = f"{PATH}/admin/keys"
 KEYS_PER_PAGE = "50"
 KEY_FILTERS = ("tenant", "owner")
 GRACES = {"0": "at once", "3600": "after an hour", "86400": "after a day", "604800": "after a week"}
-KEY_NOTICES = {"changed": "The changes are saved.", "same": "Nothing was changed.", "revoked": "The key is revoked."}
+KEY_NOTICES = {
+    "changed": "The changes are saved.",
+    "same": "Nothing was changed.",
+    "revoked": "The key is revoked.",
+    "made": "The form was sent twice, and this key was made once. Rotate it if you have not copied its secret.",
+    "stale": "Nothing was rotated: the key has changed since the form was shown, perhaps by the same form.",
+}
+NEW_KEY_ID = re.compile(r"key_[0-9a-f]{32}\Z")
 NOT_SAVED = "Nothing was saved. The form shows the key as it is now: make your changes again."
 NO_FAULTS: Mapping[str, str] = MappingProxyType({})
 NEAR = Decimal("0.8")
@@ -138,17 +146,20 @@ class KeyPages:
 
     async def new(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/admin/keys/new`"""
-        return await self._form(
-            page, None, {"tenant": _maker(page).caller().tenant, f"role_{setting_sections.USER}": "on"}
-        )
+        fields = {"id": ids.new_id("key_"), "tenant": _maker(page).caller().tenant, f"role_{ROLES[0]}": "on"}
+        return await self._form(page, None, fields)
 
     async def create(self, page: PageRequest) -> PageAnswer:
         """`POST /ui/admin/keys/new`"""
         _maker(page)
         if faults := self._faults(page, None):
             return await self._form(page, None, page.form, faults=faults)
+        key_id = page.form.get("id", "")
+        asked = self._asked(page, body=body_of(page.form))
         try:
-            made = await self._keys.create(self._asked(page, body=body_of(page.form)))
+            made = await self._keys.create(replace(asked, key_id=key_id if NEW_KEY_ID.match(key_id) else ""))
+        except errors.KeyChanged:  # by this form: a page that is loaded again makes no second key
+            return redirect(f"{KEYS}/{key_id}?done=made")
         except errors.InvalidRequest as error:
             return await self._form(page, None, page.form, error)
         return await page.render("admin_secret.html", key=_view(made), secret=made["key"], old_ends=None)
@@ -181,7 +192,11 @@ class KeyPages:
         grace = page.form.get("grace_seconds", "0")
         if grace not in GRACES:
             raise errors.invalid("grace_seconds", f"must be one of {', '.join(GRACES)}")
-        made = await self._keys.rotate(self._asked(page, body={"grace_seconds": int(grace)}))
+        try:
+            seen = page.form.get("seen")
+            made = await self._keys.rotate(self._asked(page, body={"grace_seconds": int(grace)}, seen=seen))
+        except errors.KeyChanged:
+            return _to(page, "stale")
         return await page.render("admin_secret.html", key=_view(made), secret=made["key"], old_ends=GRACES[grace])
 
     async def confirm(self, page: PageRequest) -> PageAnswer:
@@ -244,10 +259,11 @@ class KeyPages:
         seen: str | None = None,
     ) -> KeyRequest:
         """The page's request, as the API has those of administrators."""
-        record, at = (
-            audit_events.recorder(page.someone.actor, self._clock),
-            datetime.fromisoformat(seen) if seen else None,
-        )
+        record = audit_events.recorder(page.someone.actor, self._clock)
+        try:
+            at = datetime.fromisoformat(seen) if seen else None
+        except ValueError:
+            raise errors.invalid("seen", "must be a time") from None
         return KeyRequest(page.someone.caller(), record, body or {}, query or {}, page.params.get("key_id", ""), at)
 
 
