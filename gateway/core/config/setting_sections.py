@@ -555,14 +555,22 @@ Period = Literal["day", "week", "month", "total"]
 """Days are those of UTC; a week begins on Monday, a month on its first day; `total` never ends."""
 
 
+MIN_BUDGET_USD = Decimal("1e-12")
+"""A smaller one would be kept as 0, which refuses everything."""
 MAX_LIMIT = 10**12
 """More than anybody asks for, and what every place that counts can hold."""
+
+
+def _countable(usd: Decimal) -> Decimal:
+    if 0 < usd < MIN_BUDGET_USD:
+        raise ValueError(f"must be 0, or at least {MIN_BUDGET_USD:f}: amounts are kept in picodollars")
+    return usd
 
 
 class SpendBudget(SettingsSection):
     """A sum that may be spent in a period."""
 
-    usd: Annotated[Price, Field(le=9_000_000)] = Field(description="USD that may be spent in the period.")
+    usd: Annotated[Price, Field(le=9_000_000), AfterValidator(_countable)] = Field(description="USD that may be spent in the period.")
     period: Period = Field("month", description="How long it lasts, in days of UTC.")
     hard: bool = Field(True, description="Whether requests beyond it are refused; else they carry a warning.")
 

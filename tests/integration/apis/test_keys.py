@@ -230,6 +230,7 @@ def test_s12_1_what_is_said_of_a_key_is_checked_and_changed(one: GatewayProcess)
     wrong: list[tuple[Json, str]] = [
         ({"nmae": "x"}, "nmae"),
         ({"budgets": [{"usd": -1}]}, "budgets[0].usd"),
+        ({"budgets": [{"usd": 1e-13}]}, "budgets[0].usd"),
         ({"budgets": [{"usd": 1, "period": "year"}]}, "budgets[0].period"),
         ({"limits": {"rpm": 0}}, "limits.rpm"),
         ({"roles": ["root"]}, "roles[0]"),
