@@ -570,7 +570,9 @@ def _countable(usd: Decimal) -> Decimal:
 class SpendBudget(SettingsSection):
     """A sum that may be spent in a period."""
 
-    usd: Annotated[Price, Field(le=9_000_000), AfterValidator(_countable)] = Field(description="USD that may be spent in the period.")
+    usd: Annotated[Price, Field(le=9_000_000), AfterValidator(_countable)] = Field(
+        description="USD that may be spent in the period."
+    )
     period: Period = Field("month", description="How long it lasts, in days of UTC.")
     hard: bool = Field(True, description="Whether requests beyond it are refused; else they carry a warning.")
 
