@@ -48,7 +48,7 @@ def test_a_question_with_a_document_is_answered_beside_its_bill(
     ask(page, QUESTION)
     assert answered(page) == worked_example.ANSWER
     told = bill(page)
-    assert told["Artifact"].startswith("attachment:0:contract.md: rag_extract")
+    assert told["Artifact"].startswith("attachment:0:contract.md: extract")
     assert "of 1,000 tokens" in told["Window"]
     stored = httpx.get(f"{world.url}/v1/chat/completions/{told['Request']}").json()["response_metadata"]
     assert told["Cost"] == f"${Decimal(str(stored['cost']['total_cost'])):f}"

@@ -73,6 +73,39 @@ TERMS = {
 """Words of the pages that are this product's own, with what they mean: shown on hover, and listed at `/ui/glossary`.
 docs/glossary.md says the same of them."""
 
+DECIDED_WORDS = {
+    "passthrough": "forwarded unchanged",
+    "simple": "forwarded, cut where it did not fit",
+    "heuristic": "selected by rank, without a planner",
+    "llm_planned": "planned by a model",
+    "no_artifacts": "not needed: no artifacts",
+    "disabled": "switched off",
+    "forced": "always on",
+    "no_planner": "no planner available",
+    "standing": "not needed: earlier decisions hold",
+    "not_recognised": "not done: no stored conversation",
+    "historical_artifacts": "asked: an earlier artifact was undecided",
+    "small_total": "not needed: little text",
+    "fits": "not needed: it fits",
+    "near_limit": "asked: the prompt is near its budget",
+    "expensive_primary": "asked: the model is expensive",
+    "large_artifact": "asked: a large artifact",
+    "no_need": "not needed",
+    "asked_this_turn": "not repeated in this turn",
+    "nothing_stands": "not done: nothing is stored",
+    "cannot_pay": "not done: it would cost more than it saves",
+    "planner_resting": "not done: the planner is in cooldown",
+}
+"""Codes of a bill for how a context was made, in words."""
+STRATEGY_WORDS = {
+    "include_full": "in full",
+    "rag_extract": "extract",
+    "summarize": "summary",
+    "shape": "shortened losslessly",
+    "exclude": "left out",
+}
+"""What became of an artifact, in words."""
+
 
 async def rendered(template: str, context: Mapping[str, Any]) -> bytes:
     """A template as bytes, made in a thread."""
@@ -105,7 +138,13 @@ def environment() -> Environment:
     )
     figures = {"usd": usd, "money": money, "number": number, "size": size}
     made.filters |= {**figures, "iso": iso, "shown_time": shown_time, "said": said, "prose": prose, "seconds": seconds}
-    made.globals |= {"static": static, "version": __version__, "terms": TERMS}
+    made.globals |= {
+        "static": static,
+        "version": __version__,
+        "terms": TERMS,
+        "decided_words": DECIDED_WORDS,
+        "strategies": STRATEGY_WORDS,
+    }
     return made
 
 

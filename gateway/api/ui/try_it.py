@@ -27,7 +27,7 @@ from gateway.api.server.asgi import (
 from gateway.api.server.middleware import note_fault
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
-from gateway.api.ui.rendering import number, said, usd, visible
+from gateway.api.ui.rendering import DECIDED_WORDS, STRATEGY_WORDS, number, said, usd, visible
 from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.formats.anthropic import message_events, serializer
@@ -451,20 +451,25 @@ def _spent(bill: Mapping[str, Any]) -> Sequence[BillRow]:
 
 
 def _window(context: Mapping[str, Any]) -> Sequence[BillRow]:
-    rows = [BillRow("Strategy", str(context["strategy"]))] if context.get("strategy") else []
+    rows = [BillRow("Strategy", _in_words(context["strategy"]))] if context.get("strategy") else []
     used, budget = context.get("tokens_used"), context.get("budget_tokens")
     if used is not None and budget:
         about = "about " if context.get("tokens_estimated") else ""
         rows.append(BillRow("Window", f"{about}{number(used)} of {number(budget)} tokens ({used / budget:.0%})"))
     if reason := context.get("planning_reason"):
         plan = "followed" if context.get("llm_planning_used") else context.get("fallback_reason") or "none"
-        rows.append(BillRow("Planning", f"{reason}; plan: {plan}"))
+        rows.append(BillRow("Planning", f"{_in_words(reason)}; plan: {plan}"))
     return rows
+
+
+def _in_words(code: Any) -> str:
+    return DECIDED_WORDS.get(code, str(code))
 
 
 def _decided(artifact: Mapping[str, Any]) -> str:
     before, after = (number(artifact.get(f"{name}_size_chars")) for name in ("original", "processed"))
-    return f"{artifact.get('source')}: {artifact.get('strategy')}, {before} → {after} characters"
+    strategy = artifact.get("strategy")
+    return f"{artifact.get('source')}: {STRATEGY_WORDS.get(str(strategy), strategy)}, {before} → {after} characters"
 
 
 # The page.

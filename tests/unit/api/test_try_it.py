@@ -97,6 +97,7 @@ def test_s13_10_a_stream_ends_with_the_bill_of_any_other_answer(
     assert "".join(each["delta"] for each in deltas) == "The Rhine, and others."
     rows = {row["label"]: row for row in last["bill"]}
     assert rows["Request"]["text"] == answer.headers["x-request-id"]
+    assert "forwarded unchanged" in rows["Strategy"]["text"], "in words, as on the request's own page"
     assert rows["Conversation"]["href"] == f"/ui/conversations/{last['conversation']}"
     stored = httpx.get(f"{one_gateway.base_url}/chat/completions/{rows['Request']['text']}").json()
     assert float(rows["Cost"]["text"].removeprefix("$")) == stored["response_metadata"]["cost"]["total_cost"]
