@@ -5,7 +5,7 @@ A stage is a frozen value: nobody writes into what another has made. What grows 
 leave and its process may end at any moment, stands in its `RequestRun`, which is only added to.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -103,23 +103,27 @@ class RequestFeature:
     on_settled: OnSettled | None = None
 
 
+def _acting(hooks: Iterable[T | None]) -> tuple[T, ...]:
+    return tuple(each for each in hooks if each is not None)
+
+
 class FeatureHooks:
     """What features do, by the point at which they do it, in the order of the features. A point that nobody acts at
     costs an empty loop."""
 
     def __init__(self, features: Sequence[RequestFeature] = ()) -> None:
-        self.on_request = tuple(each.on_request for each in features if each.on_request is not None)
-        self.on_history = tuple(each.on_history for each in features if each.on_history is not None)
-        self.on_inputs = tuple(each.on_inputs for each in features if each.on_inputs is not None)
-        self.on_context = tuple(each.on_context for each in features if each.on_context is not None)
-        self.on_payload = tuple(each.on_payload for each in features if each.on_payload is not None)
-        self.on_answer = tuple(each.on_answer for each in features if each.on_answer is not None)
-        self.on_stream = tuple(each.on_stream for each in features if each.on_stream is not None)
-        self.on_refusal = tuple(each.on_refusal for each in features if each.on_refusal is not None)
-        self.on_reply = tuple(each.on_reply for each in features if each.on_reply is not None)
-        self.on_reply_stream = tuple(each.on_reply_stream for each in features if each.on_reply_stream is not None)
-        self.on_bill = tuple(each.on_bill for each in features if each.on_bill is not None)
-        self.on_settled = tuple(each.on_settled for each in features if each.on_settled is not None)
+        self.on_request = _acting(each.on_request for each in features)
+        self.on_history = _acting(each.on_history for each in features)
+        self.on_inputs = _acting(each.on_inputs for each in features)
+        self.on_context = _acting(each.on_context for each in features)
+        self.on_payload = _acting(each.on_payload for each in features)
+        self.on_answer = _acting(each.on_answer for each in features)
+        self.on_stream = _acting(each.on_stream for each in features)
+        self.on_refusal = _acting(each.on_refusal for each in features)
+        self.on_reply = _acting(each.on_reply for each in features)
+        self.on_reply_stream = _acting(each.on_reply_stream for each in features)
+        self.on_bill = _acting(each.on_bill for each in features)
+        self.on_settled = _acting(each.on_settled for each in features)
         self._features = features
         needs = [each.needs for each in features if each.needs is not None]
         self._needed = attrgetter("request_id", *needs) if needs else None  # of one name alone nobody gets a tuple
