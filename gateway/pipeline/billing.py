@@ -489,7 +489,7 @@ class UsageCount:
             if is_plain and self._counters.takes_small(prepared.facts, context.fitted.forwarded.messages):
                 self._tasks.start(self._learn_small(prepared.facts, reported, prepared.budget, messages))
             return
-        if counting is None or any(map(_has_media, messages)):
+        if counting is None or _has_media(messages):
             return
         calls = sum(len(message.get("tool_calls") or ()) for message in messages)
         number = len(messages)
@@ -528,8 +528,10 @@ def says(outcome: UpstreamOutcome) -> bool:
     return any(value for message in messages for name, value in message.items() if name != "role")
 
 
-def _has_media(message: Json) -> bool:
-    return any(part.get("type") in counting.MEDIA for part in dicts_of(message.get("content")))
+def _has_media(messages: Sequence[Json]) -> bool:
+    contents = (message.get("content") for message in messages)
+    lists = (content for content in contents if type(content) is list)
+    return any(part.get("type") in counting.MEDIA for content in lists for part in dicts_of(content))
 
 
 # The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6).
