@@ -281,6 +281,8 @@ async def build_llm_messages(
             raise errors.InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
     small = small and len(stored.path if stored else ()) < conversation.INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
+    if stored is not None and stored.forgotten_at is not None:
+        history = replace(history, forgotten_at=stored.forgotten_at)
     if history.segments and (request.options.memory == memory.EXTRACTS or request.has_sections):
         history = replace(history, segments=())
     if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11.4)

@@ -189,6 +189,7 @@ def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
         if outcome.status != "failed" and isinstance(choice.get("message"), dict):
             answers.append(_new_answer(choice, number, chain, settled))
     answers.sort(key=lambda answer: answer.choice)
+    sent = rebuild.sent_instructions(request)
     stored = turn.StoredTurn(
         conversation_id=prepared.conversation_id,
         created=history.created and history.session is None,  # a session's conversation is there when it is claimed
@@ -211,6 +212,8 @@ def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
         profile=profile["mode"] if (profile := built.utilization.profile) else None,
         pins=_pins(request, history, new) if outcome.status != "failed" else (),
         things=settled.things,
+        inherited=tuple(each for each in history.instructions if each not in sent),
+        forgotten_at=history.forgotten_at,
         branch=request.conversation.branch,
         retention_days=request.caller.key.retention_days if request.caller.key is not None else None,
         open_step=tool_steps.open_step(history.messages[: history.stored])

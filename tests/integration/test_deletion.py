@@ -21,7 +21,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.lookup.path_cache import StorageCaches
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, USAGE, bill, contents, document, message, turn
+from tests.integration.commits import NOW, USAGE, bill, contents, document, in_force, message, turn
 from tests.integration.traces import traces
 from tests.unit.making import NoCache
 
@@ -92,7 +92,11 @@ async def test_an_emptied_conversation_keeps_nothing_that_was_said(
     await records.update(tenant, mine, {"metadata": {"a": "b"}, "team_task": f"the {WORD}"})
     made = full_turn(tenant, mine)
     await store.commit(made)
-    under_way = turn(tenant, mine, "later", parent_id=made.turn.answers[0].message.message_id if made.turn else None)
+    read, rules = made.turn.answers[0].message.message_id if made.turn else None, ({"role": "system", "content": WORD},)
+    own = ({"role": "system", "content": "its own"},)
+    under_way = turn(tenant, mine, "later", parent_id=read, instructions=(*own, *rules), inherited=rules,
+                     completion_plan={"reasoning": WORD},
+                     entry=figures(mine, tenant, end_user="Ann"))  # fmt: skip
     assert await traces(transactions, WORD) != []
     record = await records.empty(tenant, mine)
     assert await traces(transactions, WORD) == []
@@ -103,8 +107,12 @@ async def test_an_emptied_conversation_keeps_nothing_that_was_said(
     assert found is not None
     assert (found.path, found.instructions, found.attachments, found.head_id) == ((), (), (), None)
     await store.commit(under_way)
+    assert await traces(transactions, WORD) == []
     found = await store.find_conversation(tenant, ConversationRef(mine), max_bytes=None)
-    assert contents(found)[0] == "later"
+    assert (contents(found)[0], in_force(found)) == ("later", own)
+    later = await store.find_completion(tenant, under_way.ledger.request_id)
+    assert later is not None
+    assert later.ledger.end_user == "Ann"
     with pytest.raises(ConversationNotFound):
         await records.empty(tenant, "conv_nobodys")
 

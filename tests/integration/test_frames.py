@@ -1,6 +1,9 @@
 """What a model was sent: found along its path, by model and branch, and gone with what it quotes (§4 I7, ADR 12)."""
 
 from dataclasses import replace
+from datetime import timedelta
+
+import pytest
 
 from gateway.api.conversations.import_check import parse_export
 from gateway.core import jsons
@@ -148,10 +151,12 @@ async def test_a_frozen_window_is_read_from_its_beginning(store: ConversationSto
     assert len(tight.path) == 2  # a window that was frozen for a far larger budget cannot stay
 
 
+@pytest.mark.parametrize("arrives", [timedelta(minutes=-1), timedelta(minutes=1)])
 async def test_a_deleted_items_words_are_in_no_frame(
-    store: ConversationStore, transactions: DatabaseTransactions, tenant: str
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, arrives: timedelta
 ) -> None:
-    """§5: neither its own form nor a block behind it that quotes it; nor the frame of a request that had read it."""
+    """§5: neither its own form nor a block behind it that quotes it; nor the frame of a request that had read it, also
+    where that came later than the deletion, which waited for its turn, or by another clock."""
     conversation = "conv_d" + tenant
     first = turn(tenant, conversation, f"{WORD} one", ["a1"], created=True)
     second = turn(tenant, conversation, "q2", ["a2"])
@@ -162,10 +167,15 @@ async def test_a_deleted_items_words_are_in_no_frame(
     late = turn(tenant, conversation, "q3", ["a3"])
     records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     await records.delete_item(tenant, conversation, asked(first))
-    late = replace(late, ledger=replace(late.ledger, created_at=first.ledger.created_at))
+    late = replace(late, ledger=replace(late.ledger, created_at=SystemClock().now() + arrives))
     await store.commit(leaving(late, quoting, full=True))
     assert await traces(transactions, WORD) == []
     assert await frame_at(store, tenant, conversation) is None
+    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    assert found is not None
+    knowing = turn(tenant, conversation, "q4", ["a4"], forgotten_at=found.forgotten_at)
+    await store.commit(leaving(knowing, PromptFrame(first=asked(knowing)), full=True))
+    assert await frame_at(store, tenant, conversation) is not None
 
 
 async def test_a_deleted_conversation_leaves_no_frame(

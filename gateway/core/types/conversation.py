@@ -520,6 +520,8 @@ class StoredConversation:
     older_kept: tuple[ConversationMessage, ...] = ()
     retention_days: float | None = None
     """The fewest that the keys say with which it was made or continued."""
+    forgotten_at: datetime | None = None
+    """When something of it was last deleted."""
 
     @property
     def unread(self) -> int:
@@ -590,6 +592,8 @@ class ConversationHistory:
     """When a model was last asked anything in it; None where that is not known."""
     costs: BranchCosts | None = None
     """What its branch has cost until now, where that is known."""
+    forgotten_at: datetime | None = None
+    """When something of it had last been deleted as it was read."""
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:

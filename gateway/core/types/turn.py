@@ -225,6 +225,10 @@ class StoredTurn:
     """Of a replay: the conversation's current branch stays, and the replay stands behind this turn from now on."""
     retention_days: float | None = None
     """Of the key that asks: the conversation is kept no longer than that from now on (guarantee §12.13)."""
+    inherited: tuple[dict[str, Any], ...] = ()
+    """Those of `instructions` that are the conversation's: the client did not send them."""
+    forgotten_at: datetime | None = None
+    """When something of the conversation had last been deleted as the request read it."""
 
 
 @record

@@ -263,7 +263,8 @@ def find(
         found = replace(found, segments=read_segments(connection, row.id, found.path))
     if found.unread or (row.pins and found.path):
         found = with_kept(connection, row, found)
-    return replace(found, updated_at=rows.utc(row.updated_at), retention_days=row.retention_days)
+    told = {"retention_days": row.retention_days, "forgotten_at": rows.utc_or_none(row.forgotten_at)}
+    return replace(found, updated_at=rows.utc(row.updated_at), **told)
 
 
 def _branch_point(connection: sa.Connection, conversation_id: str, branch: BranchPoint) -> ResumePoint | None:

@@ -114,11 +114,12 @@ def _forwarded_as(connection: sa.Connection, names: Iterable[str]) -> dict[str |
 
 
 def without_quotes(turn: turn.StoredTurn) -> turn.StoredTurn:
-    """A turn whose request may have read a deleted item, without what may repeat it: blocks, stored calls, frames. The
-    words of its client and its model stay."""
+    """A turn whose request may have read a deleted item, without what may repeat it: blocks, stored calls, frames, what
+    a planner said. The words of its client and its model stay."""
     new = [replace(message, rendered=None, shown_in_full=(), tokens=None) for message in turn.new_messages]
     things = replace(turn.things, recalled=()) if turn.things is not None else None
-    return replace(turn, new_messages=tuple(new), open_step=(), counts=(), frame=None, things=things)
+    left = replace(turn, new_messages=tuple(new), open_step=(), counts=(), frame=None, things=things)
+    return replace(left, completion_plan=None)
 
 
 def without_deleted_files(

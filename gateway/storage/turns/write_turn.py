@@ -1,6 +1,7 @@
 """The one place where a turn and its bill are written (guarantee §3.6, §3.7)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from gateway.storage.large_documents import delete_unheld, write_text
 from gateway.storage.lookup.frame_rows import write_frame
 from gateway.storage.lookup.locate import INSERT_LINKS, write_links
 from gateway.storage.lookup.segments import pin
-from gateway.storage.rows import utc
+from gateway.storage.rows import utc_or_none
 from gateway.storage.turns.bills import failure_text, write_bills
 from gateway.storage.turns.message_rows import (
     Row,
@@ -84,7 +85,7 @@ def _without_turn(connection: sa.Connection, entry: turn.LedgerEntry, bill: Row)
     if row is None:
         anonymise_bills(connection, schema.ledger.c.request_id == bill["request_id"])
         return
-    if _may_quote(row, entry):
+    if row.forgotten_at is not None:  # nobody can say whether the request had read that
         _forget_words(connection, entry)
     add_to_conversation(connection, bill)
 
@@ -101,8 +102,13 @@ def _write_turn(
         return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
     failed = entry.status == "failed"
     cached = turn.cached
+    read = turn
     turn, may_quote = without_deleted_files(connection, turn, entry.tenant, failed=failed)
-    if may_quote or (row is not None and _may_quote(row, entry)):
+    if turn is not read or (row is not None and utc_or_none(row.forgotten_at) != turn.forgotten_at):
+        may_quote, turn = True, _without_deleted_instructions(connection, turn)
+        of_it = schema.ledger.c.request_id == entry.request_id
+        anonymise_bills(connection, of_it, keeping=[entry.end_user or ""])
+    if may_quote:
         turn = without_quotes(turn)
         _forget_words(connection, entry)
     head, attached = (row.head_id, row.attachments) if row is not None else (None, 0)
@@ -163,11 +169,6 @@ def _write_turn(
     return () if turn.cached == cached else tuple(artifacts.cache_group(entry.tenant, each) for each in cached)
 
 
-def _may_quote(row: Any, entry: turn.LedgerEntry) -> bool:
-    """Whether something of the conversation was deleted while the request ran."""
-    return row.forgotten_at is not None and utc(row.forgotten_at) >= entry.created_at
-
-
 def _forget_words(connection: sa.Connection, entry: turn.LedgerEntry) -> None:
     """Takes what upstreams said out of a failure that was billed just now: it may quote what was deleted meanwhile."""
     if entry.failure is not None:
@@ -192,6 +193,17 @@ def _steps(connection: sa.Connection, turn: turn.StoredTurn, messages: list[dict
     answer_id = messages[len(new)]["id"] if len(messages) > len(new) else None
     pairs = list(zip(new, messages, strict=False))
     return step_rows(turn.open_step, pairs, answer_id, apart=results_apart(connection))
+
+
+def _without_deleted_instructions(connection: sa.Connection, turn: turn.StoredTurn) -> turn.StoredTurn:
+    """The turn without system messages that its request took over from the conversation, and that are not there now."""
+    if not turn.inherited:
+        return turn
+    table = schema.instructions.c
+    sets = connection.execute(sa.select(table.body).where(table.conversation_id == turn.conversation_id)).scalars()
+    kept = [body for each in sets for body in jsons.loads_stored(each)]
+    gone = [body for body in turn.inherited if body not in kept]
+    return replace(turn, instructions=tuple(body for body in turn.instructions if body not in gone))
 
 
 def _instructions(turn: turn.StoredTurn) -> tuple[str | None, dict[str, Any] | None]:

@@ -472,6 +472,24 @@ def test_a_deleted_item_does_not_come_back_with_a_request_that_quoted_it(
         assert secret["output"] not in raw.get(f"/conversations/{talk.id}/export").text
 
 
+def test_a_deleted_system_message_does_not_come_back_with_a_request_that_it_was_in_force_for(
+    talk: Talk, upstream: MockUpstream
+) -> None:
+    """§3.1: who runs meanwhile took it over from the conversation; it holds for no later request."""
+    talk.ask({"role": "system", "content": "Say little."}, user("one"))
+    gate = threading.Event()
+    upstream.reply(text="late", gate=gate)
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(talk.ask, user("two"))
+        upstream.wait_for_chats(2)
+        assert talk.forwarded[0]["role"] == "system"
+        talk.delete(talk.items()[0])
+        gate.set()
+        asked.result()
+    talk.ask(user("three"))
+    assert "Say little." not in json.dumps([talk.forwarded, talk.items()])
+
+
 def test_s7_wrong_parameters_of_a_page_are_named(gateway: GatewayProcess, talk: Talk) -> None:
     talk.begin(user("one"))
     with http(gateway) as raw:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, begins_with, breaks, filled, prefix, runs, talk
-from tests.support.answers import chat
+from tests.support.answers import Json, chat, http, user
 from tests.support.documents import prompt_tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -98,3 +98,22 @@ def test_s4_i7_a_request_that_stores_nothing_uses_what_was_frozen(
     session.said = said
     talk(session, range(90, 91), words=20, steps=1)
     assert begins_with(session.forwarded[-1], frozen)
+
+
+def test_s4_i7_what_is_forwarded_after_a_deletion_is_frozen(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """What an item was deleted of loses its blocks; those that come later stay."""
+    session = {"session": "deleted from"}
+    fields: Json = {"model": "small", "context": session}
+    for number in range(4):
+        conversation = chat(gateway, user(f"Number {number}. " + "word " * 150), **fields)["conversation"]["id"]
+    with http(gateway) as client:
+        path = f"/conversations/{conversation}/items"
+        item = client.get(path, params={"order": "asc"}).json()["data"][0]
+        assert client.delete(f"{path}/{item['id']}").status_code == 200
+    chat(gateway, user("Which number?"), model="small", context={**session, "max_input_tokens": 400})
+    for question in ("And then?", "And now?"):
+        chat(gateway, user(question), **fields)
+    one, two, three = (each.body["messages"] for each in upstream.chats[-3:])
+    assert begins_with(two, one)
+    assert "<context_data" in two[-1]["content"]
+    assert begins_with(three, two)
