@@ -165,7 +165,9 @@ class BudgetAccounts:
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = AccountSpending(account, budget)
-        known.budget, known.touched = budget, now
+        if known.budget != budget:  # a lease out of another sum may be more than there is of this one
+            known.budget, known.until = budget, NEVER
+        known.touched = now
         return known
 
     async def check(self, spending: AccountSpending) -> bool:

@@ -262,3 +262,14 @@ async def test_a_process_that_knows_of_enough_asks_nobody() -> None:
         assert await budgets.check(spending)
         await budgets.hold(spending, 10)
         budgets.release(spending, 10, 10)
+
+
+async def test_s12_3_of_a_budget_that_was_lowered_no_more_is_given_out_than_there_is() -> None:
+    """A lease out of the earlier budget may be more than all of the new one."""
+    world = World(random.Random(1))
+    budgets = BudgetAccounts(Store(world, 1), world.clock)
+    await budgets.hold(budgets.spending(ACCOUNT, 100_000, world.clock.monotonic()), 10)
+    spending = budgets.spending(ACCOUNT, 100, world.clock.monotonic())
+    await budgets.hold(spending, 90)
+    with pytest.raises(NotLeft):
+        await budgets.hold(spending, 1)
