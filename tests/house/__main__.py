@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.house.measure import LONG_FUNCTION, MANY_PARAMETERS, MAX_LINES, measure
 from tests.house.trace import visits_by_request
+from tests.reference.pages import DOCS, words_by_hand
 
 
 def main() -> None:
@@ -17,6 +18,8 @@ def main() -> None:
     print(f"with more than {MANY_PARAMETERS} parameters: {len(house.many_parameters)}")
     print(f"public functions documented: {100 * house.documented / house.public:.0f} %")
     print(f"with one reader, beside them: {len(house.one_reader)}  " + ", ".join(house.one_reader))
+    words = sum(words_by_hand(page.read_text()) for page in DOCS.rglob("*.md"))
+    print(f"words of the docs, without what is generated: {words:,}")
     print("file names used twice: " + ", ".join(f"{name} {count}" for name, count in sorted(house.names_twice.items())))
     print()
     print(f"{'one request':12}{'modules':>9}{'calls':>8}{'changes':>9}")
