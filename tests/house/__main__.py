@@ -19,7 +19,7 @@ def main() -> None:
     print(f"public functions documented: {100 * house.documented / house.public:.0f} %")
     print(f"with one reader, beside them: {len(house.one_reader)}  " + ", ".join(house.one_reader))
     words = sum(words_by_hand(page.read_text()) for page in DOCS.rglob("*.md"))
-    print(f"words of the docs, without what is generated: {words:,}")
+    print(f"words of the docs, without code and what is generated: {words:,}")
     print("file names used twice: " + ", ".join(f"{name} {count}" for name, count in sorted(house.names_twice.items())))
     print()
     print(f"{'one request':12}{'modules':>9}{'calls':>8}{'changes':>9}")
