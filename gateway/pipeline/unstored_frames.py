@@ -230,8 +230,8 @@ NEAR_SHARE = 0.25
 cannot change what its first step fixed (guarantee §4 I6)."""
 LARGE_FRAME_BYTES = 2**20
 """A larger request's frame is read in a thread."""
-MAC, DIGEST, COUNTED = 16, 12, 8
-"""Bytes of the keyed digests of a frame, of a form, and of a message that was counted."""
+MAC, DIGEST, COUNTED = 16, 12, 16
+"""Bytes of the keyed digests of a frame, of a form, and of the messages that were counted."""
 COSTS, USED = b"costs\0", b"used\0"
 """Before the path under which the sums of a branch are kept, beside its frame, as they change with each answer; and
 before that of a conversation's first message, under which is kept when it was used last, on whichever branch."""
@@ -266,6 +266,9 @@ class _FrameKey:
 
     def of_calls(self, form: dict[str, Any]) -> str:
         return self.digest(jsons.canonical([form.get("content"), form.get("tool_calls")]), DIGEST)
+
+    def of_bodies(self, bodies: Sequence[dict[str, Any]]) -> str:
+        return hmac.digest(self.secret, b"counted\0" + jsons.dumps(bodies), "sha256")[:COUNTED].hex()
 
     def sealed(self, name: str, payload: bytes) -> bytes:
         return bytes.fromhex(self.digest(name.encode() + payload, MAC)) + payload
@@ -414,12 +417,10 @@ def _put_over(
     known = _anchors(history)[0] + 1  # all up to the last answer was forwarded before
     bodies = [message.body for message in history.messages[:known]]
     frame = _frame(said, ids, bodies, key) if said["changed"] else None
-    tokenizer, counts = said["tokenizer"], said["tokens"]
-    counted = {
-        int(name): TokenCounts(body, {tokenizer: tokens})
-        for name, (digest, tokens) in counts.items()
-        if digest == key.digest(jsons.dumps(body := history.messages[int(name)].body), COUNTED)
-    }
+    tokenizer, (digest, counts) = said["tokenizer"], said.get("counted") or ("", {})
+    counted = {int(name): TokenCounts(history.messages[int(name)].body, {tokenizer: counts[name]}) for name in counts}
+    if counted and digest != key.of_bodies([each.of for each in counted.values()]):
+        counted = {}
     for i, message in enumerate(history.messages[:known]):  # which are of this request alone
         message.message_id, message.tokens = str(i), counted.get(i)
     over = replace(
@@ -534,7 +535,7 @@ class _FrameWriter:
         refers = {key: [[to, self._id(what)] for to, what in found] for key, found in frame.refers.items()}
         decided = [self._id(name) for name in sorted(frame.decided)]
         salt = os.urandom(8).hex()
-        tokenizer, tokens = self._counted(frame, messages, counting)
+        tokenizer, counted = self._counted(frame, messages, counting)
         fields = {
             "v": FRAME_VERSION,
             "at": self._now,
@@ -554,7 +555,8 @@ class _FrameWriter:
             "refers": refers,
             "memory": memory,
             "tokenizer": tokenizer,
-            "tokens": tokens,
+            "counted": counted,
+            "tokens": {},  # where versions before read counts
         }
         return jsons.dumps(fields)
 
@@ -574,12 +576,13 @@ class _FrameWriter:
 
     def _counted(
         self, frame: PromptFrame, messages: Sequence[ConversationMessage], counting: PromptCounter | None
-    ) -> tuple[str | None, dict[str, list[Any]]]:
-        """Tokens of the messages that the window has as they came."""
+    ) -> tuple[str | None, tuple[str, dict[str, int]] | None]:
+        """Tokens of the messages that the window has as they came, behind one digest of all these."""
         if counting is None:
-            return None, {}
+            return None, None
         tokenizer: str | None = None
-        found: dict[str, list[Any]] = {}
+        found: dict[str, int] = {}
+        bodies: list[dict[str, Any]] = []
         inside = frame.first is None
         for message in messages:
             name = message.message_id or ""
@@ -588,5 +591,6 @@ class _FrameWriter:
                 continue
             for named, tokens in counting.counted(message.body).items():
                 tokenizer = named
-                found[name] = [self._key.digest(jsons.dumps(message.body), COUNTED), tokens]
-        return tokenizer, found
+                found[name] = tokens
+                bodies.append(message.body)
+        return tokenizer, (self._key.of_bodies(bodies), found)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gateway.context.tokens import counter
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, Settings
 from gateway.core.ports import CacheBackend
@@ -318,6 +319,27 @@ async def test_s4_i6_what_a_turn_began_with_stays_when_something_first_has_to_le
         found.append(client.forwarded)
         await made.close()
     assert found[0] == found[1]
+
+
+async def test_what_a_frame_has_counted_is_not_counted_again(one: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as all of it is as it was: one space more, and nothing of it counts."""
+    client, counted, plain = Client([one]), list[Json](), counter.TiktokenCounter.plain
+    for _ in range(4):
+        await client.turn()
+
+    def counts(self: counter.TiktokenCounter, message: Json) -> int | None:
+        counted.append(message)
+        return plain(self, message)
+
+    monkeypatch.setattr(counter.TiktokenCounter, "plain", counts)
+    client.said.append({"role": "user", "content": "and then?"})
+    window = await client.ask()
+    assert len(counted) < len(window) / 2
+    counted.clear()
+    shown = next(each for each in client.said if each["role"] == "user" and each in window)
+    client.said = [{**each, "content": f"{each['content']} "} if each is shown else each for each in client.said]
+    assert len(await client.ask()) == len(window)
+    assert len(counted) > len(window) / 2
 
 
 async def test_what_cannot_be_told_without_content_is_fitted_anew(one: InProcess) -> None:
