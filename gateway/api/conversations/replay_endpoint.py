@@ -1,7 +1,8 @@
 """`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11.18)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, NotRequired, Protocol
 
@@ -128,6 +129,7 @@ class ReplayEndpoint:
             await send_json(send, 200, answer, answer_headers(conversation_id))
             return
         stream = _ReplayEvents(scope, send, conversation_id)
+        asking = replace(asking, held=self.auth.watch.holding(scope, got.caller))
         await until_disconnect(receive, self._run(asking, fields, stream))
 
     async def turn_of(self, tenant: str, conversation_id: str, request_id: str) -> int | None:
@@ -189,7 +191,8 @@ class ReplayEndpoint:
         is_new = fields.replay_id is None
         work = await (self._begun(asking, fields, stream) if is_new else self._resumed(asking, fields, stream))
         try:
-            done = await self.replayer.run(work)
+            with asking.held:
+                done = await self.replayer.run(work)
             end = await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
         except errors.GatewayError as error:
             if not stream.begun:
@@ -319,12 +322,13 @@ class ReplayEndpoint:
 @dataclass(frozen=True, slots=True)
 class _ReplayCaller:
     """Who asks, for which conversation, and whether they have left. `name`: that of the replay, where an
-    `Idempotency-Key` stands for one."""
+    `Idempotency-Key` stands for one. `held`: what ends it with its key."""
 
     caller: RequestCaller
     conversation_id: str
     has_left: Callable[[], bool]
     name: str | None = None
+    held: AbstractContextManager[None] = field(default_factory=nullcontext)
 
 
 class _ReplayTeller(Protocol):

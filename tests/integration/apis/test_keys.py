@@ -180,6 +180,24 @@ def test_s12_2_a_keys_streams_end_with_it(pair: Pair, upstream: MockUpstream, ho
     assert b"[DONE]" in ends[f"{len(threads) - 1}"][1]
 
 
+def test_s12_2_a_replay_ends_with_its_key(one: GatewayProcess, upstream: MockUpstream) -> None:
+    """It is a stream that asks models again and again: none once the key is revoked."""
+    key = made(one)
+    said: Json = {"model": "gpt-4o", "context": {"session": "replayed"}}
+    with http(one, key["key"]) as client:
+        for text in ("one", "two"):
+            found = client.post("/chat/completions", json={**said, "messages": [user(text)]}).json()
+        upstream.reply(text="anew it is", stall_after=2)
+        with client.stream("POST", f"/conversations/{found['conversation']['id']}/replay", json={}) as replay:
+            lines = replay.iter_lines()
+            while "delta" not in next(lines):
+                pass
+            answered(one, "DELETE", f"/{key['id']}")
+            assert any("does not count any more" in line for line in lines)
+    wait_until(lambda: upstream.in_flight == 0, "upstream is left")
+    assert len(upstream.chats) == 3
+
+
 def test_s12_2_a_rotated_key_counts_for_its_grace(pair: Pair) -> None:
     key = made(pair.one)
     new = answered(pair.one, "POST", f"/{key['id']}/rotate", {"grace_seconds": 600})
