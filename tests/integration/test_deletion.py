@@ -247,6 +247,18 @@ async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_t
     assert len(cache.forgotten) == 5, "its conversation is there"
 
 
+async def test_what_a_turn_under_way_had_cached_goes_where_something_was_deleted_meanwhile(
+    transactions: DatabaseTransactions, tenant: str
+) -> None:
+    """§3.12: nobody knew yet that the conversation held it."""
+    mine, cache, clock = f"conv_{tenant}", Keeping(), SystemClock()
+    store = ConversationStore(transactions, clock, caches=StorageCaches(cache))
+    await store.commit(turn(tenant, mine, created=True))
+    await ConversationRecords(transactions, clock, cache).empty(tenant, mine)
+    await store.commit(turn(tenant, mine, cached=("pdf:a",)))
+    assert cache.forgotten == [f"{tenant}:pdf:a"]
+
+
 async def test_of_two_that_are_deleted_at_once_one_is_the_last(
     module_storage_url: str, transactions: DatabaseTransactions, tenant: str
 ) -> None:

@@ -105,7 +105,7 @@ def _write_turn(
     read = turn
     turn, may_quote = without_deleted_files(connection, turn, entry.tenant, failed=failed)
     if turn is not read or (row is not None and utc_or_none(row.forgotten_at) != turn.forgotten_at):
-        may_quote, turn = True, _without_deleted_instructions(connection, turn)
+        may_quote, turn = True, _without_deleted_instructions(connection, replace(turn, cached=()))
         of_it = schema.ledger.c.request_id == entry.request_id
         anonymise_bills(connection, of_it, keeping=[entry.end_user or ""])
     if may_quote:
