@@ -7,7 +7,7 @@ from collections.abc import Callable
 TIMES_AS_MUCH = 8
 MOST = 24.0
 """Of eight times the input, linear work makes 8, n log n about 10, quadratic work 64."""
-SECONDS_OF_NOISE = 0.05
+SECONDS_OF_NOISE = 0.01
 """Processor time below which a figure says nothing; the smaller input counts as at least so long."""
 TRIES = 3
 

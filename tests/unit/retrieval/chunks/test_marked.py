@@ -96,7 +96,7 @@ def test_s14_2_marked_texts_are_covered_and_never_crossed(lines: list[str], time
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", PLACE_KINDS)
-@few_or_many(70_000, 200_000)
+@few_or_many(30_000, 200_000)
 def test_s7_markers_take_linear_time(kind: str, number: int) -> None:
     """§7: very many markers, and what nearly is one."""
 
