@@ -21,7 +21,7 @@ def operators() -> bytes:
 
 
 def zeros() -> bytes:
-    return pdf_of(zlib.compress(zlib.compress(bytes(2**28))), b"/Filter [/FlateDecode /FlateDecode]")
+    return pdf_of(zlib.compress(zlib.compress(bytes(2**28), 1)), b"/Filter [/FlateDecode /FlateDecode]")
 
 
 def loop() -> bytes:
@@ -31,7 +31,7 @@ def loop() -> bytes:
 def swollen() -> bytes:
     """A DOCX whose elements, with an attribute each, take more than half a gigabyte, from 30 KB."""
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("word/document.xml", "<a>" + '<b c=""/>' * 1_750_000 + "</a>")
     return out.getvalue()
 

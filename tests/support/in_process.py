@@ -232,7 +232,7 @@ class InProcess:
         Raises:
             GatewayError: what an HTTP client would get as an error.
         """
-        size = len(json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        size = len(jsons.dumps(body))
         plain = plain_messages(body["messages"])
         arrival = RequestArrival(new_id("req_"), self.clock.now(), time.monotonic(), size)
         request = parse_chat_request(body, {}, RequestCaller(tenant), self.settings, arrival, plain)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import tiktoken
@@ -19,6 +19,7 @@ def encoding() -> tiktoken.Encoding:
     return tiktoken.get_encoding("o200k_base")
 
 
+@lru_cache(4096)
 def text_tokens(text: str) -> int:
     """Tokens of a text; special tokens in it are text."""
     return len(encoding().encode_ordinary(text))

@@ -16,6 +16,7 @@ CITED = re.compile(r"§ ?(\d+(?:\.\d+)?)((?:(?:,| and)? ?[-–]?I\d)*)")
 INVARIANT = re.compile(r"I\d")
 PREFIX = re.compile(r"^test_s(1[0-4]|[1-9])(?:_(\d+)(?=_)|_(i\d)(?=_))?")
 """What a test's name cites: `test_s4_i7_…`, `test_s3_2_…`, `test_s6_…`; a longer number is a figure of its own."""
+DEFINED = re.compile(r"\bdef (test_\w+)\(")
 CITED_ONE_BY_ONE = ("3", "4")
 READ = ("gateway", "tests", "benchmarks", "evals", "docs", "migrations", "deploy")
 LAW = (ROOT / PAGE).read_text()
@@ -79,7 +80,8 @@ def test_every_rule_that_is_cited_exists(folder: str) -> None:
 
 
 def test_the_names_of_tests_cite_rules_that_exist() -> None:
-    tests = {name for file in (ROOT / "tests").rglob("test_*.py") for name in cited_by_tests(file)}
+    tests = {name for file in (ROOT / "tests").rglob("test_*.py") for name in DEFINED.findall(file.read_text())}
+    assert len(tests) > 1000
     assert not {name for name in tests if cited_by_name(name) - KNOWN}
 
 

@@ -4,6 +4,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from tests.support.faults.words import CHAT, Words
@@ -257,18 +258,20 @@ def odd_streams(words: Words) -> Table:
     }  # fmt: skip
 
 
+@cache
+def desert() -> tuple[bytes, bytes]:
+    """The beginning of gzip'ed zeros, and 16 MB of them that may be repeated for ever in 16 KB each."""
+    packer = zlib.compressobj(wbits=31)
+    first, again = (packer.compress(bytes(2**24)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    return first, again
+
+
 def floods(words: Words) -> Table:
     """Giant or endless: an error, in bounded memory, and the upstream call is ended."""
 
     def flood(*steps: Step, streamed: bool = True, begun: bool = False) -> Fault:
         status = 200 if begun else 502
         return Fault(steps=steps, streamed=(streamed,), status=status, code=INVALID, charged=True, or_late=True)
-
-    def desert() -> tuple[bytes, bytes]:
-        """The beginning of gzip'ed zeros, and 16 MB of them that may be repeated for ever in 16 KB each."""
-        packer = zlib.compressobj(wbits=31)
-        first, again = (packer.compress(bytes(2**24)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
-        return first, again
 
     sand, wind = desert()
     more = Forever(piece(b"y" * 2**18))
