@@ -329,6 +329,11 @@ def test_s13_9_tail_sees_every_request_of_every_replica(replicas: list[GatewayPr
         (("show", "conv_1", "--why"), "--turn"),
         (("show", "req_1", "--turn", "1"), "--turn"),
         (("show", "\x1b[2J"), "is no id"),
+        (("audit", "--since", "someday"), "--since"),
+        (("audit", "--by", "colour"), "--by"),
+        (("audit", "--until", "2026-13-01"), "--until"),
+        (("audit", "--since", "1h", "--until", "2h"), "--since"),
+        (("audit", "--colour", "x"), "--colour"),
     ],
 )
 def test_s13_9_arguments_that_cannot_be_used(tmp_path: Path, arguments: tuple[str, ...], named: str) -> None:
@@ -339,7 +344,7 @@ def test_s13_9_arguments_that_cannot_be_used(tmp_path: Path, arguments: tuple[st
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["ls", "show", "tail"])
+@pytest.mark.parametrize("name", ["ls", "show", "tail", "audit"])
 def test_s13_9_no_storage(tmp_path: Path, name: str) -> None:
     """Unreachable or not there: exit code 1, clear words, no password, and nothing is made."""
     path = tmp_path / "gateway.db"
@@ -357,7 +362,7 @@ def test_s13_9_no_storage(tmp_path: Path, name: str) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("arguments", [("ls",), ("tail", "--lines", "5")])
+@pytest.mark.parametrize("arguments", [("ls",), ("tail", "--lines", "5"), ("audit", "--csv")])
 def test_s13_9_a_reader_who_has_seen_enough(shop: Shop, arguments: tuple[str, ...]) -> None:
     """`gateway ls | head` ends quietly."""
     reading, writing = os.pipe()
