@@ -46,7 +46,7 @@ read_certificates_once()
 # A busy machine may stop for longer than any deadline, and that says nothing of the code.
 settings.register_profile(
     "patient",
-    max_examples=int(os.environ.get("EXAMPLES", "25")),
+    max_examples=int(os.environ.get("EXAMPLES", "15")),
     derandomize="EXAMPLES" not in os.environ,
     database=None,
     deadline=None,

@@ -87,7 +87,7 @@ async def tenants(store: ConversationStore, tenant: str) -> list[str]:
     """Two that have bills of every kind."""
     both = [tenant, f"{tenant}-2"]
     chance = random.Random(7)
-    for _ in range(120):
+    for _ in range(60):
         await store.commit(TurnCommit(random_entry(chance, both, WHEN, chance.choice([None, "conv_a", "conv_b"]))))
     return both
 

@@ -48,7 +48,7 @@ from tests.support.hand_clock import DayClock
 pytestmark = pytest.mark.in_turn("module_storage_url")
 
 NAMES = iter(range(1000))
-BIG = bytes(range(256)) * 4096 * 20  # 20 MiB: parts of a bucket, pieces of a database
+BIG = bytes(range(256)) * 4096 * 9  # 9 MiB: parts of a bucket, pieces of a database
 
 
 @pytest.fixture(scope="module")

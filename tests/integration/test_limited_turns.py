@@ -83,7 +83,7 @@ def request(settings: Settings, key: KeyPolicy = KEY, **more: Any) -> ChatReques
     return parse_chat_request(body, {}, caller, settings, arrival, None)
 
 
-@few_or_many(10, 100)
+@few_or_many(4, 100)
 async def test_s12_3_requests_that_are_cancelled_anywhere_hold_nothing(tmp_path: Path, number: int) -> None:
     """So many times fifty, each left at another moment; what was billed is what is spent."""
     chance, slow = random.Random(5), Slow()

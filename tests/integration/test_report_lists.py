@@ -44,7 +44,7 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, message, turn
 from tests.integration.test_roll_ups import UNPRICED, paid
 from tests.support.marks import few_or_many
-from tests.support.schemas import bring_up
+from tests.support.schemas import bring_up, in_a_thread
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUESTIONS = ("100% of it", "50_ways", "back\\slash", "ÄPFEL and pears", "äpfel", "Straße", "", None)
@@ -65,9 +65,9 @@ async def transactions(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     await opened.close()
 
 
-@pytest.fixture
-async def filled(transactions: DatabaseTransactions) -> DatabaseTransactions:
-    """A database with conversations and bills whose values often are the same."""
+@pytest.fixture(scope="module")
+def module_filled(module_storage_url: str) -> str:
+    """A database with conversations and bills whose values often are the same, which no test changes."""
     choose = random.Random(17)
 
     def work(connection: sa.Connection) -> None:
@@ -75,9 +75,24 @@ async def filled(transactions: DatabaseTransactions) -> DatabaseTransactions:
         connection.execute(schema.ledger.insert(), [_bill(choose, n) for n in range(200)])
         names = [{"tenant": TENANTS[n % 2], "name": f"s{n // 2}", "conversation_id": f"conv_{n:04}"} for n in range(8)]
         connection.execute(schema.sessions.insert(), names)
+        day = {"day": START.date(), "digest": b"1", "tenant": "t1", "model": "mini", "end_user": "ann"}
+        connection.execute(schema.usage_days.insert().values(**day, key_id="key_a"))
 
-    await transactions.run(work, write=True)
-    return transactions
+    async def fill() -> None:
+        opened = open_transactions(StorageSettings(url=module_storage_url))
+        await opened.run(work, write=True)
+        await opened.close()
+
+    in_a_thread(fill())
+    return module_storage_url
+
+
+@pytest.fixture
+async def filled(module_filled: str) -> AsyncIterator[DatabaseTransactions]:
+    """The same, opened."""
+    opened = open_transactions(StorageSettings(url=module_filled))
+    yield opened
+    await opened.close()
 
 
 def _when(choose: random.Random) -> datetime:
@@ -135,7 +150,7 @@ def _random_parts(choose: random.Random, choices: Iterable[T]) -> Iterable[ListP
         yield ListPart(having, since, until, limit=choose.choice((1, 3, 50)))
 
 
-@few_or_many(10, 200)
+@few_or_many(6, 200)
 async def test_s13_9_conversations_are_those_that_python_finds(filled: DatabaseTransactions, number: int) -> None:
     choose = random.Random(3)
     rows = await filled.run(lambda connection: connection.execute(sa.select(schema.conversations)).all())
@@ -213,7 +228,7 @@ def _is_chosen(row: Any, part: ListPart[ConversationChoice], sessions: dict[str,
     return row.id.startswith(want.id or "") and (not text or text in (row.question_folded or ""))
 
 
-@few_or_many(10, 200)
+@few_or_many(6, 200)
 async def test_s13_9_requests_are_those_that_python_finds(filled: DatabaseTransactions, number: int) -> None:
     choose = random.Random(5)
     rows = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
@@ -266,7 +281,7 @@ async def _walk_found(filled: DatabaseTransactions, query: RequestQuery) -> list
     return down
 
 
-@few_or_many(8, 200)
+@few_or_many(6, 200)
 @pytest.mark.parametrize(
     ("most", "most_sorted"),
     [(7, 7), (7, 20_000), (20_000, 20_000)],
@@ -392,12 +407,6 @@ async def test_s13_18_a_search_for_a_text_asks_for_pages(
 
 
 async def test_s13_18_a_name_is_looked_up_by_indexes_alone(filled: DatabaseTransactions) -> None:
-    day = {"day": START.date(), "digest": b"1", "tenant": "t1", "model": "mini", "end_user": "ann", "key_id": "key_a"}
-
-    def work(connection: sa.Connection) -> None:
-        connection.execute(schema.usage_days.insert().values(**day))
-
-    await filled.run(work, write=True)
     asked: list[tuple[str, Any]] = []
 
     def look(connection: sa.Connection, tenant: str | None, name: str) -> list[tuple[str, str]]:

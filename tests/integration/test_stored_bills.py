@@ -27,7 +27,7 @@ from tests.support.in_process import InProcess
 pytestmark = pytest.mark.in_turn("module_storage_url")
 
 Json = dict[str, Any]
-FEW, MANY = 10, 35
+FEW, MANY = 10, 25
 MAX_TIMES = 1.5
 """Of the bytes of a bill after `FEW` steps, those after `MANY`: ids, figures and numbers have a few digits more."""
 SMALL_WINDOW = 6000

@@ -120,7 +120,7 @@ async def one(tmp_path: Path) -> AsyncIterator[InProcess]:
 async def test_s4_i7_what_is_not_stored_goes_up_again_as_it_went_up_before(one: InProcess) -> None:
     """With as few passes as what is stored, over turns and within them."""
     stored, unstored = Client([one], store=True), Client([one])
-    for _ in range(8):
+    for _ in range(5):
         await stored.turn()
         await unstored.turn()
     assert 2 <= unstored.breaks <= stored.breaks + 1
@@ -134,7 +134,7 @@ async def test_s4_i7_the_same_over_replicas_by_the_shared_cache(tmp_path: Path, 
     """Each step goes to another process; what neither has seen, such as a third, finds it, too."""
     gateways = [await gateway(tmp_path / "two.db", shared) for _ in range(2)]
     alone, both = Client(gateways[:1]), Client(gateways)
-    for _ in range(6):
+    for _ in range(4):
         await alone.turn()
         await both.turn(user="both")
     assert both.forwarded == alone.forwarded
@@ -151,7 +151,7 @@ async def test_s2_no_word_of_anybody_is_in_a_frame_nor_in_the_database(tmp_path:
     shared = MemoryCache(2**26, SystemClock())
     made = await gateway(tmp_path / "words.db", shared)
     client = Client([made])
-    for _ in range(6):
+    for _ in range(3):
         await client.turn()
     kept = [value for value, _ in shared._values.values()]
     kept += [value for frames in made.frames._kept.values() for value in frames.values()]

@@ -44,7 +44,7 @@ class Team:
         return found
 
 
-@few_or_many(8, 400)
+@few_or_many(4, 400)
 def test_s11_3_the_sections_are_what_was_said_last_and_fit(number: int) -> None:
     """§4 I1 to I4, and I7 within a tool loop."""
     answered = [asyncio.run(_play(seed)) for seed in range(number)]

@@ -13,9 +13,9 @@ from tests.properties.running import check_talks, gateway
 from tests.support.edges import EDGES, Edge
 from tests.support.in_process_edges import AtEdges, BeforeAnthropic, BeforeResponses
 
-SEEDS = int(os.environ.get("EDGE_CASES", "4"))
+SEEDS = int(os.environ.get("EDGE_CASES", "2"))
 """Of each flavour, each asked by all of the APIs; `make chaos` has more."""
-CONVERSATIONS = int(os.environ.get("EDGE_CONVERSATIONS", "3"))
+CONVERSATIONS = int(os.environ.get("EDGE_CONVERSATIONS", "2"))
 DOCUMENT_CHARS = 1200
 UNEQUAL = ("conversation_id", "request_id", "timings_ms")
 

@@ -40,7 +40,7 @@ def test_s4_the_invariants_hold_with_everything_switched_on_at_random(number: in
         assert found[f"with {name}"] >= number / 20, name
 
 
-@few_or_many(3, 500)
+@few_or_many(2, 500)
 def test_s14_6_documents_that_come_again_stand_once(number: int) -> None:
     """As files, attached or both, in any turn; they leave, are reduced, pinned, and all is sent again."""
     found = asyncio.run(_play((*range(number), CHANGED_IN_KEPT), again=True))

@@ -21,7 +21,7 @@ def test_s11_12_what_is_pinned_is_in_every_window_and_the_invariants_hold(flavou
     assert tally.outcomes["refused"] > CASES / 400
 
 
-@few_or_many(3, 800)
+@few_or_many(2, 800)
 def test_s11_12_what_is_pinned_stays_from_turn_to_turn(number: int) -> None:
     assert check_talks(range(number), pins=True) >= 3 * number
 

@@ -17,7 +17,7 @@ def test_s4_the_invariants_hold_with_any_plan(flavour: Flavour, planned: str) ->
     assert tally.outcomes["heuristic"] > tally.cases / 10
 
 
-@few_or_many(3, 400)
+@few_or_many(2, 400)
 @pytest.mark.parametrize("planned", ["untrusted", "trusted"])
 def test_s4_the_invariants_hold_from_turn_to_turn_with_any_plan(planned: str, number: int) -> None:
     """I7 above all: what a plan made of an artifact stands as it was while everything fits."""

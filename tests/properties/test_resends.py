@@ -286,7 +286,7 @@ async def _play_long(seed: int, folder: Path) -> int:
         await _close(kept)
 
 
-@few_or_many(2, 60)
+@few_or_many(1, 60)
 def test_s3_8_what_is_kept_of_messages_before_a_window_changes_nothing_but_the_cost(
     tmp_path: Path, number: int
 ) -> None:

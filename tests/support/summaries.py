@@ -19,8 +19,8 @@ from tests.support.process import wait_until
 
 
 def told(number: int) -> str:
-    """A user's words that take a twenty-fifth of the window of `small`."""
-    return f"Fact {number}: " + f"lamp {number} hangs in room {number}. " * 20
+    """A user's words that take a sixteenth of the window of `small`."""
+    return f"Fact {number}: " + f"lamp {number} hangs in room {number}. " * 30
 
 
 @dataclass

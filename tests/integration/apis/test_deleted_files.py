@@ -22,7 +22,7 @@ from tests.support.process import wait_until
 CANARY = "zanzibar"
 FACT = f"The keeper of the {CANARY} lamp is called Name7x."
 SMALL = f"{FACT}\n\n{prose(1, 600)}"
-LARGE = "\n\n".join(f"## Lamp {n}\n\n{FACT} {prose(n, 90)}" for n in range(400))
+LARGE = "\n\n".join(f"## Lamp {n}\n\n{FACT} {prose(n, 90)}" for n in range(200))
 FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "text": ("notes.txt", SMALL.encode),
     "docx": ("notes.docx", lambda: docx(SMALL.split("\n\n"))),

@@ -19,7 +19,7 @@ from tests.support.signing_anthropic import SigningAnthropic
 
 Json = dict[str, Any]
 WINDOW = 3000
-STEPS, LINES = 9, 40
+STEPS, LINES = 6, 60
 ENABLED: Any = {"type": "enabled", "budget_tokens": 1024}
 ADAPTIVE: Any = {"type": "adaptive"}
 USER: Json = {"role": "user", "content": "Which keeper signed the ledger?"}

@@ -56,7 +56,7 @@ def office(module_start_gateway: GatewayFactory, module_upstream: MockUpstream, 
     huge = {"prompt_tokens": 10_000, "completion_tokens": 37_500, "total_tokens": 47_500}
     dear = ask("Dear?", "gpt-4o", SPENDER, Reply(text="Very.", usage=huge))
     ask("Slow?", "bench", reply=Reply(text="Yes.", delay_first=0.6))
-    document = {"title": "Lamps", "content": lamps(600), "source": "a shelf", "attachment_type": "list"}
+    document = {"title": "Lamps", "content": lamps(100), "source": "a shelf", "attachment_type": "list"}
     cut = ask("Who keeps lamp 7?", attachments=[document], context={"mode": "simple", "max_input_tokens": 3000})
     with http(gateway, ADMIN) as client:
         made = client.post("/gateway/keys", json={"tenant": "ops", "name": "to be revoked"}).json()["id"]

@@ -90,11 +90,13 @@ def pages(call: Any, model: type[BaseModel], **options: Any) -> Iterator[Any]:
         page = found.next_page
 
 
-@pytest.mark.parametrize(("width", "seconds", "limit"), [("1d", DAY, 2), ("1h", 3600, 50), ("1m", 60, 1440)])
+@pytest.mark.parametrize(
+    ("width", "seconds", "limit", "days"), [("1d", DAY, 2, 3), ("1h", 3600, 50, 3), ("1m", 60, 1440, 1)]
+)
 def test_s13_4_usage_by_buckets_and_groups(
-    served: tuple[GatewayProcess, list[LedgerEntry]], admin: OpenAI, width: Any, seconds: int, limit: int
+    served: tuple[GatewayProcess, list[LedgerEntry]], admin: OpenAI, width: Any, seconds: int, limit: int, days: int
 ) -> None:
-    start, end = START + 30, START + 3 * DAY + 90
+    start, end = START + 30, START + days * DAY + 90
     call = admin.admin.organization.usage.completions
     options: Any = {"start_time": start, "end_time": end, "bucket_width": width, "limit": limit}
     buckets = list(pages(call, UsageCompletionsResponse, group_by=["model", "user_id", "project_id"], **options))

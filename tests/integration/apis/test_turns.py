@@ -93,6 +93,7 @@ def test_s3_11_without_a_summary_turns_leave_at_the_bound(
     assert len(models.summarized) == 1
 
 
+@pytest.mark.in_turn("mode")
 @pytest.mark.parametrize("mode", ["auto", "simple", "off"])
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize("edge", EDGES)

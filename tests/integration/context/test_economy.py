@@ -15,6 +15,7 @@ from tests.support.documents import prose
 from tests.support.edges import EDGES, PATHS, Edge, Heard, common, heard, said_by
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.marks import some_or_all
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
 from tests.support.web_page import PageClient
@@ -123,7 +124,7 @@ def test_s6_by_default_bills_say_what_would_have_been_saved(
     assert "economics" not in agent.answers[0].bill
 
 
-@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("edge", some_or_all(EDGES, ("chat",)))
 def test_s13_14_a_share_of_conversations_goes_direct(
     start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, request: pytest.FixtureRequest, edge: Edge
 ) -> None:

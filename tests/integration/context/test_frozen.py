@@ -20,7 +20,7 @@ def test_s4_i7_something_leaves_and_then_nothing_for_several_turns(
 ) -> None:
     """One pass frees the window down to its low water; until that has run full again, requests only append."""
     session = AgentSession(upstream, [gateway], how, stream, name=f"leaves {how} {stream}")
-    talk(session, range(12), words=120)
+    talk(session, range(8), words=120)
     broken = breaks(session.forwarded)
     assert broken, "something had to leave"
     assert all(each >= 3 for each in runs(broken, len(session.forwarded))[1:-1]), broken

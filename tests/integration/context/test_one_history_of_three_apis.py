@@ -14,6 +14,7 @@ from tests.support.answers import Json, exact, usage_of, user
 from tests.support.documents import prose
 from tests.support.edges import EDGES, PATHS, Edge, Heard, common, heard, said_by
 from tests.support.gateway_process import GatewayProcess
+from tests.support.marks import some_or_all
 from tests.support.mock_upstream import MockUpstream
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -111,8 +112,9 @@ class Teller:
         return found
 
 
+@pytest.mark.in_turn("resends")
 @pytest.mark.parametrize("resends", [False, True], ids=["by id", "resent"])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.chaos) for seed in range(1, 9))])
+@pytest.mark.parametrize("seed", some_or_all(range(9), (0,)))
 def test_s10_1_one_history_whichever_api_tells_it(
     gateway: GatewayProcess, upstream: MockUpstream, seed: int, resends: bool
 ) -> None:

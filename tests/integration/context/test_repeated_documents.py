@@ -107,6 +107,7 @@ def test_s14_6_the_bill_says_so(keeping: GatewayProcess, upstream: MockUpstream)
         assert shown == [("include_full", None, len(TEXT)), ("exclude", "same_document", 0)]
 
 
+@pytest.mark.in_turn("planning")
 @pytest.mark.parametrize("planning", ["never", "auto"])
 @pytest.mark.parametrize("again", ["chat", "id", "attachment"])
 def test_s14_6_once_the_first_has_left_another_carries_the_text(

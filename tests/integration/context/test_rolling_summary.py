@@ -14,7 +14,7 @@ from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
 from tests.support.summaries import Chat, told
 
-TURNS = 25
+TURNS = 17
 """More than fill the window."""
 SUMMARY: Json = {"context": {"memory": "summary", "planning": "never"}}
 
@@ -41,7 +41,7 @@ def talk(gateway: GatewayProcess, models: InternalModels, make_client: ClientFac
 def test_s11_13_a_chat_many_times_longer_than_its_window(talk: Chat) -> None:
     """Segments one behind the other, of turns that are neither the latest nor covered yet; each paid once, on the bill
     of the turn behind which it was made."""
-    turns = 90
+    turns = 60
     for number in range(turns):
         talk.say(told(number))
     talk.settle()
@@ -50,7 +50,7 @@ def test_s11_13_a_chat_many_times_longer_than_its_window(talk: Chat) -> None:
     assert [each.text for each in segments] == [f"Summary {n}." for n in range(1, len(segments) + 1)]
     assert segments[0].first == 0
     assert all(later.first == earlier.last + 1 for earlier, later in pairwise(segments))
-    assert 2 * turns - 60 < segments[-1].last < 2 * turns - 2
+    assert 2 * turns - 40 < segments[-1].last < 2 * turns - 2
     shown = [body["messages"][1]["content"] for body in talk.models.summarized]
     covered = [sum(f"Fact {number}:" in text for text in shown) for number in range(turns)]
     assert covered == [1] * ((segments[-1].last + 1) // 2) + [0] * (turns - (segments[-1].last + 1) // 2)

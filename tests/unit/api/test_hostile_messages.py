@@ -10,6 +10,7 @@ import pytest
 from tests.support.answers import Json, http
 from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
+from tests.support.marks import few_or_many
 from tests.support.messages import HEADERS, TOOL
 from tests.support.mock_upstream import MockUpstream
 from tests.unit.api.test_hostile_json import ODD, REFUSED
@@ -108,18 +109,14 @@ def refuse_odd_values(gateway: GatewayProcess, upstream: MockUpstream, name: str
     upstream.violations.clear()
 
 
+@few_or_many(len(ODD) + 1, 1)
 @pytest.mark.parametrize("name", FULL)
-def test_s7_odd_values_in_every_field(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
-    """Of many places every so manieth pair, so that each place and each value has its turn."""
+def test_s7_odd_values_in_every_field(
+    one_gateway: GatewayProcess, upstream: MockUpstream, name: str, number: int
+) -> None:
+    """Every so manieth pair, so that each place and each value has its turn; of few places every fourth."""
     many = len(list(places(FULL[name]))) > 2
-    refuse_odd_values(one_gateway, upstream, name, len(ODD) + 1 if many else 1)
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("name", FULL)
-def test_s7_every_odd_value_in_every_field(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
-    """All of them."""
-    refuse_odd_values(one_gateway, upstream, name, 1)
+    refuse_odd_values(one_gateway, upstream, name, number if many else min(number, 4))
 
 
 def test_s7_documents_that_are_no_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:

@@ -20,7 +20,7 @@ def local() -> Iterator[LocalGateway]:
 def test_s4_i7_ten_turns_of_an_agent_that_fit(local: LocalGateway, how: How) -> None:
     """Nothing has to leave: every request begins with all that was forwarded before, within a loop and beyond it."""
     session = local.session(how=how, model="gpt-4o", name=f"fits {how}")
-    talk(session, range(10), words=1500)
+    talk(session, range(10), words=300)
     assert breaks(session.forwarded) == []
     assert session.forwarded[-1] == session.said[:-1]
 

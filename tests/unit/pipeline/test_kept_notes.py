@@ -16,6 +16,7 @@ from gateway.core.types.chat import ModelFacts
 from gateway.core.types.conversation import ConversationMessage, FormNotes, FrozenDecision, PromptFrame, TokenCounts
 from gateway.core.types.omitted_records import unlisted_among
 from gateway.core.types.window import ForwardedMessages, FullPrompt, PackedWindow, WindowInputs, WindowSelection
+from tests.support.marks import some_or_all
 
 Json = dict[str, Any]
 MODELS = [
@@ -90,7 +91,7 @@ def told(messages: tuple[ConversationMessage, ...], stored: int, facts: ModelFac
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", some_or_all(range(5), (0, 1)))
 def test_what_is_kept_is_what_is_worked_out_anew(block: int) -> None:
     """Also by two requests at once, which begin with the same notes."""
     known = 0

@@ -181,6 +181,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.in_turn("encoding")
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "deflate"])
 @pytest.mark.parametrize("name", CASES)
 def test_s13_8_each_api_by_its_own_usage(

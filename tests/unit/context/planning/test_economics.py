@@ -17,7 +17,7 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply, count_usage
 
 CHEAP, DEAR = 0.00000015, 0.00002
-TURNS = 30
+TURNS = 12
 QUESTIONS = (
     "Thank you, that was clear.",
     "Which of the words harbour and port is older?",

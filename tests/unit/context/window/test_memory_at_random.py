@@ -12,11 +12,12 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.conversation import ConversationHistory, new_message
 from gateway.core.types.memory import SummarySegment
+from tests.support.marks import few_or_many
 from tests.unit.context.window.test_memory import goes_on
 from tests.unit.making import assistant, build_of, material_of, stored, system, tool, user
 
 WORDS = [a + b + c for a in "bdfglmnprstv" for b in ("a", "e", "oi") for c in ("lamp", "ster", "nok", "wind", "rel")]
-TALKS, TURNS = 16, 8
+TURNS = 8
 
 
 def words(rng: random.Random, most: int) -> str:
@@ -103,9 +104,10 @@ async def play(seed: int) -> list[tuple[int, bool]]:
 
 
 @pytest.mark.long
-async def test_s11_12_the_window_with_pins_and_summaries() -> None:
-    played = [await play(seed) for seed in range(TALKS)]
+@few_or_many(8, 200)
+async def test_s11_12_the_window_with_pins_and_summaries(number: int) -> None:
+    played = [await play(seed) for seed in range(number)]
     requests = [each for found in played for each in found]
-    assert len(requests) > 0.8 * TALKS * TURNS  # the others were refused: too much is pinned
+    assert len(requests) > 0.8 * number * TURNS  # the others were refused: too much is pinned
     assert sum(shown > 0 for shown, _ in requests) > len(requests) / 10
     assert sum(there for _, there in requests) > len(requests) / 2
