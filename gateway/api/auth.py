@@ -364,13 +364,14 @@ class KeyWatch:
 
     @contextmanager
     def holding(self, scope: Scope, caller: RequestCaller) -> Iterator[None]:
-        """While a stream is sent by the task that this is called in.
+        """While a stream is sent by the task that this is called in. Of a page's, which has a session in the place of
+        the key itself, the id of its key is looked at.
         Raises Unauthorized: its key ended meanwhile, and what was within was cancelled."""
         task = asyncio.current_task()
-        if caller.key is None or caller.key.is_signed or task is None:  # a token counts when its request comes
+        key = tuple(pair for pair in scope["headers"] if pair[0] in CREDENTIALS) or caller.key_id
+        if caller.key is None or caller.key.is_signed or task is None or key is None:  # a token counts when it comes
             yield
             return
-        key = tuple(pair for pair in scope["headers"] if pair[0] in CREDENTIALS)
         self._running.setdefault(key, (scope, set()))[1].add(task)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.ensure_future(self._watch())
@@ -394,12 +395,20 @@ class KeyWatch:
 
     async def _look(self, key: Any) -> None:
         scope, tasks = self._running[key]
-        try:
-            await self._auth.caller(scope)
-        except (errors.Unauthorized, errors.Forbidden):
+        if not await self._counts(key, scope):
             for task in tasks - self._ended:
                 self._ended.add(task)
                 task.cancel()
+
+    async def _counts(self, key: Any, scope: Scope) -> bool:
+        """Raises StorageUnavailable: nobody can tell."""
+        if isinstance(key, str):
+            return await self._auth.holder_of(key) is not None
+        try:
+            await self._auth.caller(scope)
+        except (errors.Unauthorized, errors.Forbidden):
+            return False
+        return True
 
     def close(self) -> None:
         if self._watching is not None:

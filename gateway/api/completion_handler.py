@@ -5,7 +5,7 @@ answers are worded."""
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -246,7 +246,7 @@ class CompletionHandler:
         self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None
     ) -> PausedRequest | None:
         at, started = self.clock.now(), self.clock.monotonic()
-        key, brings_key = keyed(scope), caller is None
+        key = keyed(scope)
         caller = caller or await self._auth.caller(scope)
         facts = scope["gateway"]
         note_caller(facts, caller)
@@ -266,15 +266,13 @@ class CompletionHandler:
                 if request.options.dry_run:
                     return await self._dry_run(way)
                 if request.stream:
-                    return await self._kept_alive(identity, way, watched=brings_key)
+                    return await self._kept_alive(identity, way)
                 return await self._answered(identity, way)
 
     async def _answered(self, identity: turn.RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
         return await (self._respond(way) if identity is None else self._respond_once(identity, way))
 
-    async def _kept_alive(
-        self, identity: turn.RequestIdentity | None, way: "_RequestScope", *, watched: bool
-    ) -> PausedRequest | None:
+    async def _kept_alive(self, identity: turn.RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
         """Answers by a stream that gives signs of life, and ends with its key. What fails once they have begun it is an
         event in it."""
         way.writer = writer = way.dialect.writer(way.request)
@@ -282,7 +280,7 @@ class CompletionHandler:
         way.send = way.scope[SENDING] = kept
         signs = chat.SIGNS.set(kept.heard)
         try:
-            with self._auth.watch.holding(way.scope, way.request.caller) if watched else nullcontext():
+            with self._auth.watch.holding(way.scope, way.request.caller):
                 return await self._answered(identity, way)
         except ClientDisconnected:
             raise

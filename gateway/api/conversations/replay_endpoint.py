@@ -163,7 +163,8 @@ class ReplayEndpoint:
         Raises:
             GatewayError: it cannot be made, or failed.
         """
-        asking = _ReplayCaller(caller, conversation_id, has_left)
+        held = self.auth.watch.holding({"headers": []}, caller)
+        asking = _ReplayCaller(caller, conversation_id, has_left, held=held)
         asking = replace(asking, name=await self._named(asking, attempt))
         told = _ReplayNotes()
         await self._run(asking, fields, told)

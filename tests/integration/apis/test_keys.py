@@ -368,6 +368,22 @@ def test_s12_2_a_runtime_key_logs_in_and_its_session_ends_with_it(pair: Pair) ->
         assert browser.log_in(key["key"]).status_code == 401
 
 
+def test_s12_2_what_a_page_asks_ends_with_the_key_that_is_logged_in(pair: Pair, upstream: MockUpstream) -> None:
+    """A stream of the page has no key of its own to be looked at; that of the session counts."""
+    key = made(pair.one, roles=["user", "viewer"])
+    upstream.reply(text="one two three", stall_after=2)
+    with PageClient(pair.two.url) as browser:
+        browser.log_in(key["key"])
+        sent = {"csrf": browser.token("/ui/try"), "model": "gpt-4o", "message": "Count."}
+        form = [(name, (None, value)) for name, value in sent.items()]
+        with browser.client.stream("POST", "/ui/try", files=form, headers={"accept": "text/event-stream"}) as shown:
+            lines = shown.iter_lines()
+            assert "one" in next(lines)
+            answered(pair.one, "DELETE", f"/{key['id']}")
+            assert any("does not count any more" in line for line in lines)
+    wait_until(lambda: upstream.in_flight == 0, "upstream is left")
+
+
 def test_s12_1_a_key_of_ours_never_goes_upstream(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Where clients' own keys are relayed, too, in whichever place it stands."""
     key = "sk-gw-" + "k" * 43
