@@ -29,7 +29,7 @@ from gateway.core.types.files import (
 )
 from gateway.storage import audit_events, rows
 from gateway.storage.conversations.attachments import delete as delete_attachment
-from gateway.storage.conversations.delete import forget_blocks
+from gateway.storage.conversations.delete import forget_blocks, held_groups
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.database import schema
 from gateway.storage.database.schema import file_chunks, file_contents, files
@@ -283,7 +283,9 @@ def _let_go(
         .distinct()
         .where(cached.tenant == tenant, cached.digest.in_(digests_of(record.digest)))
     )
-    for conversation_id in set(connection.execute(read).scalars()) - holders:
+    readers = set(connection.execute(read).scalars())
+    groups |= dict.fromkeys(held_groups(connection, tenant, readers))
+    for conversation_id in readers - holders:
         forget_blocks(connection, tenant, conversation_id, now)
         delete_plans(connection, conversation_id)
         holders.add(conversation_id)

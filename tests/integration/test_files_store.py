@@ -25,7 +25,8 @@ from gateway.core.errors import (
     RequestTooLarge,
     StorageUnavailable,
 )
-from gateway.core.ports import ContentStore
+from gateway.core.ports import CacheBackend, ContentStore
+from gateway.core.types.artifacts import cache_group
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FileQuery
@@ -91,8 +92,8 @@ def clock() -> DayClock:
 def make(contents: ContentStore, transactions: DatabaseTransactions, clock: DayClock) -> Make:
     """The store over it, with these settings."""
 
-    def made(vault: KeyVault | None = None, **settings: Any) -> FileService:
-        rows = FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock()))
+    def made(vault: KeyVault | None = None, cache: CacheBackend | None = None, **settings: Any) -> FileService:
+        rows = FileRows(transactions, clock, cache or open_cache(CacheSettings(), SystemClock()))
         return FileService(rows, {"it": contents}, "it", FileSettings.model_validate(settings), vault)
 
     return made
@@ -171,19 +172,22 @@ async def test_s14_5_a_deleted_file_leaves_conversations(
     make: Make, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     """What was attached by its id goes with it, and how requests failed that may have read it; what another file
-    brought stays. The trail tells it."""
-    files = make()
+    brought stays. The trail tells it. What was said of its text in a summary goes, though two have read it."""
+    cache = open_cache(CacheSettings(), SystemClock())
+    files = make(cache=cache)
     made = await files.add(RequestCaller(tenant, None, {}), of(b"words"), said)
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    names = [f"conv_{tenant}", f"conv_read_{tenant}", f"conv_other_{tenant}"]
+    names = [f"conv_{tenant}", f"conv_read_{tenant}", f"conv_other_{tenant}", f"conv_too_{tenant}"]
     conversations = [{"id": each, "tenant": tenant, "created_at": now, "updated_at": now} for each in names]
     held = {"conversation_id": f"conv_{tenant}", "size": 2, "body": "{}", "created_at": now}
-    read = {"tenant": tenant, "conversation_id": names[1], "digest": digests_of(hashlib.sha256(b"words").digest())[0]}
+    digests = digests_of(hashlib.sha256(b"words").digest())[0], "of-its-text"
+    read = [{"tenant": tenant, "conversation_id": each, "digest": of} for each in names[1::2] for of in digests]
+    await cache.set("summary", b"words", 60, group=cache_group(tenant, "of-its-text"))
     bills = [ledger_row(bill(tenant, each, "failed", **quoted("words"))) for each in names]
 
     def work(connection: sa.Connection) -> None:
         connection.execute(schema.conversations.insert(), conversations)
-        connection.execute(schema.cached_contents.insert().values(**read))
+        connection.execute(schema.cached_contents.insert(), read)
         connection.execute(schema.ledger.insert(), [for_row(schema.ledger, each) for each in bills])
         for number, file_id in enumerate((made.id, "file-other")):
             row = {**held, "number": number, "artifact_id": f"art_{number}", "file_id": file_id}
@@ -194,10 +198,11 @@ async def test_s14_5_a_deleted_file_leaves_conversations(
     left = sa.select(schema.attachments.c.file_id).where(schema.attachments.c.conversation_id == f"conv_{tenant}")
     told = sa.select(schema.admin_events.c.details).where(schema.admin_events.c.object == made.id)
     assert await transactions.run(lambda c: list(c.execute(left).scalars())) == ["file-other"]
-    assert await transactions.run(lambda c: list(c.execute(told).scalars())) == ['{"conversations":2}']
+    assert await transactions.run(lambda c: list(c.execute(told).scalars())) == ['{"conversations":3}']
+    assert await cache.get("summary") is None
     failed = sa.select(schema.ledger.c.conversation_id).where(schema.ledger.c.failure.is_not(None))
     failed = failed.where(schema.ledger.c.tenant == tenant)
-    assert await transactions.run(lambda c: list(c.execute(failed).scalars())) == names[2:], "it may be quoted there"
+    assert await transactions.run(lambda c: list(c.execute(failed).scalars())) == names[2:3], "it may be quoted there"
 
 
 async def test_s14_5_what_a_failed_request_was_told_of_a_file_is_not_kept(

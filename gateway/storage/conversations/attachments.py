@@ -11,7 +11,7 @@ from gateway.core.types import records, report_lists
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.places import LargeIndex
 from gateway.storage import rows
-from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, unheld_groups
+from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, held_groups
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
@@ -76,9 +76,7 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     ledger = schema.ledger.c
     billed = sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id)
     anonymise_bills(connection, billed, content_id)
-    held = schema.cached_contents.c
-    digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
-    groups = unheld_groups(connection, tenant, list(digests), but=conversation_id)
+    groups, held = held_groups(connection, tenant, [conversation_id]), schema.cached_contents.c
     begins = content_id.removeprefix(ids.ARTIFACT)
     of_document = (held.conversation_id == conversation_id, held.digest >= begins, held.digest < f"{begins}g")
     connection.execute(schema.cached_contents.delete().where(*of_document))

@@ -71,9 +71,7 @@ def _delete(
     keeping: Collection[str],
 ) -> tuple[str, ...]:
     """Deletes these rows, with what the cache, large documents and bills keep of them."""
-    held = schema.cached_contents.c
-    digests = list(connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars())
-    groups = unheld_groups(connection, tenant, digests, but=conversation_id)
+    groups = held_groups(connection, tenant, [conversation_id])
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
     anonymise_bills(connection, billed, keeping=keeping)
     large = held_by(connection, schema.attachments.c.conversation_id == conversation_id)
@@ -96,15 +94,24 @@ def forget_blocks(connection: sa.Connection, tenant: str, conversation_id: str, 
     forget_failures(connection, sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id))
 
 
-def unheld_groups(connection: sa.Connection, tenant: str, digests: Sequence[str], *, but: str) -> tuple[str, ...]:
-    """The cache groups of those contents that no conversation of the tenant but one holds. Holders are locked: of two
+def held_groups(connection: sa.Connection, tenant: str, conversations: Collection[str]) -> tuple[str, ...]:
+    """The cache groups of those contents that these conversations alone hold."""
+    held = schema.cached_contents.c
+    query = sa.select(held.digest).distinct().where(held.conversation_id.in_(conversations))
+    return unheld_groups(connection, tenant, connection.execute(query).scalars().all(), but=conversations)
+
+
+def unheld_groups(
+    connection: sa.Connection, tenant: str, digests: Sequence[str], *, but: Collection[str]
+) -> tuple[str, ...]:
+    """The cache groups of those contents that no conversation of the tenant but these holds. Holders are locked: of two
     that are deleted at once, the later one finds that it is the last."""
     if not digests:
         return ()
     table = schema.cached_contents.c
     query = sa.select(table.digest, table.conversation_id).where(table.tenant == tenant, table.digest.in_(digests))
     rows = connection.execute(query.order_by(table.digest, table.conversation_id).with_for_update())
-    held = {row.digest for row in rows if row.conversation_id != but}
+    held = {row.digest for row in rows if row.conversation_id not in but}
     return tuple(artifacts.cache_group(tenant, digest) for digest in digests if digest not in held)
 
 

@@ -10,7 +10,7 @@ from gateway.core import ids, jsons
 from gateway.core.types import chain, items, tool_steps, turn
 from gateway.core.types.conversation import ConversationMessage
 from gateway.storage import rows
-from gateway.storage.conversations.delete import forget_failures, unheld_groups
+from gateway.storage.conversations.delete import forget_failures, held_groups
 from gateway.storage.conversations.item_store import (
     instructions_in_force,
     read_item,
@@ -81,9 +81,7 @@ def delete(
     forget_failures(connection, sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id))
     where = CONVERSATIONS.c.id == conversation_id
     connection.execute(CONVERSATIONS.update().where(where).values(**values))
-    held = schema.cached_contents.c
-    digests = connection.execute(sa.select(held.digest).where(held.conversation_id == conversation_id)).scalars().all()
-    return unheld_groups(connection, tenant, list(digests), but=conversation_id)
+    return held_groups(connection, tenant, [conversation_id])
 
 
 class _MessageTree:

@@ -76,7 +76,7 @@ def left_behind(connection: sa.Connection, turn: turn.StoredTurn, tenant: str) -
     """What `write_turns` returns of a turn that is recorded already: no cache groups while its conversation exists."""
     if CONVERSATION_FOR_UPDATE(connection, turn.conversation_id) is not None:
         return ()
-    return unheld_groups(connection, tenant, turn.cached, but=turn.conversation_id)
+    return unheld_groups(connection, tenant, turn.cached, but=[turn.conversation_id])
 
 
 def _without_turn(connection: sa.Connection, entry: turn.LedgerEntry, bill: Row) -> None:
@@ -99,7 +99,7 @@ def _write_turn(
         delete_unheld(
             connection, entry.tenant, [each.metadata[artifacts.LARGE] for each in turn.attachments if each.is_excerpt]
         )
-        return unheld_groups(connection, entry.tenant, turn.cached, but=turn.conversation_id)
+        return unheld_groups(connection, entry.tenant, turn.cached, but=[turn.conversation_id])
     failed = entry.status == "failed"
     cached = turn.cached
     read = turn
