@@ -238,7 +238,7 @@ async def test_a_write_goes_on_when_its_caller_has_left(
         while time.monotonic() < until:
             connection.execute(sa.text("SELECT 1"))
 
-    left = [asyncio.ensure_future(transactions.run(slow, write=True)) for _ in range(12)]
+    left = [asyncio.ensure_future(transactions.run(slow, write=True)) for _ in range(5)]
     await first.wait()
     conversation = "conv_" + tenant
     claim = asyncio.ensure_future(store.claim_session(tenant, "s", conversation))

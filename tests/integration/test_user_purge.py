@@ -25,6 +25,8 @@ from tests.integration.commits import NOW, bill, contents, document, turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces
 
+pytestmark = pytest.mark.in_turn("hashed")
+
 ANN, BOB = "ann", "bob"
 
 

@@ -1,19 +1,16 @@
 """Documents for the tests of the context: long ones that hold one fact each, files of all kinds, and exact counts."""
 
 import base64
-import importlib.util
 import io
-import os
 import random
 import zipfile
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import cache
 from typing import Any
 
-import tiktoken
 from pypdf import PdfWriter
 
 from tests.support.answers import Json
+from tests.unit.o200k import text_tokens
 
 VOCABULARY = (
     "harbour tide rope anchor gull mast deck hull storm chart bell lantern oar wind wave salt net cliff "
@@ -40,20 +37,7 @@ def keeper(number: int) -> str:
     return f"The keeper of lamp {number} is called Name{number * 7}x."
 
 
-@cache
-def encoding() -> tiktoken.Encoding:
-    """o200k_base, offline: LiteLLM's wheel ships tiktoken's files."""
-    spec = importlib.util.find_spec("litellm")
-    assert spec is not None
-    assert spec.origin is not None
-    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"))
-    return tiktoken.get_encoding("o200k_base")
-
-
-@lru_cache(4096)
-def tokens(text: str) -> int:
-    """Exact o200k tokens of a text, of which most come again in the next request."""
-    return len(encoding().encode(text, disallowed_special=()))
+tokens = text_tokens
 
 
 def prompt_tokens(body: Json) -> int:

@@ -35,6 +35,7 @@ from gateway.core.instrumentation.logs import LineHandler, json_line
 from gateway.documents import sandbox_worker
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.process import TOO_MUCH_TEXT, DocumentReader
+from gateway.operations.warm_up import WarmUp
 from tests.support.gateway_process import GatewayProcess
 from tests.support.http_server import ThreadedHttpServer
 from tests.support.mock_upstream import MockUpstream
@@ -344,6 +345,17 @@ def _body_class(http: Any) -> Callable[[Exchange], Any]:
     return type("Body", (_Body, http.SyncByteStream, http.AsyncByteStream), {})
 
 
+class WarmUpOnce(WarmUp):
+    """That of the first gateway alone: what it has loaded is there for all others of this process."""
+
+    is_done = False
+
+    async def run(self) -> None:
+        if not WarmUpOnce.is_done:
+            await super().run()
+            WarmUpOnce.is_done = True
+
+
 class GatewayHere(GatewayProcess):
     """A gateway without a process of its own, with the handle of one that has."""
 
@@ -375,7 +387,9 @@ class GatewayHere(GatewayProcess):
             wait_until(lambda: client.get("/health/ready").status_code == 200, "the gateway")
 
     async def _open(self, create: Callable[..., App], settings: Any) -> App:
-        app = create(settings, self._draining)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gateway.app.WarmUp", WarmUpOnce)
+            app = create(settings, self._draining)
         self._ends, begun = asyncio.Event(), asyncio.get_running_loop().create_future()
         received = iter(("lifespan.startup", "lifespan.shutdown"))
         ends = self._ends

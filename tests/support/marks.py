@@ -6,15 +6,6 @@ from typing import Any
 import pytest
 
 
-def each_in_turn(rows: Sequence[tuple[Any, ...]], columns: Sequence[Any]) -> list[Any]:
-    """Each row with one column behind it in `make test`, in turn; with all of them in `make chaos`."""
-    return [
-        pytest.param(*row, column, marks=[] if number % len(columns) == place else pytest.mark.chaos)
-        for number, row in enumerate(rows)
-        for place, column in enumerate(columns)
-    ]
-
-
 def some_or_all(all_of_them: Sequence[Any], some: Sequence[Any]) -> list[Any]:
     """`some` of the values in `make test`, the others in `make chaos`."""
     return [pytest.param(each, marks=[] if each in some else pytest.mark.chaos) for each in all_of_them]

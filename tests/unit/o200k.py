@@ -19,9 +19,9 @@ def encoding() -> tiktoken.Encoding:
     return tiktoken.get_encoding("o200k_base")
 
 
-@lru_cache(4096)
+@lru_cache(60_000)
 def text_tokens(text: str) -> int:
-    """Tokens of a text; special tokens in it are text."""
+    """Tokens of a text, of which most come again in the next request; special tokens in it are text."""
     return len(encoding().encode_ordinary(text))
 
 

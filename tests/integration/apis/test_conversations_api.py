@@ -17,6 +17,8 @@ from tests.support.factory import ClientFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
+pytestmark = pytest.mark.in_turn("resends")
+
 ALICE, BOB = "sk-gateway-alice", "sk-gateway-bob"
 PATHS = {
     "/conversations": ("PUT", "PATCH", "DELETE"),

@@ -20,6 +20,8 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.pdfs import with_photos
 from tests.support.reply import Reply as MockReply
 
+pytestmark = pytest.mark.in_turn("mode")
+
 ADA, BOB = "sk-key-of-ada", "sk-key-of-bob"
 KEYS = [{"key": ADA, "tenant": "acme"}, {"key": BOB, "tenant": "other"}]
 ASK = "What is on it?"

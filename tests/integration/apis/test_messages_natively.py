@@ -17,6 +17,8 @@ from tests.support.mock_provider import JSON, MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.signing_anthropic import SigningAnthropic
 
+pytestmark = pytest.mark.in_turn("stream")
+
 Json = dict[str, Any]
 WINDOW = 3000
 STEPS, LINES = 6, 60

@@ -14,6 +14,8 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
+pytestmark = pytest.mark.in_turn("stream")
+
 TEXT = "\n".join(
     f"crane {number} carries {number * 13} crates to the quay of lamp {number * 7}" for number in range(60)
 )

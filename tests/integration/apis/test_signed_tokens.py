@@ -4,6 +4,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -271,15 +272,21 @@ def test_s12_17_a_token_that_the_issuer_did_not_sign_is_refused(
     assert ask(gated, good).status_code == 200
 
 
+@cache
+def rsa_key() -> RSAKey:
+    """One for all algorithms that take it: it is long in the making."""
+    return RSAKey.generate_key(2048)
+
+
 @pytest.mark.parametrize("algorithm", ["RS256", "RS512", "PS256", "ES256", "ES384", "EdDSA", "Ed25519"])
 def test_s12_17_each_algorithm_that_can_be_set_holds(
     start_gateway: GatewayFactory, tmp_path: Path, algorithm: str
 ) -> None:
     """The key's own `alg` counts, too; and what is not set is refused."""
-    key: Any = RSAKey.generate_key(2048)
-    if algorithm.startswith("E"):
-        curve = {"ES256": "P-256", "ES384": "P-384"}.get(algorithm)
-        key = ECKey.generate_key(curve) if curve else OKPKey.generate_key("Ed25519")
+    curve = {"ES256": "P-256", "ES384": "P-384"}.get(algorithm)
+    key: Any = ECKey.generate_key(curve) if curve else OKPKey.generate_key("Ed25519")
+    if not algorithm.startswith("E"):
+        key = rsa_key()
     file = tmp_path / "jwks.json"
     file.write_text(json.dumps({"keys": [{**key.as_dict(private=False), "kid": "one"}]}))
     settings = {"issuer": "https://login.example", "audience": ["a", "b"], "tenant": "acme", "jwks_file": str(file)}

@@ -16,6 +16,8 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.unit import o200k
 
+pytestmark = pytest.mark.in_turn("stream")
+
 BUDGET = 3200
 ROOM = BUDGET // 4
 LOG = lamps(400)

@@ -1,10 +1,9 @@
 """Tokens counted anew, by OpenAI's published rules and with tiktoken itself: the least that a prompt can take."""
 
 import json
-from functools import lru_cache
 from typing import Any
 
-from tests.unit.o200k import encoding, tool_tokens
+from tests.unit.o200k import text_tokens, tool_tokens
 
 Json = dict[str, Any]
 FRAME, REPLY = 3, 3
@@ -12,10 +11,7 @@ LOW, HIGH_MOST = 85, 85 + 8 * 170
 ONE_TILE = 85 + 170
 
 
-@lru_cache(60_000)
-def of_text(text: str) -> int:
-    """Tokens of a text; special tokens in it are text."""
-    return len(encoding().encode_ordinary(text))
+of_text = text_tokens
 
 
 def of_message(message: Json) -> int:

@@ -9,6 +9,8 @@ from tests.support.agent_session import HOWS, How, begins_with, breaks, filled, 
 from tests.support.documents import keeper, lamps, prompt_tokens, prose
 from tests.support.local import LocalGateway
 
+pytestmark = pytest.mark.in_turn("how")
+
 
 @pytest.fixture
 def local() -> Iterator[LocalGateway]:

@@ -11,7 +11,7 @@ from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.process import DocumentReader
 from tests.support.office import MAKERS, docx_of, epub, odf, paragraph, relations, zipped
 
-TRIES = 100
+TRIES = 40
 
 
 def tried(kind: str, raw: bytes) -> Reading | None:

@@ -17,6 +17,8 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 
+pytestmark = pytest.mark.in_turn("stream")
+
 LIMITED, ADMIN = "sk-gateway-limited", "sk-gateway-any"
 
 

@@ -29,6 +29,8 @@ from tests.support.relayed import (
     total,
 )
 
+pytestmark = pytest.mark.in_turn("encoding")
+
 TEXT = {"input_cost_per_token": "2e-06", "output_cost_per_token": "8e-06", "cache_read_input_token_cost": "5e-07"}
 PRICES: dict[str, Json] = {
     "priced": {**TEXT, "output_cost_per_token_flex": "4e-06", "input_cost_per_token_flex": "1e-06"},
@@ -181,7 +183,6 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.in_turn("encoding")
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "deflate"])
 @pytest.mark.parametrize("name", CASES)
 def test_s13_8_each_api_by_its_own_usage(

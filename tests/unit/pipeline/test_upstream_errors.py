@@ -10,6 +10,8 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.raw import LAST, SSE_HEAD, End, event
 
+pytestmark = pytest.mark.in_turn("streamed")
+
 BOTH = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
 CHAT: Json = {"model": "gpt-4o", "messages": [user("hello")]}
 PAPERS = [{"title": "Lamps", "content": "\n\n".join(f"Lamp {i} says hello to the sea." for i in range(100))}]
