@@ -344,11 +344,11 @@ class TurnReplayer:
             await answer.send_to(_ReplayReceiver(work.emit, turn))
         finally:
             await answer.aclose()
+        replay = await self._replays.find_unspoilt(work.tenant, work.replay.conversation_id, work.replay.replay_id)
         stored = await self._store.find_completion(work.tenant, request.request_id)
         message = _message(stored)
         if stored is None or message is None:  # deleted meanwhile: the bill stays
             raise errors.ConversationNotFound("The conversation was deleted.", param="conversation_id")
-        replay = await self._replays.find(work.tenant, work.replay.conversation_id, work.replay.replay_id)
         state.at, state.message, state.open_calls = replay.at_id, message, tool_steps.calls_of(message)
         state.requests.append(stored.ledger)
 

@@ -221,14 +221,11 @@ class ReplayEndpoint:
     ) -> turn_replays.ReplayWork:
         """A replay that goes on, taken by this request."""
         tenant, name = asking.caller.tenant, str(fields.replay_id)
-        known = await self.replays.find(tenant, asking.conversation_id, name)
+        known = await self.replays.find_unspoilt(tenant, asking.conversation_id, name)
         path = rebuilt_turns.in_turns(await self.past.path(tenant, asking.conversation_id, known.source_id))
         past = rebuilt_turns.turns_of(path)[known.from_turn - 1 : known.to_turn]
-        forgotten = path.forgotten_at
-        if len(past) <= known.to_turn - known.from_turn or (
-            forgotten and known.created_at and forgotten >= known.created_at
-        ):
-            raise errors.ReplayNotFound("Items were deleted since this replay began: begin it anew.", param="replay_id")
+        if len(past) <= known.to_turn - known.from_turn:
+            raise errors.ReplayNotFound(past_turns.SPOILT, param="replay_id")
         turns = await self._to_replay(asking, path, past, known)
         given = {each.tool_call_id: each.content for each in fields.tool_results or ()}
         replay = await self.replays.take(known)

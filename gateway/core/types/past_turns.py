@@ -207,6 +207,9 @@ class ReplayChanges:
         }
 
 
+SPOILT = "Items were deleted since this replay began: begin it anew."
+
+
 @record
 class ReplayRun:
     """A replay of the turns `from_turn` to `to_turn` of the branch that ends with `source_id`. The last message of what

@@ -59,6 +59,15 @@ class ReplayStore:
             raise errors.ReplayNotFound("No such replay of this conversation.", param="replay_id")
         return found
 
+    async def find_unspoilt(self, tenant: str, conversation_id: str, replay_id: str) -> past_turns.ReplayRun:
+        """The same, for whoever asks on. Raises ReplayNotFound, too, where something of the conversation was deleted
+        since it began: it might be asked again."""
+        found, table = await self.find(tenant, conversation_id, replay_id), CONVERSATIONS.c
+        spoilt = sa.select(table.id).where(table.id == conversation_id, table.forgotten_at >= found.created_at)
+        if await self._transactions.run(lambda connection: connection.execute(spoilt).first()) is not None:
+            raise errors.ReplayNotFound(past_turns.SPOILT, param="replay_id")
+        return found
+
     async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> past_turns.ReplayRun | None:
         """The same; None where the conversation has no such replay.
         Raises ConversationNotFound: the tenant has no such conversation."""

@@ -100,14 +100,18 @@ def _write_turn(
             connection, entry.tenant, [each.metadata[artifacts.LARGE] for each in turn.attachments if each.is_excerpt]
         )
         return unheld_groups(connection, entry.tenant, turn.cached, but=[turn.conversation_id])
+    is_stale = row is not None and utc_or_none(row.forgotten_at) != turn.forgotten_at
+    if is_stale and turn.branch is not None:  # what a replay asks again may be what was deleted
+        _forget_names(connection, entry)
+        _without_turn(connection, entry, bill)
+        return unheld_groups(connection, entry.tenant, turn.cached, but=[turn.conversation_id])
     failed = entry.status == "failed"
     cached = turn.cached
     read = turn
     turn, may_quote = without_deleted_files(connection, turn, entry.tenant, failed=failed)
-    if turn is not read or (row is not None and utc_or_none(row.forgotten_at) != turn.forgotten_at):
+    if turn is not read or is_stale:
         may_quote, turn = True, _without_deleted_instructions(connection, replace(turn, cached=()))
-        of_it = schema.ledger.c.request_id == entry.request_id
-        anonymise_bills(connection, of_it, keeping=[entry.end_user or ""])
+        _forget_names(connection, entry)
     if may_quote:
         turn = without_quotes(turn)
         _forget_words(connection, entry)
@@ -167,6 +171,12 @@ def _write_turn(
         held = [{**shared, "digest": digest} for digest in turn.cached]
         INSERT_CACHED(connection, held)
     return () if turn.cached == cached else tuple(artifacts.cache_group(entry.tenant, each) for each in cached)
+
+
+def _forget_names(connection: sa.Connection, entry: turn.LedgerEntry) -> None:
+    """Takes the names of documents and tools out of a bill that was written just now."""
+    of_it = schema.ledger.c.request_id == entry.request_id
+    anonymise_bills(connection, of_it, keeping=[entry.end_user or ""])
 
 
 def _forget_words(connection: sa.Connection, entry: turn.LedgerEntry) -> None:

@@ -3,6 +3,7 @@ told as they come, and gone on with behind the last finished one."""
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -432,6 +433,27 @@ def test_s11_18_a_turn_whose_question_was_deleted_is_not_run_anew(team: Team) ->
         answer = team.post(f"/conversations/{team.conversation}/replay", body)
         refused(answer, 400, "invalid_value", "from_turn")
     assert len(team.upstream.chats) == asked
+
+
+def test_s11_18_what_is_deleted_while_a_replay_runs_is_not_asked_again(team: Team) -> None:
+    """Neither by the request that is under way, whose turn is not stored, nor by a later one."""
+    begin(team)
+    gate = threading.Event()
+    team.upstream.reply(text="anew", gate=gate)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(team.post, f"/conversations/{team.conversation}/replay", {})
+        team.upstream.wait_for_chats(4)
+        for item in (team.items()[0], team.items()[4]):
+            assert team.client.delete(f"/conversations/{team.conversation}/items/{item['id']}").status_code == 200
+        gate.set()
+        told = running.result().text
+    assert "Items were deleted since this replay began" in told
+    assert "[DONE]" not in told
+    assert len(team.upstream.chats) == 4
+    with http(team.gateway, team.token) as client:
+        left = client.get(f"/conversations/{team.conversation}/export").text
+    assert "question 1" not in left
+    assert "question 3" not in left
 
 
 def test_s11_18_another_conversations_replay_is_not_there(team: Team) -> None:
