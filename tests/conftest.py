@@ -161,6 +161,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.pluginmanager.hasplugin("forked workers"):
         make_beforehand(session.items)
     gc.freeze()
+    gc.set_threshold(10_000, 20, 10)  # as a server has them
     gc.enable()
 
 
