@@ -4,6 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import orjson
 import pytest
 
 from tests.support.answers import http
@@ -41,7 +42,7 @@ def _ask(gateway: GatewayProcess, document: str) -> httpx.Response:
         "attachments": [{"title": "The book", "content": document}],
     }
     with http(gateway) as client:
-        return client.post("/chat/completions", content=json.dumps(body).encode(), timeout=120)
+        return client.post("/chat/completions", content=orjson.dumps(body), timeout=120)
 
 
 def test_s7_a_document_of_fifty_megabytes(warm_gateway: GatewayProcess, upstream: MockUpstream, document: str) -> None:

@@ -34,6 +34,8 @@ from tests.support.gateway_process import scrubbed_environment
 from tests.support.next_version import BREAKING, INDEX, NEXT, become_next, next_migrations, next_sources
 from tests.support.postgres import Postgres
 
+pytestmark = pytest.mark.in_turn("empty_storage_url")
+
 THIS = schema.REVISION
 
 

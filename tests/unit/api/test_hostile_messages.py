@@ -13,7 +13,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.marks import few_or_many
 from tests.support.messages import HEADERS, TOOL
 from tests.support.mock_upstream import MockUpstream
-from tests.unit.api.test_hostile_json import ODD, REFUSED
+from tests.unit.api.test_hostile_json import ODD, REFUSED, nothing_is_left
 
 TEXT = {"type": "text", "text": "hello"}
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
@@ -86,11 +86,6 @@ def asked(client: httpx.Client, raw: bytes, path: str = "/messages") -> httpx.Re
         assert isinstance(told["error"]["type"], str)
         assert isinstance(told["error"]["message"], str)
     return answer
-
-
-def nothing_is_left(client: httpx.Client, answer: httpx.Response) -> bool:
-    """Whether the refused request left neither turn nor bill."""
-    return client.get(f"/chat/completions/{answer.headers['x-request-id']}").status_code == 404
 
 
 def refuse_odd_values(gateway: GatewayProcess, upstream: MockUpstream, name: str, step: int) -> None:
