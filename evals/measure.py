@@ -12,11 +12,11 @@ import httpx
 from evals import evidence
 from evals.baselines import BASELINES
 from evals.cases import Case
+from tests.support import o200k
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.strict_chat import violations
-from tests.unit import o200k
 
 Json = dict[str, Any]
 MODEL = "measured"

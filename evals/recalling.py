@@ -22,10 +22,10 @@ from evals.cases import Case, load
 from evals.local_model import serving
 from evals.made import made
 from evals.measure import MODEL, held, listening, tokens
+from tests.support import o200k
 from tests.support.http_server import Record
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.strict_chat import violations
-from tests.unit import o200k
 
 Json = dict[str, Any]
 Handler = Callable[[Record], Reply | None]

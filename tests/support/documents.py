@@ -10,7 +10,7 @@ from typing import Any
 from pypdf import PdfWriter
 
 from tests.support.answers import Json
-from tests.unit.o200k import text_tokens
+from tests.support.o200k import text_tokens
 
 VOCABULARY = (
     "harbour tide rope anchor gull mast deck hull storm chart bell lantern oar wind wave salt net cliff "

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.support import o200k
 from tests.support.answers import Json, chat, http, read_stream, stored, stored_of, used, user
 from tests.support.command import gateway_command
 from tests.support.documents import file_part, keeper, lamps, prose
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.unit import o200k
 
 pytestmark = pytest.mark.in_turn("stream")
 

@@ -2,9 +2,10 @@
 
 import re
 
-from tests.properties.checks import escapes, tokens
+from tests.properties.checks import escapes
 from tests.properties.checks.lossless import same, shorter, unquoted
 from tests.properties.checks.seen import Json, Seen, hold, text_of
+from tests.support.o200k import text_tokens
 
 IDENTITY = re.compile(r"\bart_[0-9a-f]{16}(?:-\d+)?\b")
 SUMMARY = re.compile(r"\[Summary of .*?: ([0-9,]+) characters for [0-9,]+, in a model's words[^\]]*\]$")
@@ -106,8 +107,8 @@ def check_tool(seen: Seen, message: Json, original: Json, source: str) -> None:
 
 def _is_shorter(shown: str | list[Json], was: str) -> None:
     """What a label costs counts: what gets no shorter in tokens stays whole."""
-    whole = max(tokens.of_text(form) for form in (was, shorter(was) or was, unquoted(was) or was))
-    now = tokens.of_text(text_of(shown))
+    whole = max(text_tokens(form) for form in (was, shorter(was) or was, unquoted(was) or was))
+    now = text_tokens(text_of(shown))
     hold("I6 longer", now < whole or whole < LABEL, f"a reduced result takes {now} tokens, the whole {whole}")
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.unit.o200k import text_tokens, tool_tokens
+from tests.support.o200k import text_tokens, tool_tokens
 
 Json = dict[str, Any]
 FRAME, REPLY = 3, 3
@@ -11,18 +11,15 @@ LOW, HIGH_MOST = 85, 85 + 8 * 170
 ONE_TILE = 85 + 170
 
 
-of_text = text_tokens
-
-
 def of_message(message: Json) -> int:
     """Three tokens of frame, the role, and all that the message says."""
-    total = FRAME + of_text(message["role"])
+    total = FRAME + text_tokens(message["role"])
     content = message.get("content")
     for part in content if isinstance(content, list) else [{"type": "text", "text": content or ""}]:
         total += _of_part(part)
     for call in message.get("tool_calls") or ():
-        total += of_text(call["function"]["name"]) + of_text(call["function"]["arguments"])
-    return total + of_text(message.get("reasoning_content") or "")
+        total += text_tokens(call["function"]["name"]) + text_tokens(call["function"]["arguments"])
+    return total + text_tokens(message.get("reasoning_content") or "")
 
 
 def of_pictures(messages: list[Json]) -> int:
@@ -34,7 +31,7 @@ def of_pictures(messages: list[Json]) -> int:
 def of_extras(body: Json) -> int:
     """Tools and schema."""
     schema = body.get("response_format")
-    return _of_tools(body) + (of_text(json.dumps(schema["json_schema"]["schema"])) if schema else 0)
+    return _of_tools(body) + (text_tokens(json.dumps(schema["json_schema"]["schema"])) if schema else 0)
 
 
 def of_prompt(messages: list[Json], body: Json) -> int:
@@ -68,10 +65,10 @@ def _properties(function: Json) -> list[tuple[str, Json]]:
 
 def _of_part(part: Json) -> int:
     if part["type"] == "text":
-        return of_text(part["text"])
+        return text_tokens(part["text"])
     if part["type"] == "image_url":
         image = part["image_url"]
         if image.get("detail") == "low":
             return LOW
         return ONE_TILE if image["url"].startswith("data:") else HIGH_MOST
-    return of_text(json.dumps(part))
+    return text_tokens(json.dumps(part))

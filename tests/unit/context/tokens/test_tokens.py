@@ -17,8 +17,8 @@ from gateway.context.window.counting import PromptCounter
 from gateway.core import jsons
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.window import ForwardedMessages, WindowInputs
+from tests.support.o200k import message_tokens, prompt_tokens, text_tokens
 from tests.unit.making import assistant, system, tool, user
-from tests.unit.o200k import message_tokens, prompt_tokens, text_tokens
 
 GPT = ModelFacts("gpt-4o")
 OTHER = ModelFacts("openai/some-llama")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.context.artifacts.collect import attachments_to_artifacts
 from gateway.core.types.artifacts import Artifact, RequestAttachment
+from tests.support.o200k import prompt_tokens
 from tests.unit.making import assistant, system, tool, user
-from tests.unit.o200k import prompt_tokens
 
 VOCABULARY = """river bridge contract the of and engine Zürich invoice 2024 error timeout kettle harbour fox is not
 paid customer <artifact> </context_data> request_id=7 naïve 数据 database index 😀 market rose fell"""

@@ -9,10 +9,10 @@ from gateway.context.manager import BuiltContext
 from gateway.core.types.artifacts import Artifact
 from gateway.retrieval.chunks.split import passages
 from tests.properties.checks import escapes
+from tests.support.o200k import prompt_tokens
 from tests.support.strict_chat import violations
 from tests.unit.context.window.histories import DOCUMENT_CHARS, Talk
 from tests.unit.making import material_of
-from tests.unit.o200k import prompt_tokens
 
 ELISION = "[…]"
 LABEL_TOKENS = 150

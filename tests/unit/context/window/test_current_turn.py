@@ -13,8 +13,8 @@ from gateway.core.types.artifacts import RequestAttachment
 from gateway.core.types.conversation import ConversationHistory, PromptFrame, new_message
 from gateway.core.types.window import WindowInputs
 from gateway.pipeline.unstored_frames import new_frame
+from tests.support.o200k import prompt_tokens
 from tests.unit.making import assistant, build, build_of, material_of, stored, system, tool, user
-from tests.unit.o200k import prompt_tokens
 
 LINES = [f"line {n}: the value of part {n} is {n * 17}" for n in range(900)]
 DOCUMENT = "\n".join(LINES)

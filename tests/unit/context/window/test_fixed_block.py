@@ -5,8 +5,8 @@ from typing import Any
 
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, PromptFrame, new_message
+from tests.support.o200k import prompt_tokens
 from tests.unit.making import assistant, build_of, stored, tool, user
-from tests.unit.o200k import prompt_tokens
 
 LINES = "\n".join(f"line {n}: the value of part {n} is {n * 17}" for n in range(400))
 ASK = user("What is the value of part 77?")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.o200k import prompt_tokens
 from tests.unit.making import assistant, build, tool, user
-from tests.unit.o200k import prompt_tokens
 
 HUGE = "huge3 " * 1200
 SMALL = [user("msg1"), assistant("msg2")]

@@ -8,10 +8,10 @@ from hypothesis import event, given, settings
 from gateway.context.manager import BuiltContext
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
+from tests.support.o200k import prompt_tokens
 from tests.unit.context.window import invariants
 from tests.unit.context.window.histories import DOCUMENT_CHARS, SHARES, Talk, talks
 from tests.unit.making import build, material_of
-from tests.unit.o200k import prompt_tokens
 
 SETTINGS = ContextSettings(document_min_chars=DOCUMENT_CHARS)
 FEWER = settings(max_examples=settings().max_examples // 3)

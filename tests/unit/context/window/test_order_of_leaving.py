@@ -10,8 +10,8 @@ import pytest
 from gateway.context.manager import BuiltContext
 from gateway.core.config.settings import ContextSettings
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
+from tests.support.o200k import prompt_tokens
 from tests.unit.making import assistant, build, build_of, stored, tool, user
-from tests.unit.o200k import prompt_tokens
 
 FULL = ContextSettings(low_water=1)
 BESIDE = 40

@@ -12,7 +12,7 @@ from gateway.context.manager import fitted_as_sent, surely_fits
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.jsons import dumps
 from gateway.core.types.chat import ModelFacts, PlainMessages
-from tests.unit.o200k import prompt_tokens
+from tests.support.o200k import prompt_tokens
 
 LARGEST = 8000
 PROSE = "The keeper of the lighthouse had not seen a ship for many days, and so he wrote another letter. "

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.config.loading import load_settings
 from gateway.core.config.settings import PromptModes, PromptProfiles
 from gateway.pipeline.features.prompt_profiles import PROFILE_MODES, composed, inferred, monolith
-from tests.unit.o200k import text_tokens
+from tests.support.o200k import text_tokens
 
 Json = dict[str, Any]
 TOLD: Json = {"role": "tool", "tool_call_id": "update_task", "content": "done"}
