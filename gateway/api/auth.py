@@ -5,10 +5,11 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from gateway.api.server.asgi import Scope, came_by_messages
@@ -351,6 +352,8 @@ CHECK_SECONDS = 1.0
 """Between two looks. An answer of the storage holds for three more: less than five."""
 CREDENTIALS = (b"authorization", b"x-api-key")
 ENDED = "The key of this request does not count any more."
+LookUp = Callable[[], Awaitable[object]]
+"""Finds whose a key is; None, or a refusal, once it does not count any more."""
 
 
 class KeyWatch:
@@ -358,21 +361,21 @@ class KeyWatch:
 
     def __init__(self, auth: KeyAuthenticator) -> None:
         self._auth = auth
-        self._running: dict[Any, tuple[Scope, set[asyncio.Task[Any]]]] = {}
+        self._running: dict[Any, tuple[LookUp, set[asyncio.Task[Any]]]] = {}
         self._ended: set[asyncio.Task[Any]] = set()
         self._watching: asyncio.Task[None] | None = None
 
     @contextmanager
-    def holding(self, scope: Scope, caller: RequestCaller) -> Iterator[None]:
-        """While a stream is sent by the task that this is called in. Of a page's, which has a session in the place of
-        the key itself, the id of its key is looked at.
+    def holding(self, scope: Scope | None, caller: RequestCaller) -> Iterator[None]:
+        """While a stream is sent by the task that this is called in. Where the request brings no key, as a page's that
+        has a session in its place, or where there is no request, the id of the caller's key is looked at.
         Raises Unauthorized: its key ended meanwhile, and what was within was cancelled."""
-        task = asyncio.current_task()
-        key = tuple(pair for pair in scope["headers"] if pair[0] in CREDENTIALS) or caller.key_id
-        if caller.key is None or caller.key.is_signed or task is None or key is None:  # a token counts when it comes
+        task, watched = asyncio.current_task(), self._watched(scope, caller)
+        if task is None or watched is None:
             yield
             return
-        self._running.setdefault(key, (scope, set()))[1].add(task)
+        key, look = watched
+        self._running.setdefault(key, (look, set()))[1].add(task)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.ensure_future(self._watch())
         try:
@@ -388,27 +391,30 @@ class KeyWatch:
             if not tasks:
                 del self._running[key]
 
+    def _watched(self, scope: Scope | None, caller: RequestCaller) -> tuple[Any, LookUp] | None:
+        """What is looked at, and how; None: nothing."""
+        if caller.key is None or caller.key.is_signed:  # a token counts when its request comes
+            return None
+        if scope is not None and (brought := tuple(pair for pair in scope["headers"] if pair[0] in CREDENTIALS)):
+            return brought, partial(self._auth.caller, scope)
+        name = caller.key_id
+        return (name, partial(self._auth.holder_of, name)) if name is not None else None
+
     async def _watch(self) -> None:
         while self._running:
             await asyncio.sleep(CHECK_SECONDS)
             await asyncio.gather(*map(self._look, list(self._running)), return_exceptions=True)
 
     async def _look(self, key: Any) -> None:
-        scope, tasks = self._running[key]
-        if not await self._counts(key, scope):
+        look, tasks = self._running[key]
+        try:
+            counts = await look() is not None
+        except (errors.Unauthorized, errors.Forbidden):
+            counts = False
+        if not counts:
             for task in tasks - self._ended:
                 self._ended.add(task)
                 task.cancel()
-
-    async def _counts(self, key: Any, scope: Scope) -> bool:
-        """Raises StorageUnavailable: nobody can tell."""
-        if isinstance(key, str):
-            return await self._auth.holder_of(key) is not None
-        try:
-            await self._auth.caller(scope)
-        except (errors.Unauthorized, errors.Forbidden):
-            return False
-        return True
 
     def close(self) -> None:
         if self._watching is not None:

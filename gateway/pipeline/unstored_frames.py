@@ -417,7 +417,7 @@ def _put_over(
     known = _anchors(history)[0] + 1  # all up to the last answer was forwarded before
     bodies = [message.body for message in history.messages[:known]]
     frame = _frame(said, ids, bodies, key) if said["changed"] else None
-    tokenizer, (digest, counts) = said["tokenizer"], said.get("counted") or ("", {})
+    tokenizer, (digest, counts) = said["tokenizer"], said.get("counted", ("", {}))
     counted = {int(name): TokenCounts(history.messages[int(name)].body, {tokenizer: counts[name]}) for name in counts}
     if counted and digest != key.of_bodies([each.of for each in counted.values()]):
         counted = {}
@@ -576,10 +576,10 @@ class _FrameWriter:
 
     def _counted(
         self, frame: PromptFrame, messages: Sequence[ConversationMessage], counting: PromptCounter | None
-    ) -> tuple[str | None, tuple[str, dict[str, int]] | None]:
+    ) -> tuple[str | None, tuple[str, dict[str, int]]]:
         """Tokens of the messages that the window has as they came, behind one digest of all these."""
         if counting is None:
-            return None, None
+            return None, ("", {})
         tokenizer: str | None = None
         found: dict[str, int] = {}
         bodies: list[dict[str, Any]] = []

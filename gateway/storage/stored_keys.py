@@ -103,10 +103,10 @@ class KeyStore:
         fields: setting_sections.KeyFields,
         created_by: str | None = None,
         record: Record | None = None,
-        key_id: str | None = None,
+        key_id: str = "",
     ) -> tuple[StoredKey, str]:
         """A new key, and what its holder sends: nobody can read that again.
-        `key_id`: its id, where that was chosen before; None: any. Raises KeyChanged: there is one of that id."""
+        `key_id`: its id, where that was chosen before; empty: any. Raises KeyChanged: there is one of that id."""
         key, now = _new(), self._clock.now()
         row = {
             "id": key_id or ids.new_id("key_"),

@@ -1,8 +1,7 @@
 """`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11.18)."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal, NotRequired, Protocol
 
@@ -121,7 +120,8 @@ class ReplayEndpoint:
         scope["gateway"]["conversation_id"] = conversation_id
         fields = replay_field(json_body(got.raw))
         client = scope.get(CLIENT)
-        asking = _ReplayCaller(got.caller, conversation_id, chat.stays if client is None else client.has_left)
+        has_left = chat.stays if client is None else client.has_left
+        asking = _ReplayCaller(got.caller, conversation_id, has_left, scope=scope)
         if fields.replay_id is None and (keyed_request := keyed(scope)) is not None:
             asking = replace(asking, name=await self._named(asking, keyed_request.key))
         if fields.dry_run:
@@ -129,7 +129,6 @@ class ReplayEndpoint:
             await send_json(send, 200, answer, answer_headers(conversation_id))
             return
         stream = _ReplayEvents(scope, send, conversation_id)
-        asking = replace(asking, held=self.auth.watch.holding(scope, got.caller))
         await until_disconnect(receive, self._run(asking, fields, stream))
 
     async def turn_of(self, tenant: str, conversation_id: str, request_id: str) -> int | None:
@@ -163,8 +162,7 @@ class ReplayEndpoint:
         Raises:
             GatewayError: it cannot be made, or failed.
         """
-        held = self.auth.watch.holding({"headers": []}, caller)
-        asking = _ReplayCaller(caller, conversation_id, has_left, held=held)
+        asking = _ReplayCaller(caller, conversation_id, has_left)
         asking = replace(asking, name=await self._named(asking, attempt))
         told = _ReplayNotes()
         await self._run(asking, fields, told)
@@ -192,7 +190,7 @@ class ReplayEndpoint:
         is_new = fields.replay_id is None
         work = await (self._begun(asking, fields, stream) if is_new else self._resumed(asking, fields, stream))
         try:
-            with asking.held:
+            with self.auth.watch.holding(asking.scope, asking.caller):
                 done = await self.replayer.run(work)
             end = await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
         except errors.GatewayError as error:
@@ -320,13 +318,13 @@ class ReplayEndpoint:
 @dataclass(frozen=True, slots=True)
 class _ReplayCaller:
     """Who asks, for which conversation, and whether they have left. `name`: that of the replay, where an
-    `Idempotency-Key` stands for one. `held`: what ends it with its key."""
+    `Idempotency-Key` stands for one. `scope`: of the request; None: a page asks for them."""
 
     caller: RequestCaller
     conversation_id: str
     has_left: Callable[[], bool]
     name: str | None = None
-    held: AbstractContextManager[None] = field(default_factory=nullcontext)
+    scope: Scope | None = None
 
 
 class _ReplayTeller(Protocol):

@@ -75,7 +75,7 @@ class KeyEndpoints:
     async def create(self, asked: KeyRequest) -> NewKeyObject:
         """`POST /v1/gateway/keys`"""
         fields = new_fields(asked.body, asked.caller.tenant)
-        made, key = await self._store.create(fields, asked.caller.key_id, asked.record, asked.key_id or None)
+        made, key = await self._store.create(fields, asked.caller.key_id, asked.record, asked.key_id)
         self._keys.changed()
         return {**await self._told(made.policy, made), "key": key}
 

@@ -30,12 +30,10 @@ def turn_starts(roles: Iterable[str]) -> list[int]:
     """
     starts: list[int] = []
     in_loop = False
-    for index, role in enumerate(roles):  # as `in_loop_after` says, without a call for each message
-        if role == "user":
-            if not in_loop:
-                starts.append(index)
-        elif role not in INSTRUCTION_ROLES:
-            in_loop = role in RESULT_ROLES
+    for index, role in enumerate(roles):
+        if role == "user" and not in_loop:
+            starts.append(index)
+        in_loop = in_loop_after(role, before=in_loop)
     return starts
 
 
@@ -105,8 +103,7 @@ def tool_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> str:
 def result_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """A tool's result, to that call: artifact id, text, the tool's name and the arguments."""
     text = text_of(result.get("content"))
-    name, arguments = asked(call)
-    return artifact_id(text), text, str(result.get("name") or name), arguments
+    return artifact_id(text), text, tool_of(result, call), asked(call)[1]
 
 
 def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:

@@ -118,8 +118,8 @@ def without_quotes(turn: turn.StoredTurn) -> turn.StoredTurn:
     a planner said. The words of its client and its model stay."""
     new = [replace(message, rendered=None, shown_in_full=(), tokens=None) for message in turn.new_messages]
     things = replace(turn.things, recalled=()) if turn.things is not None else None
-    left = replace(turn, new_messages=tuple(new), open_step=(), counts=(), frame=None, things=things)
-    return replace(left, completion_plan=None)
+    turn = replace(turn, new_messages=tuple(new), things=things)
+    return replace(turn, open_step=(), counts=(), frame=None, completion_plan=None)
 
 
 def without_deleted_files(

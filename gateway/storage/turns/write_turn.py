@@ -105,9 +105,7 @@ def _write_turn(
         _forget_names(connection, entry)
         _without_turn(connection, entry, bill)
         return unheld_groups(connection, entry.tenant, turn.cached, but=[turn.conversation_id])
-    failed = entry.status == "failed"
-    cached = turn.cached
-    read = turn
+    failed, read = entry.status == "failed", turn
     turn, may_quote = without_deleted_files(connection, turn, entry.tenant, failed=failed)
     if turn is not read or is_stale:
         may_quote, turn = True, _without_deleted_instructions(connection, replace(turn, cached=()))
@@ -170,7 +168,8 @@ def _write_turn(
         shared = {"conversation_id": turn.conversation_id, "tenant": entry.tenant}
         held = [{**shared, "digest": digest} for digest in turn.cached]
         INSERT_CACHED(connection, held)
-    return () if turn.cached == cached else tuple(artifacts.cache_group(entry.tenant, each) for each in cached)
+    gone = () if turn.cached == read.cached else read.cached
+    return tuple(artifacts.cache_group(entry.tenant, each) for each in gone)
 
 
 def _forget_names(connection: sa.Connection, entry: turn.LedgerEntry) -> None:

@@ -146,8 +146,8 @@ class KeyPages:
 
     async def new(self, page: PageRequest) -> PageAnswer:
         """`GET /ui/admin/keys/new`"""
-        fields = {"id": ids.new_id("key_"), "tenant": _maker(page).caller().tenant, f"role_{ROLES[0]}": "on"}
-        return await self._form(page, None, fields)
+        tenant, role = _maker(page).caller().tenant, f"role_{setting_sections.USER}"
+        return await self._form(page, None, {"id": ids.new_id("key_"), "tenant": tenant, role: "on"})
 
     async def create(self, page: PageRequest) -> PageAnswer:
         """`POST /ui/admin/keys/new`"""
