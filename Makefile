@@ -104,7 +104,7 @@ browser: $(VENV)/.browser $(COMPAT)/node_modules.installed chromium ## the page 
 chromium: $(VENV)/.browser
 	@$(BIN)/python -m tests.browser.chromium
 
-chaos: $(VENV)/.dev ## kill loops, whole gateways on each of SQLite and PostgreSQL, 500 examples of each property, a million random requests, a thousand long histories, a thousand broken files of each format
+chaos: $(VENV)/.dev ## kill loops, whole gateways on each of SQLite and PostgreSQL, 500 examples of each property, fifty thousand random requests, a thousand long histories, a thousand broken files of each format
 	@STORAGES=each $(BIN)/python -m pytest -n 2 -m chaos
 	@EXAMPLES=500 $(BIN)/python -m pytest -n 2 -m property tests/unit tests/integration tests/properties
 	@PROPERTY_CASES=900 EDGE_CASES=80 EDGE_CONVERSATIONS=50 $(BIN)/python -m pytest -n 2 -m "not chaos and not property" tests/properties

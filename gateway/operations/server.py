@@ -172,11 +172,10 @@ def _serve_on(
             log.warning("operators_key_is_everyones", host=host, reason=text)
 
     server.once_started = tell
-    ignore_reraised_signal()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, server.end_once)
     try:
         server.run(sockets)
-    except KeyboardInterrupt:
-        return 0
     except SystemExit:  # uvicorn has logged why it could not start
         return 1
     return 0 if server.started else 1
@@ -217,11 +216,17 @@ class GracefulServer(uvicorn.Server):
         self._draining.begun = True
         super().handle_exit(sig, frame)
 
+    def end_once(self, sig: int, frame: FrameType | None) -> None:
+        """Begins an orderly end, or does nothing if it has begun. Handles the signals that uvicorn does not: one that
+        comes before its start, and the one that ended it, which it raises once more at its end; a gateway that stopped
+        when it was asked to exits with 0."""
+        if not self._draining.begun:
+            self.handle_exit(sig, frame)
+
     def orphaned(self, lifeline: int) -> None:
         """The process that started this worker is gone: an orderly end."""
         asyncio.get_running_loop().remove_reader(lifeline)
-        if not self._draining.begun:
-            self.handle_exit(signal.SIGTERM, None)
+        self.end_once(signal.SIGTERM, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Closes the port and idle connections, waits for running requests, cuts the rest, and lets the application
@@ -302,11 +307,6 @@ def leave_after(seconds: float) -> None:
     timer = threading.Timer(seconds, leave)
     timer.daemon = True
     timer.start()
-
-
-def ignore_reraised_signal() -> None:
-    """uvicorn raises the signal that ended it once more. A gateway that stopped when it was asked to ends with 0."""
-    signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 def _raise_file_limit() -> int:

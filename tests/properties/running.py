@@ -29,7 +29,7 @@ FACTS = {
     "narrow": ModelFacts("gpt-4o", tokenizer="o200k_base", context_window=4000, max_output_tokens=500),
 }
 CASES = int(os.environ.get("PROPERTY_CASES", "16"))
-"""Of each flavour, by each API in turn; `make chaos` has 900, and a million of its own."""
+"""Of each flavour, by each API in turn; `make chaos` has 900, and many thousand of its own."""
 NOT_YET: tuple[str, ...] = ()
 """What does not hold everywhere yet: counted, and no failure."""
 AGAIN = 10

@@ -1,5 +1,8 @@
-"""Where a server that has an operator's key does not listen (guarantee §8)."""
+"""Where a server that has an operator's key does not listen (guarantee §8), and a signal before it listens (§9)."""
 
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -69,3 +72,35 @@ def test_the_first_line_of_the_log_shows_no_password_of_the_upstream() -> None:
     base = "https://me:hunt/er2@models.example/v1?api_key=hunter2"
     settings = Settings.model_validate({"upstream": {"api_base": base}})
     assert _what_is_served(settings)["upstream"] == "https://…@models.example/v1"
+
+
+SIGNALLED_EARLY = """
+import signal, sys, uvicorn
+from gateway.core.config.settings import Settings
+from gateway.operations.server import _serve_on, bound_sockets
+
+run = uvicorn.Server.run
+async def app(scope, receive, send):
+    for event in ("startup", "shutdown"):
+        await receive()
+        print(event, flush=True)
+        await send({"type": f"lifespan.{event}.complete"})
+def signalled(self, sockets):
+    signal.raise_signal(int(sys.argv[1]))
+    run(self, sockets)
+uvicorn.Server.run = signalled
+sys.exit(_serve_on(Settings(), lambda *_: app, bound_sockets("127.0.0.1", 0)))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_s9_a_signal_just_before_the_server_listens_ends_it_in_order(number: int) -> None:
+    """It came when uvicorn's own handlers were not there yet, and was swallowed: the process stayed."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_EARLY, str(int(number))],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "startup\nshutdown\n"), ended.stderr
