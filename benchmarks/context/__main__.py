@@ -19,9 +19,10 @@ from typing import Any
 
 from benchmarks.context.contents import TOOLS, Json, session
 from benchmarks.report import machine
-from gateway.context import manager as module
+from gateway.context.build import RequestRanking
 from gateway.context.manager import BuiltContext, ContextManager
 from gateway.core.config.settings import Settings
+from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ModelFacts
 from tests.support.in_process import InProcess
 
@@ -44,18 +45,18 @@ class Clocked:
             self.spent.append(0.0)
             return await build(*given)
 
-        def timed(work: Callable[..., Any], *arguments: Any) -> Any:
-            began = time.thread_time_ns()
-            try:
-                return work(*arguments)
-            finally:
-                self.spent[-1] += (time.thread_time_ns() - began) / 1e6
+        async def run(_: RequestRanking, small: bool, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            return await offload_if(not small, self._timed, work, *args, **kwargs)
 
-        async def offload_if(large: bool, work: Callable[..., Any], *arguments: Any) -> Any:
-            return await asyncio.to_thread(timed, work, *arguments) if large else timed(work, *arguments)
+        setattr(manager, "build", clocked)  # noqa: B010
+        setattr(RequestRanking, "run", run)  # noqa: B010
 
-        manager.build = clocked  # type: ignore[method-assign, assignment]
-        setattr(module, "offload_if", offload_if)  # noqa: B010
+    def _timed(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        began = time.thread_time_ns()
+        try:
+            return work(*args, **kwargs)
+        finally:
+            self.spent[-1] += (time.thread_time_ns() - began) / 1e6
 
 
 def ask(messages: list[Json], conversation: str | None = None) -> Json:
