@@ -1,9 +1,9 @@
-"""What may be in a window that cannot hold everything: turns, in one unbroken run (guarantee §4 I2, I3), of which there
-may be a bound whatever room there is (guarantee §3.11); and passages of artifacts and of old turns, in order of worth.
+"""What may be in a window that cannot hold everything: turns, in one unbroken run (guarantee §4 I2, I3), whose number
+may be bounded whatever the budget (guarantee §3.11); and passages of artifacts and of old turns, the best first.
 
 Where old turns are cut: turns are taken as messages from the newest back while they fit. The first that does not fit
 ends the run. To skip it and take an older one that does fit is the greedy-fit bug: the model would read a conversation
-with a hole in it. Passages of what the run does not hold compete for the rest of the room."""
+with a hole in it. Passages of what the run does not hold compete for the rest of the budget."""
 
 import re
 from collections import Counter
@@ -35,9 +35,9 @@ class TurnSpan:
 
 
 def run_of_turns(material: WindowInputs) -> list[TurnSpan]:
-    """The turns before the current one that can be in an unbroken run with it, oldest first. A turn that has lost tool
-    steps ends the run: none before it is in the list, but for messages that nothing answered before it, which belong to
-    it. Beside a block that is fixed no turn comes back: the block may quote it."""
+    """Returns the turns before the current one that can form an unbroken run with it, oldest first. A turn that has
+    lost tool steps ends the run: no older turn is returned, except unanswered messages directly before it, which belong
+    to it. Beside a fixed block no turn comes back, since the block may quote it."""
     starts = tool_steps.turn_starts(message.role for message in material.messages[: material.current])
     if material.current and (not starts or starts[0] > 0):
         starts.insert(0, 0)
@@ -51,14 +51,14 @@ def run_of_turns(material: WindowInputs) -> list[TurnSpan]:
 
 
 def said_before(material: WindowInputs) -> list[TurnSpan]:
-    """What the user said directly before the message that begins the current turn, oldest first: clients send what an
-    agent is told of its place, and reminders, beside its task, before or behind it (guarantee §4 I4). What has left the
-    window is not in the list."""
+    """Returns the unanswered user messages directly before the message that begins the current turn, oldest first:
+    clients send an agent's environment and reminders beside its task, before or behind it (guarantee §4 I4). Messages
+    that have left the window are not returned."""
     return _unanswered(material, run_of_turns(material))
 
 
 def _unanswered(material: WindowInputs, turns: list[TurnSpan]) -> list[TurnSpan]:
-    """The last of the turns, as far as nothing answered them and they have not left the window."""
+    """Returns the last of the turns, as far as they are unanswered and have not left the window."""
     first, frozen_first = len(turns), material.frozen_first
     while first and turns[first - 1].start >= frozen_first and _is_unanswered(material, turns[first - 1]):
         first -= 1
@@ -71,8 +71,8 @@ def _is_unanswered(material: WindowInputs, turn: TurnSpan) -> bool:
 
 
 def current_steps(material: WindowInputs) -> list[TurnSpan]:
-    """The tool steps of the current turn, oldest first: a call with all of its results (guarantee §4 I3). Those that
-    have left stay out."""
+    """Returns the tool steps of the current turn, oldest first: a call with all of its results each (guarantee §4 I3).
+    Steps that have left the window are not returned."""
     steps: list[TurnSpan] = []
     messages, left = material.messages, material.left
     for index in range(material.current, len(messages)):
@@ -85,13 +85,13 @@ def current_steps(material: WindowInputs) -> list[TurnSpan]:
 
 
 def bounded(material: WindowInputs, turns: TurnBound | None, shown: int | None = None) -> WindowInputs:
-    """The material with the first message that may be forwarded, where summaries or a bound of turns may move it.
+    """Returns the material with the first message that may be forwarded, moved by summaries or by a bound on turns.
 
-    Turns that a summary covers leave when the next turn begins, so that the summary that was paid for is shown. Where
-    the summaries of all that would leave have no room, nothing leaves for them. Within a turn the window stays. Where
-    the bound would be exceeded all the same, the oldest leave down to `TurnBound.kept`. What has left for either does
-    not come back as messages.
-    `shown`: how many of the latest summaries have room; None: all."""
+    Turns that a summary covers leave when the next turn begins, so that the summary that was paid for is shown. If the
+    summaries of all that would leave do not fit, nothing leaves for them. Within a turn the window stays. If the bound
+    would still be exceeded, the oldest turns leave down to `TurnBound.kept`. Turns that left do not return as messages.
+    `shown`: how many of the latest summaries fit; None: all.
+    """
     if not material.messages:
         return material
     starts, before = tool_steps.turn_starts(message.role for message in material.messages), material.frozen_first
@@ -108,7 +108,7 @@ def bounded(material: WindowInputs, turns: TurnBound | None, shown: int | None =
 
 
 def _told(material: WindowInputs, starts: list[int]) -> int:
-    """Index of the first message that no summary covers; that of the current turn at most."""
+    """Returns the index of the first message that no summary covers; at most that of the current turn."""
     if not material.segments:
         return 0
     last = material.segments[-1].last
@@ -120,17 +120,17 @@ def _told(material: WindowInputs, starts: list[int]) -> int:
 
 SPEAKERS = ("user", "assistant")
 OMITTED = "[…]"
-"""Stands in a quoted message for a document, which is an artifact of its own."""
+"""Replaces a document in a quoted message; the document is an artifact of its own."""
 RECENT_MESSAGES = 4
 """Messages before the question that explain its pronouns: two exchanges."""
 BY_ORDER, BY_SCORE = attrgetter("historical", "order"), attrgetter("passage.score")
 RECENT_SEARCHED = 3 * RECENT_MESSAGES
-"""Messages among which those are looked for, since tool steps lie between."""
+"""Messages searched for `RECENT_MESSAGES` of them, since tool steps lie between."""
 
 
 @record
 class TranscriptMessage:
-    """What the message at `index` said, in turn number `turn` (from 1)."""
+    """The text of the message at `index`, in turn number `turn` (from 1)."""
 
     index: int
     turn: int
@@ -145,8 +145,8 @@ class PassageCandidate:
     Attributes:
         message: index of the message that holds it; None for an attached document.
         order: position among all candidates of one search, in the order of their sources.
-        historical: it is of an old turn. This and the next are told once for all of a set, since a window asks for them
-            thousands of times.
+        historical: it is of an old turn. This and `relevant` are computed once for a whole set, since fitting reads
+            them thousands of times.
         relevant: it is relevant to the question, or belongs to the current turn.
         summary: if set, the candidate is not a passage but this summary of the artifact, made with `focus`.
     """
@@ -175,8 +175,8 @@ def candidates(
     relevance: Relevance,
     searches: tuple[str, ...] = (),
 ) -> list[PassageCandidate]:
-    """Passages of the artifacts and of old messages, in the order of `best_first`; `searches` are further queries
-    beside the question."""
+    """Returns passages of the artifacts and of old messages, in the order of `best_first`; `searches` are further
+    queries beside the question."""
     end = len(material.messages)
     of: list[tuple[Artifact | TranscriptMessage, int | None]] = [
         *((artifact, artifact.place.message) for artifact in artifacts),
@@ -206,20 +206,20 @@ def candidates(
 
 
 def best_first(found: Iterable[PassageCandidate]) -> list[PassageCandidate]:
-    """The highest score first; of equal ones those of the current turn first, then in their order."""
+    """Sorts by score, highest first; of equal scores the current turn's first, then by `order`."""
     ordered = sorted(found, key=BY_ORDER)
-    ordered.sort(key=BY_SCORE, reverse=True)  # which leaves equal ones as they are
+    ordered.sort(key=BY_SCORE, reverse=True)  # a stable sort
     return ordered
 
 
 def latest_first(found: Iterable[PassageCandidate]) -> list[PassageCandidate]:
-    """The passages of the latest artifact or message first, those of each in their order."""
+    """Sorts passages by artifact or message, the latest first, and within each by `order`."""
     return sorted(found, key=lambda c: (-(c.message or 0), c.order))
 
 
 def of_each_content(artifacts: Sequence[Artifact], current: int) -> list[Artifact]:
-    """The artifacts without repeats of the same content: the one that is latest in the conversation stays, since it is
-    in the window whenever an earlier one is. New attachments come with the message at `current`."""
+    """Returns the artifacts without repeats of the same content: the latest in the conversation stays, since it is in
+    the window whenever an earlier one is. New attachments come with the message at `current`."""
 
     def position(artifact: Artifact) -> float:
         if artifact.place.message is not None:
@@ -235,8 +235,8 @@ def of_each_content(artifacts: Sequence[Artifact], current: int) -> list[Artifac
 
 
 def transcript(material: WindowInputs, left_out: frozenset[int]) -> list[TranscriptMessage]:
-    """What was said before the current turn, and in those of its steps that are left out. Tool results and documents
-    are not part of it: they are artifacts."""
+    """Returns the messages before the current turn, and those of its steps that are left out. Tool results and
+    documents are artifacts, and not part of the transcript."""
     documents: dict[int, list[Artifact]] = {}
     for artifact in (*material.placed, *material.recallable):
         if artifact.place.span is not None:
@@ -263,19 +263,19 @@ def transcript(material: WindowInputs, left_out: frozenset[int]) -> list[Transcr
 
 
 def _said(message: ConversationMessage, documents: Sequence[Artifact]) -> tuple[str, str]:
-    """Who said a message, and its words."""
+    """Returns the speaker and the text of a message."""
     return message.speaker, words_of(message.body, documents)
 
 
 def recent_texts(material: WindowInputs) -> tuple[str, ...]:
-    """What was said just before the question, latest last."""
+    """Returns the texts of the messages just before the question, latest last."""
     before: Sequence[ConversationMessage] = material.messages[: material.current][-RECENT_SEARCHED:]
     spoken = [message for message in before if message.role in SPEAKERS][-RECENT_MESSAGES:]
     return tuple(text for text in (words_of(message.body) for message in spoken) if text)
 
 
 def as_artifact(quotable: Sequence[TranscriptMessage]) -> Artifact:
-    """Old turns as one artifact with the source `turns:N-M`; its id is the same for the same words."""
+    """Joins old turns into one artifact with the source `turns:N-M`; the same text always gets the same id."""
     content = "\n".join(f"{each.turn} {each.speaker}: {each.text}" for each in quotable)
     return Artifact(
         artifact_id=ids.artifact_id(content),
@@ -288,7 +288,7 @@ def as_artifact(quotable: Sequence[TranscriptMessage]) -> Artifact:
 
 
 def words_of(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str:
-    """A message's words without the documents in it, and the tool calls that it makes."""
+    """Returns a message's text without the documents in it, and with the tool calls that it makes."""
     content, refusal = body.get("content"), body.get("refusal")
     parts = [(None, content)] if isinstance(content, str) else _text_parts(content)
     texts = [_without(text, [a for a in documents if a.place.part == part]) for part, text in parts]
@@ -319,21 +319,21 @@ RULE = re.compile(
     r"keep to|stick to|remember to|avoid)\b|\bmust (?:be|not|never|always|only)\b|\brules?\b[^.!?\n]*:",
     re.IGNORECASE,
 )
-"""Words with which users give standing instructions."""
+"""Phrases with which users give standing instructions."""
 RULE_WORDS = (
     *("never", "always", "do not", "don", "must", "make sure", "from now on", "under no circumstances", "only ever"),
     *("keep to", "stick to", "remember to", "avoid", "rule"),
 )
-"""One of them stands in whatever `RULE` finds. Looking for them first takes a twentieth of its time."""
+"""Every match of `RULE` contains one of them. Searching for them first takes a twentieth of its time."""
 RULE_CHARS = 600
-"""A longer passage with such words is some text that contains them, not an instruction."""
+"""A longer passage with such phrases is ordinary text that contains them, not an instruction."""
 
 
 def kept_words(
     candidates: Iterable[PassageCandidate], rules: NotedForms[str, bool] | None = None
 ) -> list[PassageCandidate]:
-    """User messages that matter beyond their turn: the beginning of the very first, then instructions, latest first.
-    `rules`: what is known of old messages, and is to be known of them later."""
+    """Selects user messages that matter beyond their turn: the beginning of the very first, then standing instructions,
+    latest first. `rules`: cache of which old messages are instructions, shared with later requests."""
     of_user = [c for c in candidates if isinstance(c.of, TranscriptMessage) and c.of.speaker.startswith("user")]
     if not of_user:
         return []
@@ -362,8 +362,8 @@ def _has_rule(text: str) -> bool:
 
 @dataclass(slots=True)
 class TakenPassage:
-    """A passage, or with `turn` a turn as messages, with the tokens it is expected to take. `is_part`: the beginning of
-    a passage that is too long; the passage itself still waits."""
+    """A passage, or with `turn` a turn as messages, with the tokens it is expected to take. `is_part`: only the
+    beginning of a passage that is too long; the whole passage still waits."""
 
     tokens: float
     candidate: PassageCandidate | None = None
@@ -373,14 +373,14 @@ class TakenPassage:
 
 @dataclass(slots=True)
 class GreedyFit:
-    """What is taken into the window, in order: it grows while there is room, and shrinks from its end.
+    """What is taken into the window, in order: it grows while the budget lasts, and shrinks from its end.
 
     Attributes:
         first: index of the message with which the window begins.
         turns: the turns before the window, newest last.
         cost: tokens of a turn as messages.
         run_ended: no more turns are taken: one did not fit, or a step of the current turn has left.
-        block_fixed: passages are taken only where they are shown in their own messages.
+        block_fixed: passages are taken only if they are shown in their own messages.
     """
 
     counting: PromptCounter
@@ -396,20 +396,20 @@ class GreedyFit:
     _quoted: dict[int, float] = field(default_factory=dict)
     """Tokens of the excerpts of a message, by its index."""
     _heads: Counter[str] = field(default_factory=Counter)
-    """Quoted messages by their head: it is written once for all in a row."""
+    """Number of quoted messages by their head, which is written once for several in a row."""
     _has_items: bool = False
     _counted: dict[int, int] = field(default_factory=dict)
-    """Tokens of passages by identity: each is tried once more whenever there is more room."""
+    """Tokens of passages by identity, since a passage is tried again whenever the limit grows."""
     _tried: list[PassageCandidate] = field(default_factory=list)
-    """They are held, so that no other gets their identity."""
+    """The counted passages, referenced so that no other object gets their identity."""
 
     def extend_run(self, limit: float) -> None:
-        """Takes whole turns before the window, newest first, up to `limit` tokens in all. It stops at the first that
-        does not fit, however small the older ones are."""
+        """Takes whole turns before the window, newest first, up to `limit` tokens in all. Stops at the first that does
+        not fit, however small the older ones are."""
         while self.turns and not self.run_ended:
             turn = self.turns[-1]
             excerpts = sum(self._quoted.get(index, 0.0) for index in range(turn.start, turn.end))
-            cost = self.cost(turn) - excerpts  # which are not shown beside the turn itself
+            cost = self.cost(turn) - excerpts  # the turn itself replaces its excerpts
             if self.used + cost > limit:
                 return
             self.turns.pop()
@@ -448,7 +448,7 @@ class GreedyFit:
         return left
 
     def add_parts(self, candidates: Iterable[PassageCandidate], limit: float) -> None:
-        """Takes beginnings of the best passages that are too long, up to where a word ends if they have words."""
+        """Takes the beginnings of the best passages that are too long, up to the end of a word if they have words."""
         for candidate in islice(
             (c for c in candidates if not (c.summary or (self.block_fixed and not self._in_window(c)))),
             tuning.MAX_PARTS,
@@ -467,13 +467,13 @@ class GreedyFit:
                 self._take(TakenPassage(cost, replace(candidate, passage=part), is_part=True))
 
     def drop_parts(self) -> None:
-        """Gives up the parts that were taken last, so that longer ones of the same passages have their room, too."""
+        """Gives up the parts that were taken last, so that longer parts of the same passages can replace them."""
         while self.taken and self.taken[-1].is_part:
             self.shrink(self.taken[-1].tokens)
 
     def shrink(self, tokens: float) -> list[PassageCandidate]:
-        """Gives up what was taken last, at least that many tokens of it; returns the passages among it, but for those
-        that still wait as a whole. A turn given up ends the run."""
+        """Gives up what was taken last, at least `tokens` tokens; returns the passages among it, except those that
+        still wait as a whole. Giving up a turn ends the run."""
         freed = 0.0
         given_up: list[PassageCandidate] = []
         while self.taken and freed < tokens:
@@ -489,7 +489,7 @@ class GreedyFit:
         return given_up[::-1]
 
     def passages(self) -> list[PassageCandidate]:
-        """All passages that were taken."""
+        """Returns all passages that were taken."""
         return [each.candidate for each in self.taken if each.candidate is not None]
 
     def _take(self, what: TakenPassage) -> None:
@@ -509,7 +509,7 @@ class GreedyFit:
             self._has_items = True
 
     def _around(self, candidate: PassageCandidate) -> float:
-        """Tokens of what is written around a passage: a label, a mark of what is left out, a heading."""
+        """Estimates the tokens of what is written around a passage: a label, a mark of an omission, a heading."""
         of = candidate.of
         more = tuning.SUMMARY_LABEL_TOKENS + len(candidate.focus) / tuning.TOKEN_CHARS if candidate.summary else 0
         if self._passages[id(of)]:
@@ -529,8 +529,8 @@ class GreedyFit:
 
 
 class SegmentRoom:
-    """The summaries of what is older than a window, and how many of them are taken, the latest (guarantee §11.13).
-    `material`: whose current turn the latest of them comes before."""
+    """The summaries of turns older than a window, and how many of them are taken, the latest first (guarantee §11.13).
+    `material`: the summaries before its current turn count."""
 
     def __init__(self, material: WindowInputs, counting: PromptCounter) -> None:
         self._material, self._counting = material, counting
@@ -538,22 +538,22 @@ class SegmentRoom:
 
     @cached_property
     def _tokens(self) -> list[int]:
-        """What the latest take together: none, one, two …"""
+        """Tokens of the latest summaries together: of none, one, two …"""
         found = self._material.segments_before(self._material.current)
         each = [tuning.SEGMENT_TOKENS + self._counting.text(segment.text) for segment in reversed(found)]
         return [0, *(tuning.MEMORY_TOKENS + tokens for tokens in accumulate(each))]
 
     @property
     def used(self) -> int:
-        """Tokens of those that are taken."""
+        """Tokens of the summaries that are taken."""
         return self._tokens[self.taken] if self.taken else 0
 
     def least(self, room: float) -> float:
-        """What passages leave free for them, whatever they hold."""
+        """Returns the tokens that passages always leave free for summaries."""
         return min(room * self._most * tuning.MIN_SEGMENTS_PART, self._tokens[-1]) if self._material.segments else 0.0
 
     def share(self, room: float) -> float:
-        """What turns leave free for them."""
+        """Returns the tokens that turns leave free for summaries."""
         return min(room * self._most, self._tokens[-1]) if self._material.segments else 0.0
 
     @property
@@ -561,21 +561,21 @@ class SegmentRoom:
         return tuning.SEGMENTS_FIRST_SHARE if self._material.segments_first else tuning.SEGMENTS_SHARE
 
     def take(self, first: int, room: float) -> int:
-        """Takes as many of those before message `first` as have room; returns their tokens."""
+        """Takes as many summaries of turns before message `first` as fit; returns the tokens of all taken."""
         waiting = len(self._material.segments_before(first))
         while self.taken < waiting and self._tokens[self.taken + 1] <= room:
             self.taken += 1
         return self.used
 
     def shown(self, usable: int | None) -> int:
-        """How many have room in a window of so many tokens, None: without a bound, from which the turns that they tell
-        leave for them."""
+        """Returns how many summaries fit into a window of `usable` tokens (None: all of them): the turns that these
+        summaries cover leave for them."""
         if usable is None:
             return len(self._material.segments)
         self.take(self._material.current, self.share(usable))
         return self.taken
 
     def give_up(self) -> int:
-        """Gives up the oldest that is taken; returns its tokens."""
+        """Gives up the oldest summary taken; returns its tokens."""
         before, self.taken = self.used, max(0, self.taken - 1)
         return before - self.used

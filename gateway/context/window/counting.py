@@ -1,4 +1,4 @@
-"""How many tokens a prompt has: exact where it matters, a bound from its bytes and an estimate where it does not."""
+"""Counts a prompt's tokens: exactly where it matters, by a bound from its bytes or an estimate where it does not."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ MAX_FRAME_TOKENS = 12
 MEDIA = ("image_url", "input_audio")
 GUESSED = ("input_audio", "file", "input_image")
 COUNTED_BYTES = 30_000
-"""Messages with fewer bytes that are not known yet are counted rather than estimated."""
+"""Uncounted messages with fewer bytes in total are counted rather than estimated."""
 ESTIMATED_SHARE, MISSED_SHARE = 0.5, 0.2
-"""Share of what is allowed up to which an estimate from samples shows that a prompt fits; and share of all bytes that
-may lie between two samples (an 18th of all characters, of four bytes each) and be tokens of their own."""
+"""Share of the limit up to which an estimate from samples shows that a prompt fits; and share of all bytes that may lie
+between two samples (an 18th of all characters, of four bytes each) with each byte a token of its own."""
 ANSWER_BYTES = 20_000
 """Longer answers are not counted for later requests: that would keep other requests waiting for milliseconds."""
 MAX_STALE = 1000
-"""Noted sizes of forms that are not forwarded any more, until all are measured anew."""
+"""Cached sizes of forms that are no longer forwarded; beyond that number the cache is cleared."""
 MAX_NEW_COUNTS = 250
 """Counts of older messages that one request stores at most; the next requests store the rest."""
 
@@ -42,7 +42,7 @@ class PromptCount:
 class PromptCounter:
     """Counts forwarded messages of one request for one model, tools and schema included.
 
-    Messages are known by identity: candidates share most of them, and each is counted once.
+    Counts are cached by the identity of a message: selections share most messages, and each is counted once.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PromptCounter:
         material: WindowInputs,
         notes: FormNotes | None = None,
     ) -> None:
-        """`notes`: what is known of stored messages, and is to be known of them later."""
+        """`notes`: cache of sizes and parts of stored messages, shared with later requests."""
         self._counter, self._forward, self._material = counter, forward, material
         self.text = counter.text
         """Tokens of a text."""
@@ -75,34 +75,34 @@ class PromptCounter:
         self._estimate: tuple[ForwardedMessages, PromptCount] | None = None
 
     def least_text(self, text: str) -> int:
-        """A lower bound of a text's tokens."""
+        """Returns a lower bound of a text's tokens."""
         known = self._least_texts.get(id(text))
         if known is None:
             known = self._least_texts[id(text)] = (text, self._counter.least({"content": text}))
         return known[1]
 
     def texts(self, texts: Sequence[str]) -> int:
-        """About the tokens of all these texts."""
+        """Estimates the tokens of all these texts together."""
         return self._counter.estimate_texts(texts, list(map(len, texts)))[0]
 
     def message(self, message: dict[str, Any]) -> int:
-        """Exact tokens of a message; those of a stored form are read from the store."""
+        """Counts the tokens of a message exactly; the count of a stored form is read from the store."""
         known = self._known.get(id(message))
         if known is None:
             known = self._known[id(message)] = (message, self._count(message))
         return known[1]
 
     def total(self, forwarded: ForwardedMessages) -> int:
-        """The exact count, without its breakdown."""
+        """Counts the forwarded tokens exactly, without a breakdown."""
         return REPLY_TOKENS + self._tool_tokens() + sum(map(self.message, forwarded.messages))
 
     def fits(self, forwarded: ForwardedMessages, tokens: int) -> bool:
-        """Whether the exact count is no more than `tokens`."""
+        """Returns whether the exact count is no more than `tokens`."""
         return self.up_to(forwarded, tokens) <= tokens
 
     def up_to(self, forwarded: ForwardedMessages, tokens: float) -> int:
-        """The exact count if it is at most `tokens`, else a number between `tokens` and the count. Counting stops once
-        that is certain: a prompt that is far too long takes longer to count than to reduce."""
+        """Returns the exact count if it is at most `tokens`, else a number between `tokens` and the count. Counting
+        stops when that is certain: a prompt that is far too long takes longer to count than to reduce."""
         if self._total is not None and self._total[0] is forwarded:
             return self._total[1]
         least = [self._least(message) for message in forwarded.messages]
@@ -117,8 +117,8 @@ class PromptCounter:
         return total
 
     def nearly(self, forwarded: ForwardedMessages) -> int:
-        """About the exact count, within a few per cent: known messages as counted, samples of the others. However long
-        these are, it costs some milliseconds."""
+        """Estimates the count within a few per cent: by the counts of known messages, and by samples of the others.
+        That takes some milliseconds however long the messages are."""
         counts = self._plain_counts()
         unknown = [m for m in forwarded.messages if id(m) not in self._known and id(m) not in counts]
         if sum(self._size(message)[0] for message in unknown) <= COUNTED_BYTES:
@@ -128,7 +128,7 @@ class PromptCounter:
         return REPLY_TOKENS + self._tool_tokens() + known + self._estimated(unknown)[0]
 
     def _estimated(self, messages: list[dict[str, Any]]) -> tuple[int, bool]:
-        """About the tokens of messages, and whether they were counted."""
+        """Estimates the tokens of messages, and returns whether they were counted."""
         parts, calls = [], 0
         for message in messages:
             _, each, made = self._said(message)
@@ -138,7 +138,7 @@ class PromptCounter:
         return tokens - self._counter.with_margin(self.saved_per_call * calls), counted
 
     def exact(self, forwarded: ForwardedMessages) -> PromptCount:
-        """Counted with the model's tokenizer, or with another one and a margin learned from upstream's reports."""
+        """Counts with the model's tokenizer, or with another one and a margin learned from upstream's reports."""
         block = self._counter.text(forwarded.block) + self._pages(forwarded) if forwarded.block else 0
         counts = [self.message(message) for message in forwarded.messages]
         parts = self._parts()
@@ -147,8 +147,8 @@ class PromptCounter:
         return self._sum(parts, estimated=any(map(_has_guess, forwarded.messages)))
 
     def estimate(self, forwarded: ForwardedMessages) -> PromptCount:
-        """For figures, and where all limits are far: of each part of the breakdown, samples are counted where it is
-        long."""
+        """Estimates the prompt for figures, and where all limits are far: counts samples of each long part of the
+        breakdown."""
         if self._estimate is None or self._estimate[0] is not forwarded:
             self._estimate = forwarded, self._estimate_of(forwarded)
         return self._estimate[1]
@@ -175,7 +175,7 @@ class PromptCounter:
         return self._sum(parts, estimated=estimated)
 
     def upper_bound(self, forwarded: ForwardedMessages) -> float:
-        """Never less than the exact count: no token of a byte-level vocabulary is shorter than one byte."""
+        """Returns at least the exact count: no token of a byte-level vocabulary is shorter than one byte."""
         if self._bound is not None and self._bound[0] is forwarded:
             return self._bound[1]
         framed = (MAX_FRAME_TOKENS + self.added_per_message) * len(forwarded.messages)
@@ -186,8 +186,8 @@ class PromptCounter:
         return bound
 
     def surely_fits(self, forwarded: ForwardedMessages, tokens: float) -> bool:
-        """Whether it need not be counted to know that it has no more than `tokens`: by its bytes, or by samples of much
-        that nobody has counted yet."""
+        """Returns whether a prompt surely has no more than `tokens`, without counting it: by its bytes, or by samples
+        if much of it has not been counted yet."""
         bound = self.upper_bound(forwarded)
         left = tokens - MISSED_SHARE * bound
         if bound <= tokens or left < 0:
@@ -197,7 +197,7 @@ class PromptCounter:
         return self._is_uncounted(forwarded) and self.estimate(forwarded).total <= min(ESTIMATED_SHARE * tokens, left)
 
     def _is_uncounted(self, forwarded: ForwardedMessages) -> bool:
-        """Whether the messages without a stored count are many."""
+        """Returns whether the messages without a stored count have more than `COUNTED_BYTES` bytes."""
         stored, size = self._stored_counts(), 0
         for message in forwarded.messages:
             if id(message) not in stored:
@@ -208,38 +208,38 @@ class PromptCounter:
 
     @property
     def margin(self) -> float:
-        """Tokens of the model per token counted, as known when this request was counted."""
+        """The model's tokens per counted token, as known when this request was counted."""
         return self._counter.margin
 
     @property
     def added_per_message(self) -> int:
-        """Tokens that each message takes more than its stored count says (ADR 13)."""
+        """Tokens that each message takes beyond its stored count (ADR 13)."""
         return self._counter.added_per_message
 
     @property
     def is_own(self) -> bool:
-        """Whether the model itself counts like this, as far as is known."""
+        """Whether this is the model's own tokenizer, as far as is known."""
         return self._counter.is_own
 
     @cached_property
     def saved_per_call(self) -> int:
-        """Tokens that each tool call takes less than its stored count says, as upstream has shown (ADR 13)."""
+        """Tokens that each tool call takes less than its stored count, as upstream's reports have shown (ADR 13)."""
         if not self._counter.saved(1):
             return 0
         return self._counter.saved(sum(_calls(message.body) for message in self._material.messages))
 
     @property
     def is_exact(self) -> bool:
-        """Whether anything was counted exactly; what surely fits is only estimated."""
+        """Whether anything was counted exactly; a prompt that surely fits is only estimated."""
         return self._plain is not None
 
     def counted(self, message: dict[str, Any]) -> dict[str, int]:
-        """The count to store with that form of a message, by tokenizer; empty if it was not counted."""
+        """Returns the count to store with this form of a message, by tokenizer; empty if it was not counted."""
         found = self._plain.get(id(message)) if self._plain else None
         return {self._counter.tokenizer: found[1]} if found else {}
 
     def counted_anew(self) -> list[tuple[str, dict[str, int]]]:
-        """Counts of stored messages that had none until now, by message id: at most `MAX_NEW_COUNTS`."""
+        """Returns new counts of stored messages that had none until now, by message id: at most `MAX_NEW_COUNTS`."""
         found: list[tuple[str, dict[str, int]]] = []
         for message in self._material.messages:
             if len(found) < MAX_NEW_COUNTS and message.message_id and message.tokens and not message.tokens.by:
@@ -248,8 +248,8 @@ class PromptCounter:
         return found
 
     def counted_answer(self, message: dict[str, Any]) -> dict[str, int]:
-        """The count to store with an answer, so that no later request has to count it; empty if this request counted
-        nothing exactly, or if the answer is long."""
+        """Returns the count to store with an answer, so that no later request has to count it; empty if this request
+        counted nothing exactly, or if the answer is long."""
         if self._plain is None or len(jsons.dumps(message)) > ANSWER_BYTES:
             return {}
         self.message(message)
@@ -271,11 +271,11 @@ class PromptCounter:
         return self._as_taken(message, known[1])
 
     def _as_taken(self, message: dict[str, Any], plain: int) -> int:
-        """Tokens of a message with this plain count."""
+        """Returns the tokens that a message with this plain count takes."""
         return self._counter.with_margin(plain - self.saved_per_call * _calls(message)) + self.added_per_message
 
     def _least(self, message: dict[str, Any]) -> int:
-        """The message's tokens if they are known already, else a bound that is never more."""
+        """Returns the message's tokens if they are known, else a lower bound."""
         if id(message) in self._known or id(message) in self._plain_counts():
             return self.message(message)
         known = self._bounds.get(id(message))
@@ -284,11 +284,11 @@ class PromptCounter:
         return known[1]
 
     def _plain_counts(self) -> dict[int, tuple[dict[str, Any], int]]:
-        """Counts without a margin by form of a message, beginning with those that were stored."""
+        """Returns the counts without a margin by form of a message, initially those that were stored."""
         if self._plain is None:
             self._plain = self._stored_counts()
             changed = self.saved_per_call or self.added_per_message
-            if self._counter.margin == 1.0 and not changed:  # then that is what they take
+            if self._counter.margin == 1.0 and not changed:  # then the plain counts are the final ones
                 self._known.update(self._plain)
         return self._plain
 
@@ -301,13 +301,13 @@ class PromptCounter:
         return {"system": REPLY_TOKENS, "tools": self._tool_tokens(), "history": 0, "artifacts": 0, "current": 0}
 
     def _add(self, parts: dict[str, int], index: int, tokens: int, block: int = 0) -> None:
-        """Adds a message's tokens to its part of the breakdown; those of its block are artifacts'."""
+        """Adds a message's tokens to its part of the breakdown; the tokens of its block count as artifacts."""
         shown = min(block, tokens)
         parts["artifacts"] += shown
         parts[self._part_of(index)] += tokens - shown
 
     def _pages(self, forwarded: ForwardedMessages) -> int:
-        """Tokens of the pages of PDFs behind the block."""
+        """Counts the tokens of the PDF pages behind the block."""
         return self._counter.message({"content": list(forwarded.pages)}) if forwarded.pages else 0
 
     def _part_of(self, index: int) -> str:
@@ -324,17 +324,17 @@ class PromptCounter:
         return PromptCount(sum(parts.values()), parts, estimated or not self._counter.is_own)
 
     def _size(self, message: dict[str, Any]) -> tuple[int, int]:
-        """Bytes of a message as JSON without its media, and the tokens of its media."""
+        """Returns the bytes of a message as JSON without its media, and the tokens of its media."""
         name = id(message)
         known = self._noted.get(name) or self._sizes.get(name)
         if known is None:
             known = message, self._measure(message)
-            lasts = name in self._lasting and not known[1][1]  # pictures are counted for this model
+            lasts = name in self._lasting and not known[1][1]  # tokens of images depend on the model
             (self._noted if lasts else self._sizes)[name] = known
         return known[1]
 
     def _said(self, message: dict[str, Any]) -> tuple[dict[str, Any], MessageParts, int]:
-        """The message, its parts, and how many calls it makes."""
+        """Returns the message, its parts, and the number of its tool calls."""
         known = self._notes.parts.get(id(message))
         if known is None:
             known = message, self._counter.parts(message), _calls(message)
@@ -352,7 +352,7 @@ class PromptCounter:
 
 
 def prompt_tokens(counter: ports.TokenCounter, messages: Sequence[dict[str, Any]], forward: dict[str, Any]) -> int:
-    """What a prompt of these messages takes, counted as by a `PromptCounter`."""
+    """Counts the tokens of a prompt of these messages, as a `PromptCounter` does."""
     total = REPLY_TOKENS + counter.tools(forward)
     saved = counter.saved(sum(map(_calls, messages)))
     for message in messages:
@@ -365,7 +365,7 @@ def prompt_tokens(counter: ports.TokenCounter, messages: Sequence[dict[str, Any]
 
 
 def _calls(message: dict[str, Any]) -> int:
-    """Its tool calls."""
+    """Returns the number of a message's tool calls."""
     return len(message.get("tool_calls") or ())
 
 
@@ -378,7 +378,7 @@ def _is_media(part: Any) -> bool:
 
 
 def _has_guess(message: dict[str, Any]) -> bool:
-    """Whether it holds what can only be guessed: sounds, files that the model itself reads, pictures at addresses."""
+    """Returns whether some tokens can only be guessed: audio, files that the model reads itself, images by address."""
     content = message.get("content")
     return type(content) is list and any(map(_is_guess, content))
 

@@ -1,9 +1,9 @@
-"""What of an artifact, or of an old turn, is shown: extracts in the block of what the frozen window does not hold and a
-new question needs (guarantee §4 I6, I7); and a planner's plan, as it is followed, and what it cannot take away
+"""Decides which parts of an artifact or of an old turn are shown: extracts in the block that a new question needs and
+the frozen window does not hold (guarantee §4 I6, I7); and how a planner's plan is followed, and what it cannot remove
 (guarantee §5).
 
-If something has to leave, the plan has a say in the order in which passages are taken (`PlanGuide`). If everything
-fits, it makes artifacts shorter that are forwarded for the first time (`followed`).
+If something has to leave, the plan influences the order in which passages are taken (`PlanGuide`). If everything fits,
+it shortens artifacts that are forwarded for the first time (`followed`).
 """
 
 from collections import defaultdict
@@ -40,14 +40,14 @@ from gateway.core.types.window import (
 )
 
 ESCAPES = (("&lt;", "<"), ("\\[", "["))
-"""How the block escapes what could be taken for its own delimiters and labels."""
+"""How the block escapes text that could be mistaken for its own delimiters and labels."""
 
 Spans = list[tuple[int, int]]
 
 
 def with_recalled(fitting: WindowFitter, frozen: PackedWindow) -> PackedWindow | None:
-    """The frozen window with passages that the question needs in a block at its head; None if there is no room for
-    them, so that something has to leave. A question that was forwarded before keeps its block (guarantee §4 I6)."""
+    """Adds passages that the question needs to the frozen window, in a block at its head; returns None if they do not
+    fit, so that something has to leave. A question that was forwarded before keeps its block (guarantee §4 I6)."""
     material, counting, usable = fitting.material, fitting.counting, fitting.limits.usable
     if usable is None or not material.question:
         return frozen
@@ -77,8 +77,8 @@ def with_recalled(fitting: WindowFitter, frozen: PackedWindow) -> PackedWindow |
     goal = fitting.limits.goal
     in_part = limit == room and best not in taken.passages()
     if in_part and before < MIN_CACHED_TOKENS and counting.text(best.text) <= goal * tuning.BEST_OF_PASS_SHARE:
-        return None  # only its beginning has room beside what stands, and a pass shows it whole for nothing
-    if _unseen(material, frozen, taken.passages()) != taken.passages():  # a part may end where that of the window does
+        return None  # only its beginning fits beside the frozen window, and a pass shows it whole at no cost
+    if _unseen(material, frozen, taken.passages()) != taken.passages():  # the window may show that part already
         taken.shrink(taken.used)
     allowed = max(allowed, taken.used)
     taken.add(found[1:], allowed)
@@ -97,9 +97,9 @@ def with_recalled(fitting: WindowFitter, frozen: PackedWindow) -> PackedWindow |
 
 
 def _take_best(taken: GreedyFit, best: PassageCandidate, limit: float, tokens_of_taken: Callable[[], float]) -> None:
-    """Takes the best passage, or a part of it, up to `limit` tokens. The block around it is guessed first, then
-    counted, and again for a part, which has marks of its own: what was guessed too low would give the only passage up.
-    """
+    """Takes the best passage, or a part of it, up to `limit` tokens. The tokens of the block around it are first
+    estimated, then counted, and counted again for a part, which has marks of its own: an estimate that is too low would
+    lose the only passage."""
     around = 0.0
     for _ in range(tuning.MAX_RECOUNTS):
         if taken.add([best], limit - around):
@@ -114,8 +114,8 @@ def _take_best(taken: GreedyFit, best: PassageCandidate, limit: float, tokens_of
 
 
 def absent(material: WindowInputs, frozen: PackedWindow) -> tuple[list[Artifact], list[TranscriptMessage]]:
-    """The artifacts and the old messages that a frozen window does not hold in full, so that they can be shown beside
-    it. Empty if the current turn was forwarded before, or if the window lacks nothing."""
+    """Returns the artifacts and the old messages that a frozen window does not hold in full, so that they can be shown
+    beside it; empty lists if the current turn was forwarded before, or if the window lacks nothing."""
     if not material.messages or (material.frame is None and not (material.earlier or material.moves)):
         return [], []
     current = material.messages[material.current]
@@ -125,7 +125,7 @@ def absent(material: WindowInputs, frozen: PackedWindow) -> tuple[list[Artifact]
 
 
 def outside(material: WindowInputs, frozen: PackedWindow) -> tuple[list[Artifact], list[TranscriptMessage]]:
-    """The artifacts and the old messages that a window does not hold in full."""
+    """Returns the artifacts and the old messages that a window does not hold in full."""
     selection = frozen.selection
     in_blocks = {name for i in frozen.forwarded.indexes if i >= 0 for name in material.messages[i].shown_in_full}
     in_blocks |= set(frozen.forwarded.shown_in_full)
@@ -144,7 +144,7 @@ def _is_in_full(artifact: Artifact, material: WindowInputs, selection: WindowSel
     if not selection.has(index) or artifact.artifact_id in selection.same:
         return False
     rendering = selection.renderings.get(artifact.artifact_id)
-    if rendering is not None and artifact.artifact_id not in selection.quoted:  # that one is beside its message
+    if rendering is not None and artifact.artifact_id not in selection.quoted:  # quotes are in the block
         return rendering.strategy in window.WHOLE_STRATEGIES
     if material.frame is None:
         return True
@@ -154,7 +154,7 @@ def _is_in_full(artifact: Artifact, material: WindowInputs, selection: WindowSel
 
 
 def _unseen(material: WindowInputs, frozen: PackedWindow, found: Iterable[PassageCandidate]) -> list[PassageCandidate]:
-    """What no block and no extract of the window shows of them."""
+    """Returns what no block and no extract of the window shows of the candidates."""
     pairs = zip(frozen.forwarded.indexes, frozen.forwarded.messages, strict=True)
     shown = _texts(m for index, m in pairs if index >= 0 and material.messages[index].rendered is not None)
     rests = (_not_in(candidate, shown) for candidate in found)
@@ -162,8 +162,8 @@ def _unseen(material: WindowInputs, frozen: PackedWindow, found: Iterable[Passag
 
 
 def _not_in(candidate: PassageCandidate, shown: Sequence[str]) -> PassageCandidate | None:
-    """The candidate; or of one that is shown in part its longest stretch of lines that are not; None if that is hardly
-    anything."""
+    """Returns the candidate; if it is shown in part, its longest stretch of lines that are not; None if hardly anything
+    is left."""
 
     def is_there(text: str) -> bool:
         return any(text in each for each in shown)
@@ -191,7 +191,7 @@ def _not_in(candidate: PassageCandidate, shown: Sequence[str]) -> PassageCandida
 
 
 def not_shown(found: Iterable[PassageCandidate], messages: Iterable[Mapping[str, Any]]) -> list[PassageCandidate]:
-    """Those of whose long lines none stands in the messages, blocks included."""
+    """Returns the candidates none of whose long lines is in the messages, blocks included."""
     shown = _texts(messages)
     return [c for c in found if not any(piece in text for text in shown for piece in _pieces(c))]
 
@@ -199,7 +199,7 @@ def not_shown(found: Iterable[PassageCandidate], messages: Iterable[Mapping[str,
 def not_wholly_shown(
     found: Iterable[PassageCandidate], messages: Iterable[Mapping[str, Any]]
 ) -> list[PassageCandidate]:
-    """Those of which some line stands in none of the messages."""
+    """Returns the candidates with at least one line that is in none of the messages."""
     shown = _texts(messages)
 
     def is_there(candidate: PassageCandidate) -> bool:
@@ -210,7 +210,7 @@ def not_wholly_shown(
 
 
 def _texts(messages: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The texts of messages, as they are and without escapes."""
+    """Returns the texts of messages, both as they are and without escapes."""
     shown: list[str] = []
     for message in messages:
         parts = as_parts(message.get("content"))
@@ -226,13 +226,13 @@ def _unescaped(text: str) -> str:
 
 
 def _pieces(candidate: PassageCandidate) -> list[str]:
-    """The passage, and those of its lines that are no coincidence in another text."""
+    """Returns the passage, and those of its lines that are too long to be in another text by coincidence."""
     text = _as_shown(candidate)
     return [text, *(line for line in text.split("\n") if len(line) >= tuning.REPEATED_CHARS)]
 
 
 def _as_shown(candidate: PassageCandidate) -> str:
-    """A passage as a block would show it: without its message's head, and with a place's marker in other words."""
+    """Returns a passage as a block would show it: without its message's head or a place's marker."""
     text = candidate.text
     if isinstance(candidate.of, Artifact):
         return text[places.after_markers(text, 0, len(text)) :].strip()
@@ -254,8 +254,8 @@ def _selection(
 
 
 def extract(artifact: Artifact, taken: Iterable[PassageCandidate]) -> ArtifactRendering:
-    """The artifact as the passages taken of it, and its summary if that was taken; in full if they are all of it. A
-    summary that is no shorter than what it replaces is left out."""
+    """Renders the artifact as the passages taken of it, with its summary if that was taken; in full if the passages are
+    all of it. Leaves out a summary that is no shorter than what it replaces."""
     taken = list(taken)
     summary = next((c for c in taken if c.summary), None)
     ordered = sorted([c.passage for c in taken if not c.summary], key=attrgetter("start"))
@@ -270,8 +270,8 @@ def extract(artifact: Artifact, taken: Iterable[PassageCandidate]) -> ArtifactRe
 
 
 def without_repeated(rendering: ArtifactRendering, window: Sequence[str]) -> ArtifactRendering | None:
-    """What the block shows of an artifact, without the passages that stand word for word in a text of the window; None
-    if nothing is left."""
+    """Returns what the block shows of an artifact, without the passages that a text of the window contains word for
+    word; None if nothing is left."""
 
     def is_there(text: str) -> bool:
         return len(text) >= tuning.REPEATED_CHARS and any(text in each for each in window)
@@ -288,7 +288,7 @@ def without_repeated(rendering: ArtifactRendering, window: Sequence[str]) -> Art
 
 
 def recalled(quotable: Sequence[TranscriptMessage], taken: Iterable[PassageCandidate]) -> RecalledExcerpts | None:
-    """Excerpts of the old messages, in the order of the conversation; None if nothing of them was taken."""
+    """Returns excerpts of the old messages, in the order of the conversation; None if nothing of them was taken."""
     spans: dict[int, Spans] = {}
     for candidate in sorted(taken, key=lambda c: (c.message or 0, c.passage.start)):
         here = spans.setdefault(candidate.message or 0, [])
@@ -306,7 +306,7 @@ def recalled(quotable: Sequence[TranscriptMessage], taken: Iterable[PassageCandi
 
 
 def _add(spans: Spans, text: str, start: int, end: int) -> bool:
-    """Adds a span behind the others; False if it continues the last of them."""
+    """Adds a span behind the others; returns False if it only extends the last of them."""
     if spans and not text[spans[-1][1] : start].strip():
         spans[-1] = (spans[-1][0], max(spans[-1][1], end))
         return False
@@ -319,7 +319,7 @@ def _is_whole(spans: Spans, text: str) -> bool:
 
 
 class PlanGuide:
-    """A plan as it is followed for some artifacts. Of two decisions for one artifact the first counts."""
+    """A plan as it is followed for some artifacts. Of two decisions on one artifact the first counts."""
 
     def __init__(self, fitting: WindowFitter, artifacts: Iterable[Artifact]) -> None:
         planned = fitting.planned
@@ -334,7 +334,7 @@ class PlanGuide:
         self._fitting = fitting
 
     def apart(self, found: Sequence[PassageCandidate]) -> tuple[list[PassageCandidate], list[PassageCandidate]]:
-        """Candidates that are taken as without a plan, and those on which a trusted plan alone decides."""
+        """Splits candidates into those taken as without a plan, and those on which a trusted plan alone decides."""
         decided = {id(c) for c in found if self.trusted and self._decision(c) is not None}
         return [c for c in found if id(c) not in decided], [c for c in found if id(c) in decided]
 
@@ -346,11 +346,11 @@ class PlanGuide:
         rest: list[PassageCandidate],
         by_plan: Mapping[int, PassageCandidate],
     ) -> tuple[list[PassageCandidate], list[PassageCandidate]]:
-        """Fills the heuristic's share; returns the order in which the relevant passages and all others are then taken.
-        `room`: tokens of all that may be taken, including what was taken already; `relevant, rest`: what was not taken,
-        in the heuristic's order; `by_plan`: all candidates by `order`, with the scores that they have for the plan's
-        queries.
-        What the plan wants first, and what it excludes last; a trusted plan's exclusions not at all."""
+        """Fills the heuristic's share; returns the order in which the relevant passages and all others are then taken:
+        what the plan wants first, what it excludes last, and what a trusted plan excludes not at all.
+        `room`: tokens of all that may be taken, including what was taken already; `relevant, rest`: passages not taken
+        yet, in the heuristic's order; `by_plan`: all candidates by `order`, with their scores for the plan's
+        queries."""
         if not (self.decisions or self.searches):
             return relevant, rest
         if not self.trusted:
@@ -370,11 +370,11 @@ class PlanGuide:
     def passages_of(
         self, decision: ArtifactDecision, own: Sequence[PassageCandidate], chars: float
     ) -> list[PassageCandidate]:
-        """What is to be taken of an artifact, in that order.
-        `own`: its candidates; none of them is taken yet. `chars`: the room. An artifact that is longer is shown by what
-        is most relevant to the question, not in full. One whose summary is longer, or could not be made, is shown by
-        what is relevant to the summary's focus; a summary that is too long is forgotten, so that later calls do not
-        show it either."""
+        """Returns the passages to take of an artifact, in the order of taking.
+        `own`: its candidates; none of them is taken yet. `chars`: the space in characters. An artifact that is longer
+        is shown by what is most relevant to the question, not in full. An artifact whose summary is longer, or could
+        not be made, is shown by what is relevant to the summary's focus; a summary that is too long is dropped, so that
+        later calls do not show it either."""
         match decision.strategy:
             case ProcessingStrategy.EXCLUDE:
                 return []
@@ -407,7 +407,7 @@ class PlanGuide:
         return decision is not None and decision.strategy is ProcessingStrategy.EXCLUDE
 
     def _forbids(self, candidate: PassageCandidate) -> bool:
-        """Whether a trusted plan leaves it out: its artifact is excluded, or shown by its summary alone."""
+        """Returns whether a trusted plan excludes the candidate's artifact, or shows only its summary."""
         decision = self._decision(candidate)
         if not self.trusted or decision is None or candidate.summary:
             return False
@@ -418,8 +418,8 @@ class PlanGuide:
         return self._summaries.get(decision.artifact_id, "").strip() if wanted else ""
 
     def _nearest(self, own: Sequence[PassageCandidate], query: str) -> list[PassageCandidate]:
-        """Those that are relevant to the question, the artifact's own query and the plan's others, best first; the best
-        one if none is."""
+        """Returns the candidates relevant to the question, the artifact's own query and the plan's other queries, best
+        first; the best one if none is relevant."""
         of = own[0].of
         assert isinstance(of, Artifact)
         queries = tuple(dict.fromkeys((query, *self.searches)))
@@ -430,8 +430,8 @@ class PlanGuide:
         return [here[c.passage.start] for c in near or found[:1] if c.passage.start in here]
 
     def _wanted(self, left: Sequence[PassageCandidate], chars: float) -> list[PassageCandidate]:
-        """What the plan wants of the candidates left, by priority, in `chars` characters of room. Summaries come first:
-        they are short and paid for. Extracts that follow each other are merged, so that none takes all of the room."""
+        """Returns the remaining candidates that the plan wants, by priority, within `chars` characters. Summaries come
+        first: they are short and paid for. Consecutive extracts are merged, so that none takes all of the space."""
         own: dict[str, list[PassageCandidate]] = defaultdict(list)
         for candidate in left:
             if isinstance(candidate.of, Artifact):
@@ -463,8 +463,8 @@ def _chars(some: Iterable[PassageCandidate]) -> int:
 
 
 def _heuristic_count(taken: GreedyFit, room: float, relevant: Sequence[PassageCandidate]) -> int:
-    """How many are taken in the heuristic's order, up to the one that fills its share. Artifacts that were taken before
-    count as part of that share."""
+    """Returns how many passages are taken in the heuristic's order, up to the one that fills its share. Artifacts that
+    were taken before count as part of that share."""
     of_artifacts = [each for each in taken.taken if each.candidate and isinstance(each.candidate.of, Artifact)]
     tokens = sum(each.tokens for each in of_artifacts)
     left = (room - (taken.used - tokens)) * tuning.HEURISTIC_SHARE - tokens
@@ -476,7 +476,7 @@ def _heuristic_count(taken: GreedyFit, room: float, relevant: Sequence[PassageCa
 
 
 def _alternating(wanted: Sequence[PassageCandidate], relevant: Sequence[PassageCandidate]) -> list[PassageCandidate]:
-    """What the plan wants and what is most relevant to the question by turns, with equal parts of the room."""
+    """Alternates what the plan wants with what is most relevant to the question, in equal parts of the space."""
     found: list[PassageCandidate] = []
     others, ahead = iter(relevant), 0
     for candidate in wanted:
@@ -491,7 +491,8 @@ def _alternating(wanted: Sequence[PassageCandidate], relevant: Sequence[PassageC
 
 
 def _merged(extracts: Sequence[Sequence[PassageCandidate]]) -> list[PassageCandidate]:
-    """Extracts of several artifacts by reciprocal rank fusion of their ranks among all and in their own artifacts."""
+    """Merges extracts of several artifacts by reciprocal rank fusion of their ranks among all and in their
+    artifacts."""
     every = best_first(candidate for own in extracts for candidate in own)
     worth = {id(candidate): 1 / (tuning.RANK_DAMPING + rank) for rank, candidate in enumerate(every)}
     for own in extracts:
@@ -501,9 +502,9 @@ def _merged(extracts: Sequence[Sequence[PassageCandidate]]) -> list[PassageCandi
 
 
 def followed(fitting: WindowFitter, fitted: PackedWindow) -> PackedWindow:
-    """A selection that fits, with each artifact that is new in it as the plan has it: half of all of their characters
-    in the heuristic's order, then what the plan wants; a trusted plan is followed to the letter. Turns stay. `fitted`
-    itself if that is no shorter."""
+    """Applies the plan to each artifact that is new in a selection that fits: half of all of their characters go in the
+    heuristic's order, the rest as the plan wants; a trusted plan is followed to the letter. Turns stay. Returns
+    `fitted` itself if the result is no shorter."""
     if not fitting.planned.plan.artifacts:
         return fitted
     artifacts = [replace(a, content=fitting.tools.compact(a.content)) for a in changeable(fitting.material, fitted)]
@@ -517,8 +518,8 @@ def followed(fitting: WindowFitter, fitted: PackedWindow) -> PackedWindow:
 
 
 def changeable(material: WindowInputs, fitted: PackedWindow) -> list[Artifact]:
-    """The artifacts that a plan can make shorter while everything fits: those shown in full that were never forwarded
-    before. Documents inside a user's message stay as long as they fit (guarantee §4 I4)."""
+    """Returns the artifacts that a plan can shorten while everything fits: those shown in full that were never
+    forwarded before. Documents inside a user's message stay as long as they fit (guarantee §4 I4)."""
     selection, here = fitted.selection, set(fitted.forwarded.indexes)
     found = []
     for artifact in material.artifacts:
@@ -537,7 +538,7 @@ def changeable(material: WindowInputs, fitted: PackedWindow) -> list[Artifact]:
 
 
 def _renderings(fitting: WindowFitter, guide: PlanGuide, covered: list[Artifact]) -> dict[str, ArtifactRendering]:
-    """The artifacts that get shorter by more than a label."""
+    """Renders the artifacts that the plan shortens by more than a label."""
     taken: dict[str, list[PassageCandidate]] = defaultdict(list)
     left: dict[str, list[PassageCandidate]] = defaultdict(list)
     half = 0.0 if guide.trusted else tuning.HEURISTIC_SHARE * sum(len(artifact.content) for artifact in covered)
@@ -559,7 +560,7 @@ def _renderings(fitting: WindowFitter, guide: PlanGuide, covered: list[Artifact]
 
 
 def guarded(fitting: WindowFitter, fitted: PackedWindow) -> frozenset[str]:
-    """Ids of artifacts that an untrusted plan excludes and of which something is shown all the same."""
+    """Returns the ids of artifacts that an untrusted plan excludes and that are shown at least in part."""
     planned = fitting.planned
     excluded = {d.artifact_id for d in planned.plan.artifacts if d.strategy is ProcessingStrategy.EXCLUDE}
     if planned.trusted or not excluded:

@@ -1,9 +1,9 @@
-"""Decides what the window holds (guarantee §4 I1-I7). No selection is returned that is over the budget.
+"""Decides what the window holds (guarantee §4 I1-I7). It never returns a selection that is over the budget.
 
-`fit` tells how: everything is kept if it fits; else it is compacted, then old blocks leave, then `WindowPacker` reduces
-artifacts to the passages that the question needs, and old turns leave and come back as excerpts (the heuristic of §5).
-What has a share of the room of its own is a lane (`LANES`); all else competes for the rest, in order of worth. Room is
-filled by guesses of tokens, which a count of the whole corrects.
+`fit` keeps everything if it fits; else it compacts, then removes old blocks, then `WindowPacker` reduces artifacts to
+the passages that the question needs and replaces old turns by excerpts (the heuristic of §5). A lane (`LANES`) has a
+share of the budget of its own; all else competes for the rest, in order of relevance. The packer fills the budget by
+estimates of tokens, and an exact count of the whole selection corrects them.
 """
 
 from collections import defaultdict
@@ -63,11 +63,11 @@ from gateway.core.types.window import (
 
 @dataclass(frozen=True, slots=True)
 class PackingLane:
-    """Part of the room with candidates of its own. Lanes are filled one after the other.
+    """Part of the budget with candidates of its own. Lanes are filled one after the other.
 
     Attributes:
-        limit: tokens up to which all that is taken may grow, of the room above the minimum.
-        fill: takes what has room of those that are left; returns the others.
+        limit: tokens that everything taken so far may reach, of the budget above the minimum.
+        fill: takes those of the remaining candidates that fit; returns the others.
     """
 
     name: str
@@ -76,7 +76,7 @@ class PackingLane:
 
 
 class ShownInFull:
-    """Which candidates are in the window in full already, for a window that begins at message `first`. They are held
+    """Tracks which candidates the window shows in full already, for a window that begins at message `first`. Holds them
     back until their message leaves the window again."""
 
     def __init__(self, fitting: WindowFitter, minimum: ForwardedMinimum) -> None:
@@ -89,8 +89,8 @@ class ShownInFull:
             self._same[artifact.content_id].append(artifact)
 
     def has(self, candidate: PassageCandidate, first: int) -> bool:
-        """Whether it is in the window in full: as a message, as an artifact too small to be reduced, in another
-        artifact with the same content, or as a PDF that the model reads itself."""
+        """Returns whether the window shows a candidate in full: as a message, as an artifact too small to be reduced,
+        in another artifact with the same content, or as a PDF that the model reads itself."""
         key = id(candidate.of), first
         known = self._known.get(key)
         if known is None:
@@ -98,20 +98,20 @@ class ShownInFull:
         return known
 
     def absent(self, found: list[PassageCandidate], first: int) -> list[PassageCandidate]:
-        """Those that are not in the window in full; the others are held."""
+        """Returns the candidates that the window does not show in full, and holds back the others."""
         absent = self.outside(found, first)
         kept = set(map(id, absent))
         self._held += [c for c in found if id(c) not in kept]
         return absent
 
     def outside(self, found: list[PassageCandidate], first: int) -> list[PassageCandidate]:
-        """Those that are not in the window in full."""
+        """Returns the candidates that the window does not show in full, and holds back none."""
         each = {id(c.of): c for c in found}
         absent = {key for key, one in each.items() if not self.has(one, first)}
         return [c for c in found if id(c.of) in absent]
 
     def released(self, first: int) -> list[PassageCandidate]:
-        """Those that were held and are not in a window that has become smaller."""
+        """Returns the held candidates that a window that has become smaller no longer shows in full."""
         held, self._held = self._held, []
         return self.absent(held, first)
 
@@ -134,7 +134,7 @@ class ShownInFull:
 
 
 class WindowPacker:
-    """Packs compacted material in one pass: a minimum, and above it what is worth most.
+    """Packs compacted material in one pass: a minimum, then the most relevant content above it.
     Raises ContextLengthExceeded: not even the minimum fits."""
 
     def __init__(self, fitting: WindowFitter) -> None:
@@ -154,20 +154,20 @@ class WindowPacker:
             block_fixed=self._minimum.block_fixed,
         )
         self._competing = False
-        """Something that is relevant to the question is not in the window, so that turns have a share alone."""
+        """Whether relevant content is outside the window, so that turns get only a share of the budget."""
         self._least = 0.0
-        """The score from which on a passage that the question calls for is needed."""
+        """The lowest score at which a passage that the question calls for counts as needed."""
         self._relevant: list[PassageCandidate] = []
         """Passages not taken yet that are relevant to the question, in the order in which they are tried."""
         self._rest: list[PassageCandidate] = []
-        """All others, latest first."""
+        """All other passages not taken yet, latest first."""
         self._late: list[PassageCandidate] = []
-        """Passages of old artifacts that wait until nothing of the current turn does (guarantee §4 I5)."""
+        """Passages of old artifacts that wait until no passage of the current turn waits (guarantee §4 I5)."""
         self._late_ids: frozenset[int] = frozenset()
         self.segments = SegmentRoom(self._material, fitting.counting)
 
     def packed(self) -> PackedWindow:
-        """The fullest selection that fits. It is counted and corrected `tuning.MAX_CORRECTIONS` times at most."""
+        """Returns the fullest selection that fits, counted and corrected `tuning.MAX_CORRECTIONS` times at most."""
         taken, goal = self.taken, self._goal
         limit, tried, before = float(goal - self._most), inf, -1
         self._begin(limit)
@@ -181,19 +181,19 @@ class WindowPacker:
                 first, tried = taken.first, min(limit, taken.used) - (tokens - goal)
                 self._give_up(tokens - goal)
                 if taken.first != first:
-                    tried = inf  # a turn was too much, and passages are no turns
+                    tried = inf  # a turn was too long, which shows nothing about passages
                 limit, before = taken.used, -1
                 continue
             more = self._relevant or self._rest or self._late or (taken.turns and not taken.run_ended)
             if tokens >= tuning.FULL_SHARE * goal or not more:
                 break
-            if tokens == before:  # what was too much had labels and turns in it that are gone by now
+            if tokens == before:  # the excess came from labels and turns that have been given up since
                 tried += (goal - tokens) / 2
-            limit, before = min(taken.used + goal - tokens, tried), tokens  # beyond `tried` it would be too much again
+            limit, before = min(taken.used + goal - tokens, tried), tokens  # beyond `tried` it would not fit again
         return self._fitting.fitted(self._without_repetition(self._best))
 
     def _begin(self, room: float) -> None:
-        """Fills the lanes; what competes for the rest of the room waits, in its order."""
+        """Fills the lanes, and queues what competes for the rest of the budget, in its order."""
         found, by_plan = self._ranked()
         self._least = tuning.MIN_NEEDED_SCORE * (found[0].passage.score if found else 0.0)
         if self._minimum.spares_current:
@@ -209,7 +209,8 @@ class WindowPacker:
         self._relevant, self._rest = self._guide.order(self.taken, room, [c for c in left if c.relevant], rest, by_plan)
 
     def _ranked(self) -> tuple[list[PassageCandidate], dict[int, PassageCandidate]]:
-        """The candidates that the window can show, best first; and all by `order`, scored for the plan's queries."""
+        """Returns the candidates that the window can show, best first; and all by `order`, scored for the plan's
+        queries."""
         material, guide, relevance = self._material, self._guide, self._fitting.tools.relevance
         pinned = material.pinned_contents
         artifacts = of_each_content([a for a in material.searched if a.content_id not in pinned], material.current)
@@ -228,8 +229,8 @@ class WindowPacker:
         return found, by_plan
 
     def _old_after_current(self, found: list[PassageCandidate]) -> list[PassageCandidate]:
-        """Without what waits until nothing of the current turn does, while that is reduced: of old artifacts all but
-        what the question needs, and at most a part of each (guarantee §4 I5)."""
+        """Moves passages of old artifacts to `_late` while an artifact of the current turn is reduced, and returns the
+        others. Of an old artifact only what the question needs stays, and at most a part of it (guarantee §4 I5)."""
         current = {id(c.of): c.of for c in found if not c.historical}
         if not any(isinstance(of, Artifact) and self._minimum.is_reduced(of) for of in current.values()):
             return found
@@ -252,13 +253,13 @@ class WindowPacker:
     def take(
         self, first: list[PassageCandidate], limit: float, found: list[PassageCandidate]
     ) -> list[PassageCandidate]:
-        """Takes those of `first` that fit; returns what is left of `found`."""
+        """Takes those passages of `first` that fit; returns the passages of `found` that were not taken."""
         refused = self.taken.add(first, limit)
         gone = {id(c) for c in first} - {id(c) for c in refused}
         return [c for c in found if id(c) not in gone] if gone else found
 
     def take_kept(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
-        """Takes all of the old turns' results that have to be quoted word for word."""
+        """Takes all passages of old turns' results that have to be quoted word for word."""
         kept = self._minimum.kept
         if not kept:
             return left
@@ -266,36 +267,37 @@ class WindowPacker:
         return self.take(of_kept, limit, left)
 
     def take_best(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
-        """Takes the best passages, so that turns do not take the room of all of them."""
+        """Takes the best passages before any turn, so that turns cannot use up the budget for all passages."""
         best = [c for c in left if c.relevant][: tuning.BEST_PASSAGES] if self._competing else []
         return self.take(best, limit, left)
 
     def beside(self, room: float, tokens: float) -> float:
-        """Returns up to what so many tokens beside all that is taken fill the room."""
+        """Returns the limit that leaves `tokens` for a lane beside everything taken so far, at most `room`."""
         return min(room, self.taken.used + tokens)
 
     def turns_limit(self, room: float) -> float:
-        """Returns what turns may fill: beside summaries alone where nothing competes."""
+        """Returns the limit for turns in tokens: all but the share of summaries if no passage competes with them."""
         if self._competing:
             return self.beside(room, room * self._turns_share(room))
         return room - self.segments.share(room)
 
     def take_turns(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
-        """Takes the latest turns as messages, of which no passage has to be shown then."""
+        """Takes the latest turns as messages, so that no passage of them has to be shown."""
         self.taken.extend_run(limit)
         return self._shown.absent(left, self.taken.first)
 
     def take_rules(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
-        """Takes what the user asked to be kept to, and how the conversation began."""
+        """Takes the user's standing instructions, and the beginning of the conversation."""
         return self.take(kept_words(left, self._material.recalled.rules), limit, left)
 
     def latest_share(self, room: float) -> float:
-        """Returns the tokens for the latest results: where the model has not seen them, what the mark leaves."""
+        """Returns the tokens for the latest results: at least those reserved for content that the model has not
+        seen."""
         return max(room * tuning.LATEST_SHARE, self._minimum.for_fresh)
 
     def take_latest(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
-        """Takes passages of the latest results, if the model is to go on from them: a client may put instructions, and
-        what a user says, behind."""
+        """Takes passages of the latest results if the model is to continue from them: no answer follows them, though a
+        client may put instructions or a user's message behind them."""
         steps = current_steps(self._material)
         if not steps or any(m.role == "assistant" for m in self._material.messages[steps[-1].end :]):
             return left
@@ -303,32 +305,32 @@ class WindowPacker:
         return self.take([c for c in left if c.message in here], limit, left)
 
     def take_needed(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
-        """Takes all that the question needs, where summaries come behind it."""
+        """Takes all passages that the question needs if there are summaries, which come after them."""
         if not self._material.segments_before(self.taken.first):
             return left
         needed = [c for c in left if c.passage.called and c.passage.score > 0 and c.passage.score >= self._least]
         return self.take(needed, limit, left)
 
     def take_segments(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
-        """Takes summaries of what is older than the window."""
+        """Takes summaries of turns that are older than the window."""
         if self._material.segments_before(self.taken.first):
             self.taken.used += self.segments.take(self.taken.first, limit)
         return left
 
     def _turns_share(self, room: float) -> float:
-        """The share of the room for turns as messages: what is configured, and more the less has to be left out, since
-        passages torn out of turns are understood less well."""
+        """Returns the share of the budget for turns as messages: the configured one, and more if less has to be left
+        out, since passages torn out of turns are harder to understand."""
         share, material = self._fitting.limits.history_share, self._material
         if room < tuning.ROOMY_TOKENS and not material.artifacts:
-            return 1.0  # labels would take more of the room than turns leave
+            return 1.0  # labels would take more tokens than turns leave
         chars = sum(a.size_chars for a in material.searched) + sum(len(each.text) for each in self._quotable)
         held = min(1.0, room * tuning.TOKEN_CHARS / max(1, chars))
         grown = max(0.0, (held - tuning.GROWS_FROM) / (1 - tuning.GROWS_FROM))
         return share + (tuning.MAX_TURNS_SHARE - share) * grown if share < tuning.MAX_TURNS_SHARE else share
 
     def _can_be_shown_in_place(self, candidate: PassageCandidate) -> bool:
-        """Whether it is of a message that can be in the window, other than one whose block is fixed; of that one only
-        files of which the text stood elsewhere."""
+        """Returns whether a candidate's message can be in the window and its block is not fixed; if the block is fixed,
+        only files qualify whose text was shown elsewhere."""
         index = candidate.message
         if index is None or index < 0 or index in self._minimum.left_out:
             return False
@@ -339,7 +341,7 @@ class WindowPacker:
     def _grow(self, limit: float) -> None:
         """Takes relevant passages, then further turns, then all other passages, latest first."""
         taken, little = self.taken, self._fitting.limits.goal * (1 - tuning.FULL_SHARE)
-        taken.drop_parts()  # a part once more would bring nothing that it does not show already
+        taken.drop_parts()  # a longer part of the same passage may fit now
         self._relevant = taken.add(self._relevant, limit)
         if self._relevant and limit - taken.used < little:
             return
@@ -358,7 +360,7 @@ class WindowPacker:
         return self._fitting.unless_longer(extract(artifact, taken), in_block=in_block)
 
     def _give_up(self, tokens: float) -> None:
-        """Gives up what was taken last; it waits again, and so do the passages of a turn that has left again."""
+        """Gives up what was taken last, and queues it again with the passages of a turn that leaves again."""
         if not self.taken.taken:
             self.taken.used -= self.segments.give_up()
         given_up = self.taken.shrink(tokens)
@@ -370,7 +372,7 @@ class WindowPacker:
             self._rest = latest_first([*(c for c in back if not c.relevant), *self._rest])
 
     def _without_repetition(self, selection: WindowSelection) -> WindowSelection:
-        """Without what the block would show although the window has it word for word elsewhere (guarantee §4 I6)."""
+        """Removes from the block what the window shows elsewhere word for word (guarantee §4 I6)."""
         found = {name: selection.renderings[name] for name in selection.recalled}
         in_block = {name: each for name, each in found.items() if self._is_in_block(each.artifact, selection.first)}
         if not in_block:
@@ -389,7 +391,7 @@ class WindowPacker:
         return replace(selection, renderings=renderings, recalled=selection.recalled - gone)
 
     def _is_in_block(self, artifact: Artifact, first: int) -> bool:
-        """Whether what is taken of it stands in the block; attached documents, whatever else says the same, apart."""
+        """Returns whether the block shows what is taken of an artifact; attached documents do not count."""
         index = artifact.place.message
         if index is None:
             return artifact.call is not None
@@ -401,7 +403,7 @@ class WindowPacker:
         quoted: list[PassageCandidate] = []
         for candidate in self._shown.outside(self.taken.passages(), first):
             if self._minimum.block_fixed and (candidate.message or 0) < first:
-                continue  # its turn was taken, and given up again
+                continue  # its turn was taken and then given up
             if isinstance(candidate.of, TranscriptMessage):
                 quoted.append(candidate)
             else:
@@ -422,7 +424,7 @@ class WindowPacker:
 
 
 def labels(room: float) -> int:
-    """Returns the tokens of a block for one lane alone, as far as the room has any for them."""
+    """Returns the tokens of the labels of a block for one lane alone; 0 if the budget is too small for them."""
     return tuning.BLOCK_TAG_TOKENS + tuning.ITEM_LABEL_TOKENS if room >= tuning.ROOMY_TOKENS else 0
 
 
@@ -439,7 +441,7 @@ LANES = (
         "summaries", lambda p, room: min(room - p.taken.used, p.segments.share(room)), WindowPacker.take_segments
     ),
 )
-"""What has a share of the room of its own, in the order in which it is filled."""
+"""The lanes, in the order in which they are filled."""
 
 
 def fit(
@@ -450,11 +452,11 @@ def fit(
     planned: PlanToFollow | None = None,
     unreduced: FullPrompt | None = None,
 ) -> PackedWindow:
-    """The best selection that fits. What was forwarded before stays as it was while everything new fits behind it; else
-    one pass decides everything anew and frees enough for several turns (guarantee §4 I5, I7). Remembered things stand
-    beside what it kept where they have room (guarantee §11.14).
+    """Returns the best selection that fits. Content that was forwarded before stays unchanged while everything new fits
+    behind it; else one pass decides everything again and frees enough for several turns (guarantee §4 I5, I7). Memories
+    are added beside that selection if they fit (guarantee §11.14).
     `planned`: a plan to follow for artifacts that are forwarded for the first time, and for all once something has to
-    leave (guarantee §5); `unreduced`: the result of `count_unreduced`, if that is known.
+    leave (guarantee §5); `unreduced`: the result of `count_unreduced`, if known.
     Raises ContextLengthExceeded: not even the current message and its latest tool step fit."""
     fitting = WindowFitter(material, limits, counting, tools, planned or NO_PLAN)
     everything = unreduced or count_unreduced(material, limits, counting, tools)
@@ -478,8 +480,8 @@ def count_unreduced(
     tools: FittingSteps,
     shares: Sequence[float] = (),
 ) -> FullPrompt:
-    """What was forwarded before as it was, and all since in full, counted as exactly as it matters.
-    `shares`: shares of the budget. It must be certain on which side of each the count is, and of the budget itself."""
+    """Counts the window with what was forwarded before unchanged and everything newer in full, as exactly as needed.
+    `shares`: shares of the budget. The count must be certain to be above or below each, and the budget itself."""
     selection = _frozen(material, counting, limits.usable)
     if material.repeats.documents:
         selection = once(material, selection)
@@ -494,7 +496,7 @@ def counted(
     tools: FittingSteps,
     shares: Sequence[float] = (),
 ) -> FullPrompt:
-    """A selection that leaves out nothing of what is new, counted as `count_unreduced` does."""
+    """Counts a selection that leaves out nothing new, as exactly as `count_unreduced` does."""
     budget, usable = limits.tokens, limits.usable
     possible, hopeless = without_hopeless(selection, counting, budget) if budget is not None else (selection, 0)
     forwarded = tools.assemble(material, possible)
@@ -510,7 +512,7 @@ def counted(
 
 
 def _everything_kept(fitting: WindowFitter, everything: FullPrompt, tokens: int) -> PackedWindow | None:
-    """Everything, with what a new question needs beside it; None if that does not fit."""
+    """Returns the window with everything and what a new question needs beside it; None if that does not fit."""
     if everything.new_pass:
         return None
     fitted = fitting.fitted_within(tokens, everything.selection, everything.forwarded)
@@ -519,12 +521,12 @@ def _everything_kept(fitting: WindowFitter, everything: FullPrompt, tokens: int)
 
 
 def fits_compacted(fitting: WindowFitter, frozen: WindowSelection) -> bool:
-    """Whether a pass is enough that takes nothing away: what only takes room is compacted (guarantee §4 I5)."""
+    """Returns whether a pass that only compacts is enough, so that no content is removed (guarantee §4 I5)."""
     return not fitting.material.has_memory_due and _all_compacted(_compacted(fitting), frozen) is not None
 
 
 def _decided_anew(fitting: WindowFitter, frozen: WindowSelection) -> PackedWindow:
-    """One pass, which loses as little as it can."""
+    """Decides the window in one pass that loses as little as possible."""
     compact = _compacted(fitting)
     return (
         (None if fitting.material.has_memory_due else _all_compacted(compact, frozen))  # a block may quote it
@@ -534,7 +536,7 @@ def _decided_anew(fitting: WindowFitter, frozen: WindowSelection) -> PackedWindo
 
 
 def _compacted(fitting: WindowFitter) -> WindowFitter:
-    """The same for a pass that decides all anew: compacted, but for what stays word for word."""
+    """Returns the fitter with compacted material for a new pass, except what is kept word for word."""
     if shaped := fitting.material.shaped:  # references die with what they point to (guarantee §4 I8)
         fitting = replace(fitting, material=fitting.material.in_full(shaped))
     kept = fitting.tools.kept(fitting.material)
@@ -543,7 +545,7 @@ def _compacted(fitting: WindowFitter) -> WindowFitter:
 
 
 def _all_compacted(fitting: WindowFitter, frozen: WindowSelection) -> PackedWindow | None:
-    """The same window with compacted content, but for messages that were forwarded in another form before."""
+    """Returns the frozen window with compacted content; messages forwarded in another form stay unchanged."""
     material, shown = fitting.material, set(frozen.renderings)
     for artifact in material.placed:
         message = material.messages[artifact.place.message or 0]
@@ -555,8 +557,8 @@ def _all_compacted(fitting: WindowFitter, frozen: WindowSelection) -> PackedWind
 
 
 def _old_blocks_gone(fitting: WindowFitter) -> PackedWindow | None:
-    """All messages without their blocks, compacted. What the blocks showed is put into a new one; but a block that the
-    first step of the current turn has fixed stays."""
+    """Returns all messages compacted and without their old blocks, whose content moves to one new block; None if that
+    does not fit. A block that the first step of the current turn has fixed stays."""
     material = fitting.material
     for_block = () if material.has_block else (*material.restored, *material.attached)
     shorter = (artifact for artifact in material.placed if _is_shorter(artifact))
@@ -579,7 +581,7 @@ def _within_goal(fitting: WindowFitter, selection: WindowSelection) -> PackedWin
 
 
 def _frozen(material: WindowInputs, counting: PromptCounter, usable: int | None) -> WindowSelection:
-    """The window as it was forwarded before, without the turns that leave it now, and everything since in full."""
+    """Returns the window as it was forwarded before, without the turns that leave now, and everything newer in full."""
     files = [each for each in _files(material) if not material.stands_reduced(each)]
     renderings = _in_full((*files, *_new_in_block(material)))
     first = material.frozen_first
@@ -592,7 +594,8 @@ def _frozen(material: WindowInputs, counting: PromptCounter, usable: int | None)
 
 
 def _new_in_block(material: WindowInputs) -> list[Artifact]:
-    """Attachments, and results forwarded as text, that no earlier block shows and no earlier pass has decided on."""
+    """Returns attachments, and results forwarded as text, that no earlier block shows and no earlier pass decided
+    on."""
     if material.has_block:
         return []
     standing = material.messages[material.frozen_first if material.moves else 0 :]
@@ -602,18 +605,18 @@ def _new_in_block(material: WindowInputs) -> list[Artifact]:
         known |= frame.decided
         inside = {(material.messages[a.place.message or 0].message_id, a.content_id) for a in material.placed}
         decided = {(name, each.artifact_id) for name, found in frame.decisions.items() for each in found}
-        reduced = {content for _, content in decided - inside}  # which a plan may have made shorter without need
+        reduced = {content for _, content in decided - inside}  # a plan may have shortened them without need
     apart = (*material.restored, *material.attached)
     return [a for a in apart if a.pinned or (a.block_name not in known and a.content_id not in reduced)]
 
 
 def _files(material: WindowInputs) -> list[Artifact]:
-    """What holds files inside messages that the model gets as text."""
+    """Returns the artifacts of files inside messages that the model gets as text."""
     return [a for a in material.placed if a.becomes_text]
 
 
 def _is_shorter(artifact: Artifact) -> bool:
-    """Whether compaction took anything away."""
+    """Returns whether compaction removed anything."""
     return len(artifact.content) < artifact.size_chars
 
 

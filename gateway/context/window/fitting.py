@@ -1,9 +1,9 @@
 """What one fit works with (the material, its limits, the counter), and the least that is forwarded when not everything
 fits: system messages, the current message, its latest tool step.
 
-A document that came more than once stands once (guarantee §14.6): the first that stands in full carries the text, later
-files say so, and attachments stay out of the block. Each selection is looked at anew, so that another carries the text
-once the first has left.
+A document that came more than once is shown once (guarantee §14.6): its first full copy carries the text, later files
+refer to that copy, and attachments stay out of the block. This is decided for each selection, so that another copy
+carries the text after the first has left.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ NO_SHORTER = "System messages, the current message and its latest tool step cann
 USABLE_SHARE = 0.99
 """Usable share of the budget where counts are estimates: calibrated ones were measured up to 0.8 % too low."""
 MIN_CACHED_TOKENS = 1024
-"""Tokens of a prompt below which no provider caches it: there a pass costs nothing, so that it fills as many."""
+"""Tokens of a prompt below which no provider caches it: a pass costs nothing there, so it may fill that many."""
 
 
 @record
@@ -46,14 +46,14 @@ class SelectionLimits:
 
     Attributes:
         tokens: the budget; None if the context is not managed.
-        history_share: share of the room for old turns as messages, as long as passages compete for that room.
-        low_water: tokens that a pass fills once something had to leave, so that nothing has to leave for several turns
+        history_share: share of the budget for old turns as messages, as long as passages compete for it.
+        low_water: tokens that a pass fills when something had to leave, so that nothing has to leave for several turns
             (guarantee §4 I7); None for the whole budget.
         fresh: tokens of documents and results that the model has not seen yet; a pass fills them on top.
         estimated: tokens are counted with another model's tokenizer, and corrected by what upstream reported.
-        budget: whose `tokens` these are.
-        is_economic: what leaves is cleared for its cost alone, so that little of it comes back.
-        may_keep_more: what a pass keeps whole may take more than its part of what is filled.
+        budget: the prompt budget that `tokens` comes from.
+        is_economic: content leaves only to save cost, so that little of it is recalled.
+        may_keep_more: what a pass keeps whole may take more than its part of the goal.
     """
 
     tokens: int | None
@@ -67,15 +67,15 @@ class SelectionLimits:
 
     @property
     def usable(self) -> int | None:
-        """Tokens that a prompt is filled to: a little less than the budget if counts are estimates. Only what cannot
-        be made shorter may take all of the budget."""
+        """Tokens that a prompt is filled to: a little less than the budget if counts are estimates. Only what cannot be
+        made shorter may take all of the budget."""
         if self.tokens is None or not self.estimated:
             return self.tokens
         return int(self.tokens * USABLE_SHARE)
 
     @property
     def goal(self) -> int:
-        """Tokens to which the window is filled once something had to leave."""
+        """Tokens to which the window is filled when something had to leave."""
         return min(self.old_goal + self.fresh, self.usable or 0)
 
     @property
@@ -86,21 +86,21 @@ class SelectionLimits:
 
 
 def no_results(_: WindowInputs) -> Sequence[Artifact]:
-    """Keeps none."""
+    """Returns no results: nothing is kept word for word."""
     return ()
 
 
 class WordedItem(Protocol):
-    """Words an artifact as an item, in the block and for files, or for its own place."""
+    """Renders an artifact as an item, in the block and for files, or for its own place in a message."""
 
     def __call__(self, rendering: ArtifactRendering, *, as_item: bool) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FittingSteps:
-    """The steps that fitting calls, passed in because steps do not import each other: wording of a whole selection,
-    ranking of passages, lossless compaction of a text, wording of one artifact, and the results that a pass shows word
-    for word as far as they have room, the most needed first."""
+    """The steps that fitting calls, passed in because steps do not import each other: rendering of a whole selection,
+    ranking of passages, lossless compaction of a text, rendering of one artifact, and the results that a pass shows
+    word for word as far as they fit, the most needed first."""
 
     assemble: Callable[[WindowInputs, WindowSelection], ForwardedMessages]
     relevance: Relevance
@@ -111,8 +111,8 @@ class FittingSteps:
 
 @dataclass(frozen=True, slots=True)
 class WindowFitter:
-    """One fit of one request. `kept`: ids of the results that stand whole as far as they have room, the most needed
-    first; an edit may quote them, so that they are not compacted either."""
+    """Fits the window of one request. `kept`: ids of the results that are shown whole as far as they fit, the most
+    needed first; an edit may quote them, so that they are not compacted either."""
 
     material: WindowInputs
     limits: SelectionLimits
@@ -122,21 +122,21 @@ class WindowFitter:
     kept: tuple[str, ...] = ()
 
     def assemble(self, selection: WindowSelection) -> ForwardedMessages:
-        """The selection as it would be forwarded."""
+        """Assembles the messages that would be forwarded for the selection."""
         return self.tools.assemble(self.material, self._once(selection))
 
     def _once(self, selection: WindowSelection) -> WindowSelection:
-        """The selection in which repeated documents stand once."""
+        """Returns the selection with each repeated document shown once."""
         return once(self.material, selection) if self.material.repeats.documents else selection
 
     def tokens(self, selection: WindowSelection) -> int:
-        """The exact count of the selection as it would be forwarded."""
+        """Counts exactly the tokens that would be forwarded for the selection."""
         return self.counting.total(self.assemble(selection))
 
     def fitted(
         self, selection: WindowSelection, forwarded: ForwardedMessages | None = None, *, exact: bool = True
     ) -> PackedWindow:
-        """The selection with its tokens, counted or estimated; what came more than once stands once in it."""
+        """Returns the selection with its tokens, counted or estimated; each repeated document is shown once in it."""
         selection = self._once(selection)
         forwarded = forwarded or self.assemble(selection)
         count = self.counting.exact(forwarded) if exact else self.counting.estimate(forwarded)
@@ -145,15 +145,15 @@ class WindowFitter:
     def fitted_within(
         self, tokens: int, selection: WindowSelection, forwarded: ForwardedMessages | None = None
     ) -> PackedWindow | None:
-        """The selection if it fits, else None. If that is sure without counting, it is only estimated."""
+        """Returns the selection if it fits into `tokens`, else None. Only estimates its tokens if it surely fits."""
         forwarded = forwarded or self.assemble(selection)
         if self.counting.surely_fits(forwarded, tokens):
             return self.fitted(selection, forwarded, exact=False)
         return self.fitted(selection, forwarded) if self.counting.fits(forwarded, tokens) else None
 
     def unless_longer(self, rendering: ArtifactRendering, *, in_block: bool) -> ArtifactRendering:
-        """The rendering; or the whole artifact, where the label and the gaps of an extract or a summary take no fewer
-        tokens than what they leave out (guarantee §4 I6)."""
+        """Returns the rendering; or the whole artifact if the label and the gaps of an extract or a summary take no
+        fewer tokens than what they leave out (guarantee §4 I6)."""
         artifact = rendering.artifact
         if rendering.strategy in (ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.EXCLUDE):
             return rendering
@@ -174,8 +174,8 @@ class WindowFitter:
         return tuple(dict.fromkeys(query for query in queries if query.strip()))[: artifacts.MAX_QUERIES]
 
     def compacted(self, *fields: str) -> "WindowFitter":
-        """The same with the artifacts in these fields of the material compacted, which loses nothing (guarantee §4 I5).
-        `size_chars` stays the original size, since labels say how much of that was left out."""
+        """Returns the fitter with the artifacts in these fields of the material compacted, which loses nothing
+        (guarantee §4 I5). `size_chars` stays the original size, since labels report how much of that was left out."""
         changed: dict[str, Any] = {}
         kept = frozenset(self.kept)
         for name in fields:
@@ -190,8 +190,8 @@ class WindowFitter:
 
 
 def without_hopeless(selection: WindowSelection, counting: PromptCounter, tokens: int) -> tuple[WindowSelection, int]:
-    """The selection without huge texts that surely have more than `tokens` tokens together, and a lower bound of their
-    tokens: 0 if they may fit."""
+    """Returns the selection without huge texts that together surely exceed `tokens` tokens, and a lower bound of the
+    tokens of these texts: 0 if they may fit."""
     huge = {
         name: counting.least_text(rendering.text)
         for name, rendering in selection.renderings.items()
@@ -204,8 +204,8 @@ def without_hopeless(selection: WindowSelection, counting: PromptCounter, tokens
 
 
 def in_full(artifact: Artifact) -> ArtifactRendering:
-    """An artifact shown in full, as its content is now: original or compacted. Of a large document all that was read of
-    it, which is an extract."""
+    """Renders an artifact in full with its current content, original or compacted. A large document that was read in
+    part becomes an extract of all that was read."""
     if artifact.is_excerpt:
         span = (0, len(artifact.content))
         return ArtifactRendering(artifact, ProcessingStrategy.RAG_EXTRACT, spans=(span,), headings=("",))
@@ -216,16 +216,16 @@ class ForwardedMinimum:
     """The least that is forwarded.
 
     Attributes:
-        first: index of the message with which it begins: the current one, or what was said directly before that.
-        is_cut: something that was said directly before that leaves.
+        first: index of the first message: the current one, or an unanswered user message directly before it.
+        is_cut: an unanswered user message directly before the current one leaves.
         left_out: messages of tool steps that leave the current turn.
-        pointers: how artifacts are shown of which nothing else is taken: by their label alone, or in full if tiny.
+        pointers: renderings of artifacts of which nothing else is taken: their label alone, or in full if tiny.
         keeps_block: the message that begins the current turn keeps the block that it was forwarded with.
-        block_fixed: that block, or that there is none, cannot change any more.
-        kept: of what the model is editing and has just read, the ids of old turns' results, which the block shows.
-        spares_current: all content of the current turn is shown in full, since reducing old content is enough. What
-            the model has not seen yet may be, too, where that is not enough (guarantee §4 I7).
-        for_fresh: tokens kept for what the model has not seen yet.
+        block_fixed: that block, or its absence, cannot change any more.
+        kept: ids of old turns' results that the model is editing or has just read; the block shows them.
+        spares_current: all content of the current turn is shown in full, since reducing old content is enough. If that
+            is not enough, content that the model has not seen yet may still be shown in full (guarantee §4 I7).
+        for_fresh: tokens reserved for content that the model has not seen yet.
     """
 
     def __init__(self, fitting: WindowFitter) -> None:
@@ -247,8 +247,8 @@ class ForwardedMinimum:
         self.pointers = self._pointers()
 
     def settle(self, *, may_spare: bool) -> tuple[WindowSelection, int]:
-        """The minimum and its tokens. Nothing of it changes afterwards.
-        `may_spare`: whether `spares_current` is tried, and what the user said in a tool loop is spared.
+        """Decides the minimum, and returns it with its tokens. The minimum does not change afterwards.
+        `may_spare`: whether `spares_current` is tried, and user messages inside a tool loop are spared.
         Raises ContextLengthExceeded: not even the minimum fits."""
         if may_spare:
             self._whole = self._task_in_full()
@@ -264,20 +264,20 @@ class ForwardedMinimum:
         return selection, tokens
 
     def goal(self, tokens: int) -> int:
-        """Tokens to which a window is filled whose minimum takes `tokens`. If a turn's first step has fixed its block,
-        the results of the latest step may take room that is otherwise left free for later turns."""
+        """Returns the tokens to which a window is filled whose minimum takes `tokens`. If a turn's first step has fixed
+        its block, the results of the latest step may take space that is otherwise left free for later turns."""
         steps = current_steps(self._material)
         latest = int(self._tokens_for_latest(steps[-1])) if self.keeps_block and steps else 0
         return max(self._most, tokens, min(self._fitting.limits.usable or 0, tokens + latest))
 
     @property
     def _most(self) -> int:
-        """Tokens to which a window is filled, with what is kept."""
+        """Tokens to which a window is filled, including what is kept word for word."""
         return min(self._goal + self._for_kept, max(self._goal, self._fitting.limits.usable or 0))
 
     def cost(self, turn: TurnSpan) -> int:
-        """Tokens of a turn as messages, its artifacts as pointers, without messages that are left out, and without
-        system messages, which are in any window."""
+        """Counts the tokens of a turn as messages with its artifacts as pointers, without messages that are left out
+        and without system messages, which are in any window."""
         messages = self._material.messages
         inside = (index for index in range(turn.start, turn.end) if index not in self.left_out)
         return sum(
@@ -296,9 +296,9 @@ class ForwardedMinimum:
         return sum(map(counting.message, forwarded.messages))
 
     def _reached(self) -> tuple[WindowSelection, int]:
-        """System messages, the current message with what was said directly before it, and its tool steps as pointers;
-        if need be, the oldest steps leave, then what a user said amid them, but for the latest, and at last what was
-        said before."""
+        """Returns the smallest selection needed: system messages, the current message with unanswered user messages
+        directly before it, and its tool steps as pointers. If need be, the oldest steps leave, then user messages
+        between them except the latest, and last the messages before the current one."""
         steps, said = self._steps(), self._said_amid()
         attached = {a.artifact_id for a in self._material.attached if not a.pinned}
         while True:
@@ -311,15 +311,15 @@ class ForwardedMinimum:
                 self.pointers = {key: value for key, value in self.pointers.items() if key not in attached}
             elif len(steps) > 1:
                 self._leave_out(steps, tokens - most)
-            elif self._kept_at:  # which matters less than what was said
+            elif self._kept_at:  # kept results matter less than messages
                 self._let_go()
                 steps = self._steps()
-            elif self._whole:  # of dense text there are more tokens than its characters tell
+            elif self._whole:  # dense text has more tokens than its length suggests
                 self.pointers |= {name: self._pointer(each.artifact) for name, each in self._whole.items()}
                 self._whole = {}
             elif len(said) > 1:  # half of what is free after a pass, so that the next steps have room
                 self._leave_out(said, tokens - (self._goal + self._budget) / 2)
-            elif self.keeps_block:  # it cannot stay as its turn's first step fixed it
+            elif self.keeps_block:  # the block that the turn's first step fixed cannot stay
                 self.keeps_block = self.block_fixed = False
                 self.left_out, steps, said = self._material.left, self._steps(), self._said_amid()
                 self.pointers = self._pointers()
@@ -334,7 +334,7 @@ class ForwardedMinimum:
                 )
 
     def _raise_goal(self) -> None:
-        """Leaves room above a low-water mark that what cannot leave takes nearly all of."""
+        """Raises the goal if what cannot leave takes nearly all of the low-water mark."""
         limits = self._fitting.limits
         if limits.low_water is None:
             return
@@ -347,8 +347,8 @@ class ForwardedMinimum:
         self.for_fresh = self._tokens_for_fresh()
 
     def _keep(self) -> None:
-        """Shows whole what has to be quoted word for word, the most needed first, in its place, where it is of the
-        current turn: its steps stay. It takes half of the room below the goal; more beside that only where it may."""
+        """Shows results whole that have to be quoted word for word, the most needed first; results of the current turn
+        stay in place, with their steps. They take half of the space below the goal; more only if `may_keep_more`."""
         fitting, fresh = self._fitting, {each.artifact_id for each in self._material.fresh}
         limits = fitting.limits
         most = room = tuning.KEPT_IN_GOAL * (self._old_goal - self._fixed)
@@ -378,13 +378,13 @@ class ForwardedMinimum:
         self._kept_at = frozenset(artifact.place.message or 0 for artifact in now.values())
 
     def _let_go(self) -> None:
-        """What was kept in its place may leave after all."""
+        """Lets the steps leave whose results were kept in place."""
         for index in self._kept_at:
             self.pointers |= {each.artifact_id: self._pointer(each) for each in self._inside[index]}
         self._kept_at, self._for_kept = frozenset(), 0
 
     def _take_before(self) -> None:
-        """Takes what was said directly before the current message, the latest first, as far as it has room."""
+        """Takes the unanswered user messages directly before the current one, the latest first, as far as they fit."""
         room = self._budget if current_steps(self._material) else tuning.BEFORE_SHARE * self._goal
         number = len(self._before)
         while number and (room := room - self.cost(self._before[number - 1])) >= 0:
@@ -393,22 +393,22 @@ class ForwardedMinimum:
         self.first = self._before[0].start if self._before else self.first
 
     def _cut_before(self, excess: float) -> None:
-        """Takes what was said directly before the current message out, the oldest first."""
+        """Removes the unanswered user messages directly before the current message, the oldest first."""
         while self._before and excess > 0:
             turn = self._before.pop(0)
             self.first, self.is_cut = turn.end, True
             excess -= self.cost(turn)
 
     def _steps(self) -> list[TurnSpan]:
-        """The tool steps of the current turn that may leave, and the latest, which stays; those with something pinned
-        or kept stay, too."""
+        """Returns the tool steps of the current turn that may leave, and the latest, which stays. Steps with pinned or
+        kept messages stay, too, and are not returned."""
         steps, messages = current_steps(self._material), self._material.messages
         fixed = [any(messages[i].pinned or i in self._kept_at for i in range(step.start, step.end)) for step in steps]
         return [step for step, stays in zip(steps[:-1], fixed, strict=False) if not stays] + steps[-1:]
 
     def _task_in_full(self) -> dict[str, ArtifactRendering]:
-        """The documents in the message that began the tool loop under way, in what was said last in it, and directly
-        before it, as far as they have room."""
+        """Renders in full, as far as they fit, the documents in the message that began the current tool loop, in the
+        user's latest message, and in user messages directly before the loop."""
         if not current_steps(self._material):
             return {}
         messages, current = self._material.messages, self._material.current
@@ -424,14 +424,14 @@ class ForwardedMinimum:
         return found
 
     def _said_amid(self) -> list[TurnSpan]:
-        """The user's messages amid the tool loop under way that may leave, and the latest, which stays."""
+        """Returns the user messages inside the current tool loop that may leave, and the latest, which stays."""
         messages, left = self._material.messages, self.left_out
         behind = range(self._material.current + 1, len(messages))
         said = [index for index in behind if messages[index].role == "user" and index not in left]
         return [TurnSpan(index, index + 1) for index in said if not messages[index].pinned or index == said[-1]]
 
     def _sizes(self, selection: WindowSelection) -> str:
-        """What cannot all be kept, with the tokens of each part."""
+        """Describes what cannot all be kept, with the tokens of each part."""
         forwarded, count = self._fitting.assemble(selection), self._fitting.counting.message
         memory = forwarded.memory.body if forwarded.memory is not None else None
         others = [message for message in forwarded.messages if message is not memory]
@@ -449,8 +449,8 @@ class ForwardedMinimum:
         return WindowSelection(first, left_out, pointers, frozen=False, keeps_block=self.keeps_block)
 
     def _spare_current(self) -> bool:
-        """If reducing old content is enough, the content of the current turn is shown in full (guarantee §4 I5). It is
-        enough if all messages fit and leave `OLD_SHARE` for the best of the old content."""
+        """Shows the content of the current turn in full if reducing old content is enough (guarantee §4 I5): if all
+        messages fit and leave `OLD_SHARE` for the best of the old content. Returns whether it did."""
         current = self._material.current
         new = [a for a in (*self._material.attached, *self._material.placed) if not a.historical]
         spared = [a for a in of_each_content(new, current) if self.is_reduced(a)]
@@ -465,8 +465,8 @@ class ForwardedMinimum:
         return self.spares_current
 
     def _spare_fresh(self) -> bool:
-        """Whether what the model has not seen yet is shown in full: wherever it fits, in a pass down to the low-water
-        mark. A plan decides of it otherwise."""
+        """Shows content that the model has not seen yet in full if it fits, in a pass down to the low-water mark; a
+        plan decides on that content instead. Returns whether it did."""
         fresh = [a for a in of_each_content(self._material.fresh, self._material.current) if self.is_reduced(a)]
         if self._fitting.planned is not NO_PLAN or not (fresh and self.for_fresh):
             return False
@@ -477,20 +477,20 @@ class ForwardedMinimum:
         return spares
 
     def is_reduced(self, artifact: Artifact) -> bool:
-        """Whether the minimum does not show it in full, and something of it can be taken above that."""
+        """Returns whether the minimum shows an artifact reduced, so that more of it can be taken above the minimum."""
         pointer = self.pointers.get(artifact.artifact_id)
-        if pointer is None:  # one of too many to be named, or shown in a block that is fixed
+        if pointer is None:  # beyond the number of named documents, or shown in a fixed block
             return not (self.keeps_block or self.block_fixed)
         return pointer.strategy is ProcessingStrategy.EXCLUDE
 
     def _tokens_for_latest(self, step: TurnSpan) -> float:
-        """Tokens kept for the results of the latest step as long as older steps can leave."""
+        """Returns the tokens reserved for the results of the latest step as long as older steps can leave."""
         chars = sum(len(a.content) for at in range(step.start, step.end) for a in self._inside.get(at, ()))
         return max(min(chars / tuning.TOKEN_CHARS, (self._goal - self._fixed) * tuning.LATEST_SHARE), self.for_fresh)
 
     def _tokens_for_fresh(self) -> int:
-        """Tokens that a pass down to the low-water mark keeps for what the model has not seen yet: all of it where it
-        fits, but for the labels of earlier steps; else what the mark leaves."""
+        """Returns the tokens that a pass down to the low-water mark reserves for content that the model has not seen
+        yet: all of it if it fits beside the labels of earlier steps; else what the mark leaves."""
         limits = self._fitting.limits
         above, room = self._goal - self._old_goal, (limits.usable or 0) - self._fixed
         if not above or limits.fresh > room:
@@ -498,8 +498,8 @@ class ForwardedMinimum:
         return min(limits.fresh, int(room - self._tokens_for_labels(room * tuning.OLD_SHARE)))
 
     def _tokens_for_labels(self, most: float) -> float:
-        """Tokens of the latest earlier steps as labels, `most` of them at most: an agent that sees none of what it has
-        done does it again."""
+        """Returns the tokens of the latest earlier steps as labels, at most `most`: an agent that sees none of what it
+        has done does it again."""
         tokens = 0.0
         for step in reversed(self._steps()[:-1]):
             tokens += self.cost(step)
@@ -508,7 +508,7 @@ class ForwardedMinimum:
         return tokens
 
     def _leave_out(self, steps: list[TurnSpan], excess: float) -> None:
-        """Takes steps out of `steps`, oldest first, until `excess` tokens have left; the last one stays."""
+        """Removes steps from `steps`, oldest first, until `excess` tokens have left; the last step stays."""
         leaving: set[int] = set()
         while len(steps) > 1 and excess > 0:
             step = steps.pop(0)
@@ -530,7 +530,7 @@ class ForwardedMinimum:
         return {a.artifact_id: self._pointer(a) for a in (*placed, *attached)}
 
     def _pointer(self, artifact: Artifact) -> ArtifactRendering:
-        """Its label alone; in full where that takes no more tokens."""
+        """Renders an artifact as its label alone; in full if that takes no more tokens."""
         label, whole = ArtifactRendering(artifact, ProcessingStrategy.EXCLUDE), in_full(artifact)
         if artifact.pinned:
             return whole
@@ -542,12 +542,12 @@ class ForwardedMinimum:
 
 
 REPEATED_DOCUMENT_CHARS = 200
-"""A shorter document is hardly longer than the words that say where it stands."""
+"""A shorter document is hardly longer than the reference to its other copy."""
 OF_A_PIN = "that of a pinned message"
 
 
 def once(material: WindowInputs, selection: WindowSelection) -> WindowSelection:
-    """The selection in which each document stands once in full. What earlier requests forwarded stays as it was."""
+    """Returns the selection with each document shown in full once. What earlier requests forwarded stays unchanged."""
     window = _DedupedWindow(material, selection)
     for document in material.repeats.documents:
         window.show_once(document)
@@ -560,7 +560,7 @@ class _DedupedWindow:
         self.renderings, self.same = dict(selection.renderings), set(selection.same)
 
     def show_once(self, document: RepeatedDocument) -> None:
-        """Decides on one document. A block may show it by the id that a file has, too, so that ids tell no carrier."""
+        """Decides which copy of a document carries its text. A block may show it by an id that a file has, too."""
         here = [file for file in document.files if self._selection.has(file.place.message)]
         in_block = self._is_in_kept_block(document.content_id)
         carrier = self._pinned(document) or next((f.artifact_id for f in here if self._stays_in_full(f)), None)
@@ -573,13 +573,13 @@ class _DedupedWindow:
         named_alone = [file for file in here if self._shown(file) is ProcessingStrategy.EXCLUDE]
         if carrier is not None:
             self._say_same([*full, *named_alone], carrier)
-        else:  # a message that keeps its block keeps what it says of its own files, too
+        else:  # a message that keeps its block also keeps its references for its own files
             parts = [file for file in here if self._stays_as_text(file)]
             said = [file for file in named_alone if self._material.repeats.said_same(file)]
             if parts:
                 self._say_same(said, parts[0].artifact_id)
         if waiting and carrier is None and not self._is_told_elsewhere(here, waiting, document.attached):
-            file = waiting.pop(0)  # that which carried the text was deleted
+            file = waiting.pop(0)  # the copy that carried the text was deleted
             carrier = file.artifact_id
             self.renderings[carrier] = ArtifactRendering(file, ProcessingStrategy.INCLUDE_FULL, file.content)
         self.same.update(file.artifact_id for file in waiting)
@@ -588,8 +588,8 @@ class _DedupedWindow:
             self._hide(document.attached, carries=carrier is not None or is_native, is_here=bool(here))
 
     def _hide(self, attached: Artifact, *, carries: bool, is_here: bool) -> None:
-        """Leaves an attachment out of the block where its document stands in a message: in full, as a PDF, or, if it is
-        not new, as an earlier request left it."""
+        """Leaves an attachment out of the block if a message shows its document: in full, as a PDF, or, if it is not
+        new, as an earlier request left it."""
         name = attached.artifact_id
         if attached.pinned or name in self._selection.quoted:
             return
@@ -599,7 +599,7 @@ class _DedupedWindow:
             self.same.add(name)
 
     def _is_kept(self, index: int) -> bool:
-        """Whether the message stays in the form in which it was forwarded."""
+        """Returns whether the message stays in the form in which it was forwarded."""
         if self._material.messages[index].rendered is None:
             return False
         return self._selection.frozen or (self._selection.keeps_block and index == self._material.current)
@@ -613,12 +613,12 @@ class _DedupedWindow:
                 self.same.add(name)
 
     def _shown(self, file: Artifact) -> ProcessingStrategy | None:
-        """How it is shown in its message; None if as it was forwarded. What is quoted of it stands in the block."""
+        """Returns how the file's message shows it; None if as it was forwarded. Quotes of it are in the block."""
         rendering = self.renderings.get(file.artifact_id)
         return rendering.strategy if rendering and file.artifact_id not in self._selection.quoted else None
 
     def _stays_in_full(self, file: Artifact) -> bool:
-        """Whether its message stays as it was forwarded, with all of its text."""
+        """Returns whether the file's message stays as it was forwarded, with all of the file's text."""
         shown = self._shown(file)
         is_full = shown is ProcessingStrategy.INCLUDE_FULL or (
             shown is None and not self._material.stands_reduced(file)
@@ -626,17 +626,18 @@ class _DedupedWindow:
         return is_full and self._stays_as_text(file)
 
     def _stays_as_text(self, file: Artifact) -> bool:
-        """Whether its message stays as it was forwarded, with its text, or a part of it."""
+        """Returns whether the file's message stays as it was forwarded, with all or part of the file's text."""
         return self._is_kept(file.place.message or 0) and self._material.repeats.was_text(file)
 
     def _pinned(self, document: RepeatedDocument) -> str | None:
-        """What any window has in full, in its message or in the memory message."""
+        """Names the copy that any window has in full, in its message or in the memory message; None if there is
+        none."""
         pinned = [file for file in document.files if file.pinned]
         inside = next((file.artifact_id for file in pinned if self._selection.has(file.place.message)), None)
         return inside or (OF_A_PIN if pinned or document.is_kept else None)
 
     def _is_in_kept_block(self, name: str) -> bool:
-        """Whether a block that stays shows the document in full, attached or recalled."""
+        """Returns whether a block that stays shows the document in full, attached or recalled."""
         messages = self._material.messages
         return any(
             name in message.shown_in_full and self._selection.has(index) and self._is_kept(index)
@@ -644,7 +645,7 @@ class _DedupedWindow:
         )
 
     def _is_told_elsewhere(self, here: list[Artifact], waiting: list[Artifact], attached: Artifact | None) -> bool:
-        """Whether a part of it stands in another message, as an earlier request decided."""
+        """Returns whether another message shows a part of the document, as an earlier request decided."""
         if len(here) > len(waiting):
             return True
         if attached is None or self._material.frame is None:
