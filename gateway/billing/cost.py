@@ -1,5 +1,5 @@
-"""What a call cost, by LiteLLM's price names, in exact decimals (guarantee §6); sums over bills as CSV and as JSON;
-what leaving out saves at most, as a plan promises, and as a bill realises it (guarantee §5, ADR 16)."""
+"""What a call cost, by LiteLLM's price names, in exact decimals (guarantee §6); sums over bills as CSV and JSON; what
+leaving tokens out saves at most, as a plan promises it, and as a bill realises it (guarantee §5, ADR 16)."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,17 +11,17 @@ from gateway.core import printing
 from gateway.core.types import bill, turn
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
-"""Kinds of tokens: the name, how many, and the names of prices, the first that is known counts."""
+"""Kinds of tokens: name, count, and the names of their prices, of which the first that is known counts."""
 ZERO = Decimal(0)
 NO_PLANNING = bill.ContextPlanningCost()
 EXACT_MONEY = Context(prec=80, rounding=ROUND_HALF_EVEN)
-"""Room for every digit of a price times a count of tokens, so that only `rounded` rounds."""
+"""Precision for every digit of a price times a count of tokens, so that only `rounded` rounds."""
 TIER = re.compile(r"_above_(\d+)k_tokens")
 SERVICE_TIERS = ("priority", "flex", "batches", "balanced", "ultrafast")
 CHEAPER_INPUT = ("cache_read_input_token_cost",)
-"""Price that input may have at the least, in place of the usual one."""
+"""The cheaper price that input may have in place of the usual one."""
 DEARER_INPUT = ("cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr")
-"""Prices that input may have at the most; so may output:"""
+"""The dearer prices that input may have in place of the usual one."""
 PRICED_UNITS = (
     ("seconds", ("input_cost_per_second", "output_cost_per_second")),
     ("characters", ("input_cost_per_character",)),
@@ -29,8 +29,9 @@ PRICED_UNITS = (
     ("pixels", ("output_cost_per_pixel", "input_cost_per_pixel")),
     ("usd", (bill.PER_USD,)),
 )
-"""What a call of another API than chats may be charged by in place of tokens, and the names of its price."""
+"""Units by which a call of another API than chat completions may be charged in place of tokens, with their prices."""
 DEARER_OUTPUT = ("output_cost_per_reasoning_token",)
+"""The dearer price that output may have in place of the usual one."""
 
 
 class TokenRates:
@@ -50,7 +51,7 @@ class TokenRates:
         self.lines: list[bill.PriceLine] | None = None
 
     def find(self, *names: str) -> Decimal | None:
-        """The first of these prices that is known, in its most specific form."""
+        """Returns the first of these prices that the model has, in its most specific form; None where it has none."""
         for name in names:
             for suffix in self._suffixes:
                 price = self._prices.get(name + suffix)
@@ -72,9 +73,9 @@ def price_call(
     """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
 
     Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides costs
-    None, never 0; a configured price of 0 is a price. What the gateway notes as `units` (of `PRICED_UNITS`) is charged
-    by these where the model has such a price.
-    `lines`: gets each product that is added up, for those who want to see the sum."""
+    None, never 0; a configured price of 0 is a price. Where the gateway notes `units` in the usage and the model has a
+    price for one of them (`PRICED_UNITS`), the call is charged by that unit.
+    `lines`: receives each product that is added up, for callers that show the sum."""
     prompt, completion = bill.figure(usage, "prompt_tokens"), bill.figure(usage, "completion_tokens")
     rates = TokenRates(prices, prompt, usage.get("service_tier"))
     recorded = dict(usage)
@@ -97,7 +98,7 @@ def price_call(
 
 
 def price_internal(call: bill.InternalCall) -> bill.CallCost:
-    """Prices a call of an internal model. An embedder writes nothing: its input price is all of its price."""
+    """Prices a call of an internal model. An embedder has no output: its input price is all of its price."""
     prices = call.prices
     if call.purpose == "embedder" and "input_cost_per_token" in prices:
         prices = {"output_cost_per_token": ZERO, **prices}
@@ -105,7 +106,7 @@ def price_internal(call: bill.InternalCall) -> bill.CallCost:
 
 
 def planning_usage(calls: Sequence[bill.CallCost]) -> bill.ContextPlanningUsage:
-    """Tokens and calls of the internal models among these."""
+    """Sums tokens and calls of the internal models among these calls, by purpose."""
     found: dict[str, dict[str, int]] = {}
     for call in calls:
         if call.purpose not in bill.MODEL_PURPOSES:
@@ -155,7 +156,7 @@ def _completion_cost(rates: TokenRates, rate: Decimal, completion: int, details:
 
 
 def _cost_by_kind(rates: TokenRates, others: tuple[str, Decimal], tokens: int, kinds: Kinds) -> Decimal:
-    """The cost of all tokens: each kind at its own price where it has one, `others` at theirs. Not rounded."""
+    """Returns the cost of all tokens, not rounded: each kind at its own price if it has one, the rest at `others`."""
     cost = ZERO
     for kind, count, names in kinds:
         taken = min(count, tokens)
@@ -174,7 +175,7 @@ def _product(rates: TokenRates, kind: str, tokens: int | Decimal, rate: Decimal)
 
 
 def _cost_of_units(rates: TokenRates, units: Any) -> Decimal | None:
-    """The cost by the first unit that has a count and a price; None if there is none. Not rounded."""
+    """Returns the cost by the first unit that has a count and a price, not rounded; None if there is none."""
     for name, names in PRICED_UNITS:
         count = units.get(name) if isinstance(units, dict) else None
         if is_amount(count) and (price := rates.find(*names)) is not None:
@@ -183,19 +184,20 @@ def _cost_of_units(rates: TokenRates, units: Any) -> Decimal | None:
 
 
 def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
-    """Reasoning tokens beside the completion's, as xAI and Gemini report them: the total has them on top."""
+    """Returns the reasoning tokens that only the total counts, as xAI and Gemini report them; 0 if the completion has
+    them."""
     reasoning = bill.figure(details, "reasoning_tokens")
     return reasoning if reasoning and bill.figure(usage, "total_tokens") == sum_of_both + reasoning else 0
 
 
 def primary_usage(calls: Iterable[bill.CallCost]) -> dict[str, Any]:
-    """The usage of the primary model over all its calls for one request: what they count is added up, of all else the
-    last says what it is. {} without such a call."""
+    """Merges the usage of all calls of the primary model for one request: counts are added up, of all other fields the
+    last value wins. {} without such a call."""
     return usage_together([call.usage for call in calls if call.purpose == "primary"])
 
 
 def usage_together(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Usages as one; a single one as it is."""
+    """Merges usages into one; returns a single one unchanged."""
     if len(usages) <= 1:
         return usages[0] if usages else {}
     known = [bill.usage_of(usage) for usage in usages]
@@ -219,8 +221,8 @@ def _added(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def total_cost(calls: Sequence[bill.CallCost]) -> tuple[bill.CostMetadata, bill.ContextPlanningCost]:
-    """The sums over all calls: totals equal their parts exactly. A call without a known price makes every sum that it
-    belongs to null, never 0 (guarantee §6); the other sums are known all the same."""
+    """Sums the cost of all calls; totals equal their parts exactly. A call without a known price makes every sum that
+    it belongs to null, never 0 (guarantee §6); the other sums stay known."""
     if len(calls) == 1 and calls[0].purpose == "primary":
         return _cost_of(calls[0]), NO_PLANNING
     primary = [call for call in calls if call.purpose in bill.MODEL_PURPOSES]
@@ -248,7 +250,7 @@ def total_cost(calls: Sequence[bill.CallCost]) -> tuple[bill.CostMetadata, bill.
 
 
 def _cost_of(call: bill.CallCost) -> bill.CostMetadata:
-    """Of the one call that most requests make."""
+    """Returns the cost of a request that made this one call, as most requests do."""
     if call.prompt_cost is None or call.completion_cost is None:
         return bill.CostMetadata(estimated=call.estimated)
     total = call.prompt_cost + call.completion_cost
@@ -256,7 +258,7 @@ def _cost_of(call: bill.CallCost) -> bill.CostMetadata:
 
 
 def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
-    """The sum; None if one of them is not known."""
+    """Returns the sum; None if one of the values is not known."""
     total = ZERO
     for value in values:
         if value is None:
@@ -266,24 +268,24 @@ def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
 
 
 def rounded(value: Decimal) -> Decimal:
-    """To 12 decimals, half-even (guarantee §6)."""
+    """Rounds to 12 decimals, half-even (guarantee §6)."""
     return value.quantize(bill.PICO, context=EXACT_MONEY)
 
 
 def is_amount(value: Any) -> bool:
-    """Whether it counts seconds or other units: a number not below 0 and not absurd."""
+    """Returns whether a value can count seconds or other units: a number from 0 to `bill.MAX_TOKENS`."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= bill.MAX_TOKENS
 
 
 def estimated_cost(
     prices: Mapping[str, Decimal], prompt_tokens: int, most_tokens: int | None, service_tier: str | None = None
 ) -> dict[str, Decimal | None]:
-    """The least and the most that a call will cost in USD (guarantee §5, `dry_run`); None where a price, or the longest
-    answer, is not known.
+    """Estimates the least and the most that a call will cost in USD (guarantee §5, `dry_run`); None where a price, or
+    the longest answer, is not known.
 
-    At the least nothing is answered and all of the prompt comes from the provider's cache; at the most all of it is
-    written there and the answer is as long as it may be, thoughts included. A provider may serve a request in another
-    tier than it asks for, so both count.
+    The least: no output, and the whole prompt read from the provider's cache. The most: the whole prompt written to the
+    cache, and the longest answer, reasoning included. A provider may serve a request in another tier than requested, so
+    both tiers count.
     `most_tokens`: of all choices together; `service_tier`: the one that the request asks for."""
     least: list[Decimal] = []
     most: list[Decimal] = []
@@ -309,9 +311,9 @@ def _of(tokens: int, price: Decimal) -> Decimal:
 def ledger_figures(
     metadata: Mapping[str, Any], calls: Sequence[bill.CallCost], *, is_metered: bool = True
 ) -> turn.LedgerFigures:
-    """The figures of a bill.
+    """Computes the ledger's figures of a bill.
     `metadata`: its `response_metadata`, with numbers as they are written; `is_metered`: false where nobody knows what
-    its client's own request would have cost, and the bill does not say."""
+    the client's own request would have cost, and the bill does not say."""
     cached, written = 0, 0
     known: Decimal | None = None
     planning, unpriced = ZERO, 0
@@ -338,20 +340,20 @@ def ledger_figures(
 
 
 def with_figures(entry: turn.LedgerEntry) -> turn.LedgerEntry:
-    """A stored bill with its figures, also where an older version wrote it without."""
+    """Adds the figures to a stored bill, also to one that an older version wrote without them."""
 
     return replace(entry, figures=ledger_figures(entry.metadata, entry.calls))
 
 
 def meter_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `economics` of a bill: what its client's own request would have cost beside it; {} where it has none."""
+    """Returns the `economics` of a bill: what the client's own request would have cost; {} where it has none."""
     found = metadata.get("economics")
     return found if isinstance(found, dict) else {}
 
 
 def _direct(metadata: Mapping[str, Any], planning: Decimal) -> tuple[Decimal | None, bool | None]:
-    """What the client's own request would have cost, None where that is not known; and whether its conversation goes
-    direct. A request that nothing was left out of costs what it does but for its internal models."""
+    """Returns what the client's own request would have cost, None where that is not known; and whether its conversation
+    goes direct. A request from which nothing was left out costs the same, less its internal models."""
     economics = meter_of(metadata)
     if economics:
         return usd_of(economics.get("direct_cost")), economics.get("holdout")
@@ -361,13 +363,13 @@ def _direct(metadata: Mapping[str, Any], planning: Decimal) -> tuple[Decimal | N
 
 
 def _bounced(metadata: Mapping[str, Any]) -> tuple[int, Decimal]:
-    """Tokens and USD of what was read again soon after it had been cut."""
+    """Returns tokens and USD of results that were read again soon after they had been cut."""
     found = meter_of(metadata).get("bounced")
     return (bill.figure(found, "tokens"), usd_of(found.get("cost")) or ZERO) if isinstance(found, dict) else (0, ZERO)
 
 
 def usd_of(text: Any) -> Decimal | None:
-    """USD as `economics` tells them; None where it is no number."""
+    """Parses USD as `economics` writes them; None where the text is no number."""
     try:
         return Decimal(text) if isinstance(text, str) else None
     except InvalidOperation:
@@ -375,7 +377,7 @@ def usd_of(text: Any) -> Decimal | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is an amount of money as bills have it."""
+    """Returns whether a value is an amount of money as bills hold it."""
     return isinstance(value, Decimal | int) and not isinstance(value, bool)
 
 
@@ -392,13 +394,13 @@ COST_FIGURES = (
     *("cost", "planning_cost", "net_saving", "direct_cost", "unmetered", "saved"),
     *("unpriced", "planning_unpriced", "estimated", "at_least", "currency"),
 )
-"""Names of what is told of each group. `cost` holds `planning_cost`; `net_saving`: `direct_cost`, which clients would
-have paid without a gateway, less what was billed, of all requests but the `unmetered`; `saved`: of what was left out
-alone, without what that cost; `at_least`: a call in it has no known price."""
+"""Names of the figures of each group. `cost` includes `planning_cost`; `net_saving`: `direct_cost`, which clients would
+have paid without a gateway, less what was billed, of all requests but the `unmetered`; `saved`: by what was left out
+alone, not less what that cost; `at_least`: a call in it has no known price."""
 
 
 def figures_of(sums: bill.CostSums) -> dict[str, Any]:
-    """The sums by the names of `COST_FIGURES`; a cost of which nothing is known is None."""
+    """Returns the sums by the names of `COST_FIGURES`; a cost of which nothing is known is None."""
     told = {
         "cost": sums.known_cost,
         "planning_cost": sums.known_planning,
@@ -416,7 +418,7 @@ def as_csv(
     names: Sequence[str] = COST_FIGURES,
     figures: Callable[[bill.CostSums], dict[str, Any]] = figures_of,
 ) -> Iterator[str]:
-    """Lines of CSV: `by` says which groups a line tells apart, its names stand in a column for each of them.
+    """Yields lines of CSV. `by` names the groups that a line distinguishes; each group has a column for its names.
     `names`: of the `figures` of each group."""
     groups = list(dict.fromkeys(group for by in tables for group in by))
     yield printing.csv_line(("by", *groups, *names))
@@ -431,27 +433,27 @@ def as_csv(
 def as_json(
     by: Sequence[str], rows: Iterable[bill.CostRow], figures: Callable[[bill.CostSums], dict[str, Any]] = figures_of
 ) -> dict[str, Any]:
-    """A table: its groups, and for each row their names with its figures."""
+    """Returns a table as JSON-ready values: its groups, and for each row its names and figures."""
     listed = [{**dict(zip(by, row.names, strict=True)), **figures(row.sums)} for row in rows]
     return {"by": list(by), "rows": listed}
 
 
 MIN_REQUESTS, MAX_REQUESTS = 3, 20
-"""Bounds of how many requests are expected to forward what is decided now: artifacts are asked about more than once,
-and however long a conversation was, no more than this is counted on."""
+"""Bounds of how many requests are expected to forward what is decided now: clients ask about artifacts more than once,
+and however long a conversation was, the estimate counts on no more than this."""
 MIN_CACHED_PREFIX = 4096
 """Tokens: providers cache no shorter prompt (OpenAI from 1,024, others up to this)."""
 
 
 def expected_requests(answers: int) -> int:
-    """How many requests will forward what this one decides, itself included: a conversation that has had so many
-    answers is expected to get as many again (the estimate that knows least of its end)."""
+    """Estimates how many requests will forward what this one decides, itself included: a conversation that has had so
+    many answers is expected to get as many again (the estimate that assumes least about its end)."""
     return min(MAX_REQUESTS, max(MIN_REQUESTS, 1 + answers))
 
 
 def saving_of(prices: Mapping[str, Decimal], tokens: int, requests: int, prompt_tokens: int) -> Decimal | None:
-    """What so many tokens cost in so many requests: the full input price in the first, that of cached input in further
-    ones, as the prefix would have been cached by then. None if the price is unknown.
+    """Returns what these tokens cost over so many requests: the full input price in the first, the price of cached
+    input in the others, as the prefix would have been cached by then. None if the price is unknown.
     `prices`: the primary model's, USD per token by LiteLLM's names; `prompt_tokens`: of the prompt that holds them,
     which decides the context tier."""
     rates = TokenRates(prices, prompt_tokens, None)
@@ -470,7 +472,7 @@ def compare(
     requests: int,
     planning_cost: Decimal | None,
 ) -> bill.PlanComparison:
-    """What a smaller context saves over the requests that will forward it, beside what making it costs.
+    """Compares what a smaller context saves, over the requests that will forward it, with what making it costs.
 
     Tokens of the frozen prefix that change are paid for in full once more.
 
@@ -491,10 +493,10 @@ def compare(
 
 
 def realised(left: bill.LeftOutTokens, usage: Mapping[str, Any], prices: Mapping[str, Decimal]) -> Decimal | None:
-    """What was saved in one request, by what the upstream reported of it. None if the price is unknown.
+    """Returns what one request saved, by the usage that the upstream reported. None if the price is unknown.
 
-    What this request would have sent for the first time is worth the full input price; the rest that of cached input,
-    where the upstream says how much it read from its cache, and did read where it could.
+    Tokens that this request would have sent for the first time are worth the full input price. The rest is worth the
+    price of cached input, where the upstream reports what it read from its cache, and did read where it could.
     """
     rates = TokenRates(prices, int(usage.get("prompt_tokens") or 0) + max(0, left.tokens), None)
     full = rates.find("input_cost_per_token")
@@ -512,8 +514,8 @@ def as_realised(
     usage: Mapping[str, Any],
     prices: Mapping[str, Decimal],
 ) -> dict[str, Any] | None:
-    """A bill's `economics` once its usage is known: what a plan promised, and what this request saved. None if it has
-    neither; a call that was not charged saved nothing.
+    """Completes a bill's `economics` when its usage is known: what a plan promised, and what this request saved. None
+    if it has neither; a call that was not charged saved nothing.
     `promised`: the comparison of a plan, if one was made."""
     if left is None or not usage.get("prompt_tokens"):
         left = replace(left, tokens=0, fresh=0) if left else None
@@ -527,17 +529,17 @@ def as_realised(
 
 
 def _reads_cache(usage: Mapping[str, Any], unchanged: int) -> bool:
-    """Whether what an earlier request had sent would have been read from the upstream's cache.
+    """Returns whether the upstream would have read from its cache what an earlier request had sent.
 
-    An upstream that never says what it read bills nothing at that price. One that says it read nothing of a long prefix
-    that it had been sent before keeps none.
+    An upstream that never reports cache reads bills nothing at that price. One that reports no reads of a long prefix
+    that it had been sent before has no cache.
     """
     reported = bill.told(usage, bill.CACHE_READ_NAMES)
     return bool(reported) and (any(reported) or unchanged < MIN_CACHED_PREFIX)
 
 
 def _cached_price(rates: TokenRates, full: Decimal) -> Decimal:
-    """The price of cached input; a model without one has no cache that would lower a bill."""
+    """Returns the price of cached input; a model without one has no cache that would lower a bill."""
     price = rates.find("cache_read_input_token_cost")
     return full if price is None else min(price, full)
 

@@ -1,6 +1,6 @@
-"""Adds the ledger up again: each call priced from the usage and the rates stored with it, each sum made anew.
+"""Adds the ledger up again: prices each call from the usage and the rates stored with it, and computes each sum again.
 
-Decides purely: rows go in, differences and totals come out (guarantee §6).
+Pure: rows go in, differences and totals come out (guarantee §6).
 """
 
 from collections.abc import Callable, Iterable
@@ -25,8 +25,8 @@ AUDIT_GROUPS: dict[str, Callable[[turn.LedgerRow], str]] = {
     "agent": lambda row: row.entry.agent or UNNAMED_GROUP,
     "endpoint": lambda row: row.entry.endpoint or report_lists.CHAT_ENDPOINT,
 }
-"""What rows can be added up by. A day is one in UTC; the user is whom the request named; the endpoint is the API that
-was asked."""
+"""Groups by which rows can be added up. A day is one in UTC; the user is the one that the request named; the endpoint
+is the API that was called."""
 
 
 CHECKED_FIGURES = (
@@ -39,7 +39,7 @@ METERED = ("direct_cost", "net_saving", "held_out")
 
 @record
 class AuditDifference:
-    """A figure of the ledger that is not what adding up gives."""
+    """A figure of the ledger that differs from the sum of its parts."""
 
     figure: str
     stored: Any
@@ -65,11 +65,11 @@ class AuditTotals:
     estimated: int = 0
     is_known: bool = False
     saved: Decimal = Decimal(0)
-    """What the bills say that leaving out saved; an estimate, as no invoice has it."""
+    """What leaving out saved, by the bills; an estimate, as no invoice shows it."""
     metered: int = 0
-    """Requests of which bills say what they would have cost without a gateway."""
+    """Requests whose bills state what they would have cost without a gateway."""
     net_saving: Decimal = Decimal(0)
-    """How much less these cost, below 0 where they cost more."""
+    """How much less the `metered` requests cost; below 0 where they cost more."""
 
     def add(self, row: turn.LedgerRow) -> None:
         cost = figures(row, "cost")
@@ -97,7 +97,7 @@ class AuditTotals:
 
 @dataclass(slots=True)
 class LedgerAudit:
-    """What adding up has found so far."""
+    """What the audit has found so far."""
 
     total: AuditTotals = field(default_factory=AuditTotals)
     by: dict[str, dict[str, AuditTotals]] = field(default_factory=lambda: {"model": {}, "tenant": {}})
@@ -106,7 +106,7 @@ class LedgerAudit:
     named: list[tuple[str, tuple[AuditDifference, ...]]] = field(default_factory=list)
 
     def add(self, row: turn.LedgerRow) -> tuple[AuditDifference, ...]:
-        """Adds a row; returns what in it does not balance."""
+        """Adds a row; returns the figures in it that do not balance."""
         self.total.add(row)
         for group, totals in self.by.items():
             totals.setdefault(AUDIT_GROUPS[group](row), AuditTotals()).add(row)
@@ -119,21 +119,21 @@ class LedgerAudit:
 
 
 def repriced(call: bill.CallCost, lines: list[bill.PriceLine] | None = None) -> bill.CallCost:
-    """The call priced again, by the usage and the rates that were stored with it.
-    `lines`: gets each product that is added up."""
+    """Prices the call again, by the usage and the rates that were stored with it.
+    `lines`: receives each product that is added up."""
     prices = {name: price for name, rate in call.rates.items() if (price := _price(rate)) is not None}
     return price_call(call.purpose, call.model, call.usage, prices, estimated=call.estimated, lines=lines)
 
 
 def differences(row: turn.LedgerRow) -> tuple[AuditDifference, ...]:
-    """What in a row is not what its calls add up to; empty if it balances."""
+    """Returns the figures of a row that differ from what its calls add up to; empty if it balances."""
     if not row.entry.calls:
         return (AuditDifference("calls", "none", "at least one"),)
     return tuple(AuditDifference(*each) for each in _compared(row) if not _equal(*each[1:]))
 
 
 def figures(row: turn.LedgerRow, *path: str) -> dict[str, Any]:
-    """An object inside the row's `response_metadata`; {} where there is none."""
+    """Returns an object inside the row's `response_metadata`; {} where there is none."""
     found: Any = row.entry.metadata
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
@@ -172,7 +172,7 @@ def _compared(row: turn.LedgerRow) -> Iterable[tuple[str, Any, Any]]:
 
 
 def _kept(value: Any) -> Any:
-    """As its column holds it."""
+    """Returns the value as its column stores it: bounded by the largest number that fits."""
     return max(-turn.LARGEST_KEPT, min(value, turn.LARGEST_KEPT)) if isinstance(value, Decimal) else value
 
 

@@ -23,10 +23,10 @@ from gateway.core.types.omitted_records import UNLISTED, OmittedRecords
 NONE: Set[int] = frozenset()
 Sums = tuple[bill.CostMetadata, bill.ContextPlanningCost]
 FEW = 10
-"""New artifacts that nothing was done to are listed in an answer if they are not more than these, else counted."""
+"""An answer lists new artifacts that nothing was done to if there are no more than these; else it counts them."""
 MAX_LISTED_CALLS = 50
-"""Of up to so many artifacts that a request decided on an answer lists all, of more the largest: a stream has the list
-twice (guarantee §6.2)."""
+"""An answer lists all artifacts that its request decided on if there are no more than these; else only the largest: a
+stream has the list twice (guarantee §6.2)."""
 
 OPTIONAL_IN_RECORDS = ("guarded", "standing", "reason", *bill.CLIENTS_WORDS)
 NONE_WHERE_UNTOLD = ("economics", "profile", "recall", "memory", "workflow_spec_tokens")
@@ -37,12 +37,13 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
         *("embedder", "embedder_cost", "guard", "guard_cost", "agent"),
     )
 )
-"""Of a bill: they are left out elsewhere."""
+"""Fields of a bill that are left out where they are empty."""
 
 
 def response_metadata(known: bill.ResponseMetadata, unlisted: OmittedRecords | None = None) -> dict[str, Any]:
-    """As JSON-ready values; what is not known yet is left out. Written out: `dataclasses.asdict` copies every leaf.
-    `unlisted`: what the list need not have, as stored messages tell it again (ADR 19)."""
+    """Renders a bill as JSON-ready values, without what is not known yet. By hand: `dataclasses.asdict` copies every
+    leaf.
+    `unlisted`: records that the list can do without, as stored messages reproduce them (ADR 19)."""
     data: dict[str, Any] = {
         "request_id": known.request_id,
         "conversation_id": known.conversation_id,
@@ -85,8 +86,8 @@ def response_metadata(known: bill.ResponseMetadata, unlisted: OmittedRecords | N
 
 
 def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The bill as an answer has it: lists what the request decided, changed or brought back, and counts what stands.
-    `metadata`: the bill as `response_metadata` gives it, whole or not; it is not changed."""
+    """Shortens a bill for an answer: lists what the request decided, changed or brought back, counts what stands.
+    `metadata`: the bill from `response_metadata`, whole or not; it is not changed."""
     utilization = metadata.get("context_utilization") or {}
     if UNLISTED in utilization:
         utilization = {name: value for name, value in utilization.items() if name != UNLISTED}
@@ -108,7 +109,8 @@ def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def begun(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The bill as the first chunk of a stream has it: what is known by then, without the list that the last repeats."""
+    """Shortens a bill for the first chunk of a stream: what is known by then, without the list that the last chunk
+    has."""
     utilization = metadata.get("context_utilization")
     if not utilization:
         return metadata
@@ -117,8 +119,8 @@ def begun(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
-    """The bill with what the planner said, for those who look it up; never in an answer (guarantee §6). What it was
-    asked is not in it: that quotes documents at length."""
+    """Adds the planner's answer to a bill, for those who look the bill up; never in an answer (guarantee §6). The
+    planner's prompt is left out: it quotes documents at length."""
     utilization = metadata.get("context_utilization")
     if plan is None or not isinstance(utilization, dict):
         return metadata
@@ -128,13 +130,13 @@ def with_plan(metadata: dict[str, Any], plan: Any) -> dict[str, Any]:
 
 
 def with_citations(metadata: dict[str, Any], cited: dict[str, Any] | None) -> dict[str, Any]:
-    """The bill with what its answer cites, and how many names in it were none (`turn.CITED_FIELDS`), for the
-    client and for those who look the answer up; never in the ledger, since it is content (guarantee §14.8)."""
+    """Adds to a bill what its answer cites, and how many cited names were unknown (`turn.CITED_FIELDS`), for the client
+    and for those who look the answer up; never in the ledger, since it is content (guarantee §14.8)."""
     return metadata if cited is None else {**metadata, **cited}
 
 
 def _told(records: Sequence[bill.ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:
-    """The records; new ones that nothing was done to stand like old ones where they are more than an answer lists."""
+    """Renders the records; untouched new ones count as standing where they are more than an answer lists."""
     if not records:
         return []
     many = sum(record.untouched and not record.standing for record in records) > FEW
@@ -143,7 +145,7 @@ def _told(records: Sequence[bill.ArtifactUsageRecord], gone: Set[int]) -> list[d
 
 
 def _counted(records: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """How many artifacts these are, and the characters of them that were forwarded."""
+    """Counts these artifacts, and the characters of them that were forwarded."""
     return {"count": len(records), "chars": sum(record["processed_size_chars"] for record in records)}
 
 
@@ -164,7 +166,7 @@ def _record(record: bill.ArtifactUsageRecord, *, standing: bool) -> dict[str, An
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The fields of a flat dataclass with slots."""
+    """Returns the fields of a flat dataclass with slots."""
     return dict(zip(value.__slots__, _getter(value.__slots__)(value), strict=True))
 
 
@@ -174,7 +176,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def add_planning(known: bill.ResponseMetadata, made: Sequence[bill.InternalCall]) -> None:
-    """Adds, in place, what the calls of internal models took, before the primary model is called."""
+    """Adds, in place, the usage and cost of internal models, before the primary model is called."""
     if known.context_utilization is not None and made:
         calls = tuple(map(price_internal, made))
         known.context_utilization.planning_usage = planning_usage(calls)
@@ -184,7 +186,7 @@ def add_planning(known: bill.ResponseMetadata, made: Sequence[bill.InternalCall]
 def add_bill(known: bill.ResponseMetadata, calls: tuple[bill.CallCost, ...], sums: Sums) -> None:
     """Adds, in place, usage and cost of these calls; `usage` is the primary model's alone.
 
-    The utilization that changes is the one of the `BuiltContext`, where there is one.
+    Changes the utilization of the `BuiltContext`, where there is one.
     """
     known.usage = bill.usage_of(primary_usage(calls))
     known.cost, planning = sums
@@ -194,7 +196,7 @@ def add_bill(known: bill.ResponseMetadata, calls: tuple[bill.CallCost, ...], sum
 
 
 def amended(entry: turn.LedgerEntry, further: Sequence[bill.CallCost]) -> turn.LedgerEntry:
-    """A stored bill with calls of internal models that were made for it after its answer: every sum anew."""
+    """Adds later calls of internal models to a stored bill, and computes every sum again."""
     calls = (*entry.calls, *further)
     priced = tuple(map(repriced, calls))  # exact where a cost is more than its column holds
     cost, planning = total_cost(priced)
@@ -210,7 +212,7 @@ def amended(entry: turn.LedgerEntry, further: Sequence[bill.CallCost]) -> turn.L
 
 
 def _metered_anew(metadata: dict[str, Any], billed: Decimal | None) -> dict[str, Any]:
-    """The `economics` of a bill with what is billed now."""
+    """Returns the `economics` of a bill with the cost that is billed now."""
     known = meter_of(metadata)
     direct = usd_of(known.get("direct_cost"))
     if direct is None:
@@ -221,7 +223,8 @@ def _metered_anew(metadata: dict[str, Any], billed: Decimal | None) -> dict[str,
 
 
 def amended_once(entry: turn.LedgerEntry, further: Sequence[bill.CallCost]) -> turn.LedgerEntry:
-    """The same for a bill that may have these calls already, since nobody knows whether it was stored."""
+    """Adds later calls of internal models to a stored bill, unless it ends with them: they may have been stored
+    before."""
     known = entry.calls[max(0, len(entry.calls) - len(further)) :]
     return entry if list(map(_paid, known)) == list(map(_paid, further)) else amended(entry, further)
 
@@ -231,7 +234,7 @@ def _paid(call: bill.CallCost) -> tuple[object, ...]:
 
 
 def _without_unpaid(utilization: dict[str, Any]) -> dict[str, Any]:
-    """Tokens and cost of internal models, in place, without those of an embedder or a guard where none was called."""
+    """Removes, in place, tokens and cost of an embedder or a guard where none was called."""
     for purpose in ("embedder", "guard"):
         if not utilization["planning_usage"][purpose]:
             del utilization["planning_usage"][purpose], utilization["planning_cost"][f"{purpose}_cost"]
@@ -239,7 +242,7 @@ def _without_unpaid(utilization: dict[str, Any]) -> dict[str, Any]:
 
 
 def figures(bill: bill.ResponseMetadata) -> dict[str, Any]:
-    """What the log tells of a bill: tokens of the primary model, the whole cost in USD, and the strategy."""
+    """Returns what is logged of a bill: tokens of the primary model, the whole cost in USD, and the strategy."""
     return {
         "prompt_tokens": bill.usage.prompt_tokens if bill.usage else None,
         "completion_tokens": bill.usage.completion_tokens if bill.usage else None,
@@ -249,7 +252,7 @@ def figures(bill: bill.ResponseMetadata) -> dict[str, Any]:
 
 
 def extended_usage(usage: dict[str, Any], calls: tuple[bill.CallCost, ...], sums: Sums | None = None) -> dict[str, Any]:
-    """Upstream's usage with `cost`, everything this request cost in USD, and its parts."""
+    """Returns upstream's usage with `cost`, everything that this request cost in USD, and its parts."""
     cost, planning = sums or total_cost(calls)
     inference = None
     if cost.prompt_cost is not None and cost.completion_cost is not None:

@@ -2,15 +2,15 @@
 §4 I7).
 
 Where the provider's cache of the prefix has expired, a rewrite is free, and old results leave. Else a pass is bought:
-its price is what the changed end of the prompt costs once more, its return what its results cost to be carried on. It
+its price is what the changed end of the prompt costs once more, its return what carrying its results on would cost. It
 is bought only out of what the branch has saved so far and a share of its bill, so that no session gets dearer by more
-than that share. Old results near the end of a prompt are bought first, as little is written anew behind them; what they
-save pays for deeper passes.
+than that share. Old results near the end of a prompt are bought first, as little is written again behind them; what
+they save pays for deeper passes.
 
-Some results must not leave, whatever they cost: what the model is editing has to be quoted word for word, and what it
-has just read is what it is about. A bounce is a result that left, or became a label, and was read again within a few
-steps (guarantee §6.12). What left is kept as digests with the sums of its branch, for as long as a second reading
-counts: no history is walked.
+Some results must not leave, whatever they cost: the model has to quote what it edits word for word, and works on what
+it has just read. A bounce is a result that left, or became a label, and was read again within a few steps (guarantee
+§6.12). What left is stored as digests with the sums of its branch, for as long as a second reading counts: no history
+is walked.
 """
 
 import hashlib
@@ -30,36 +30,35 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.window import PackedWindow, WindowInputs
 
 COLD_AGE, PAID_AGE, ROOM_AGE = 3, 4, 1
-"""Answers since a result was first forwarded, from which on a pass may clear it: a free one, one that is bought, one
-near the end that makes room. Once 4 answers have followed, each further one adds the cost of carrying the result to its
-rent."""
+"""Answers since a result was first forwarded, from which on a pass may clear it: a free pass, a bought one, one near
+the end that makes room. After 4 answers, each further one adds the cost of carrying the result to its rent."""
 MIN_RESULT_TOKENS = 200
-"""A result of fewer is hardly longer than its label."""
+"""A result of fewer tokens is hardly longer than its label."""
 LABEL_TOKENS = 60
 MIN_CLEARED_TOKENS = 500
 """A pass that clears less is not worth the change."""
 MIN_RENT = Decimal(1)
-"""Times the price of a pass that carrying has cost before it is bought (rent or buy)."""
+"""A pass is bought when carrying has cost so many times its price (rent or buy)."""
 MIN_RENT_ANEW = Decimal(4)
-"""The same for a pass that decides everything anew, which takes old turns and steps along. Measured on recorded
+"""`MIN_RENT` of a pass that decides everything again, which clears old turns and steps too. Measured on recorded
 sessions at 64,000 tokens (the four that pi made): at 4 the bill falls from 0.519 to 0.484 of the direct one, with as
 many of the words and edits of the next step; at 2 to 0.473, with 96.0 instead of 98.0 % of the words."""
 MAX_PAYBACK = Decimal("0.15")
-"""Of the answers that a conversation has had, within how many further ones a pass has to pay for itself."""
+"""A pass has to pay for itself within this share of the answers that a conversation has had."""
 MAX_CREDIT = Decimal("1.008")
-"""Times what direct requests would have cost, beyond which no pass is bought."""
+"""No pass is bought beyond so many times what direct requests would have cost."""
 ROOM_SHARE = Decimal("0.01")
-"""Of the budget, which a pass near the end of a window frees beside what has no room."""
+"""Share of the budget that a pass near the end of a window frees beyond the excess."""
 DEEP_SHARE = Decimal("0.3")
-"""Of the budget, about, which is written anew by a pass for room that decides everything anew."""
+"""Rough share of the budget that a pass that makes room and decides everything again writes to the cache again."""
 MIN_SAVED = Decimal("0.1")
-"""Share of the direct cost that a branch has saved before a pass for room keeps more than it has to."""
+"""Share of the direct cost that a branch has to have saved before a pass that makes room keeps more than it must."""
 
 
 @record
 class CarriedResult:
-    """A tool's result, or the inputs of a message's calls, that stand in full in the window and may leave: the `index`
-    of the message in the prompt, the tokens, and the answers since it was first forwarded."""
+    """A tool's result, or the inputs of a message's calls, that is in the window in full and may leave: the `index` of
+    its message in the prompt, its tokens, and the answers since it was first forwarded."""
 
     index: int
     tokens: int
@@ -72,18 +71,18 @@ class CarriedResult:
 
 
 def cleared_when_cold(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
-    """What a pass clears that costs nothing; empty where that is too little."""
+    """Returns what a pass clears at no cost, when the cache has expired; empty where that is too little."""
     return _enough([each for each in carried if each.age >= COLD_AGE and each.tokens >= MIN_RESULT_TOKENS])
 
 
 def credit(costs: bill.BranchCosts) -> Decimal:
-    """USD that a branch may spend on a pass."""
+    """Returns the USD that a branch may spend on a pass."""
     return costs.direct * MAX_CREDIT - costs.billed
 
 
 def may_keep_more(costs: bill.BranchCosts | None) -> bool:
-    """Whether a pass for room may keep results whole beside what it fills: out of what was saved, like all that costs
-    more. A session that ends soon after its first pass gets none of its price back."""
+    """Returns whether a pass that makes room may keep more results whole than it must. That is paid out of savings,
+    like all that costs more: a session that ends soon after its first pass recovers none of its price."""
     return costs is not None and costs.billed <= costs.direct * (1 - MIN_SAVED)
 
 
@@ -95,9 +94,9 @@ def cleared_when_paid(
     answers: int,
     costs: bill.BranchCosts,
 ) -> list[CarriedResult]:
-    """What the pass clears that pays best; empty where none pays, or where the branch has not saved enough to buy it.
+    """Returns what the pass clears that pays best; empty where none pays, or where the branch has not saved enough.
     `sizes`: tokens of each message of the prompt; `known`: how many of these an earlier request forwarded; `answers`:
-    how many the conversation has had: it has to pay within a share of as many; `costs`: of the branch until now."""
+    how many the conversation has had: a pass has to pay within a share of them; `costs`: of the branch until now."""
     candidates = _worth_clearing(carried, PAID_AGE, known)
     most, best = credit(costs), (Decimal(0), 0)
     rent = Decimal(0)
@@ -113,7 +112,7 @@ def cleared_when_paid(
 def gain_of_clearing(
     cleared: Sequence[CarriedResult], sizes: Sequence[int], known: int, rates: CacheRates, answers: int
 ) -> Decimal:
-    """USD that a pass which clears these is expected to save, less its price; 0 for none.
+    """Estimates the USD that a pass which clears these results saves, less its price; 0 for none.
     `sizes, known, answers`: as for `cleared_when_paid`."""
     cuts = list(_cuts(cleared, sizes, known, rates))
     return _gain(cuts[-1].spared, cuts[-1].price, rates, answers) if cuts else Decimal(0)
@@ -122,10 +121,10 @@ def gain_of_clearing(
 def gain_of_anew(
     stays: int, sizes: Sequence[int], ages: Sequence[int], rates: CacheRates, answers: int, costs: bill.BranchCosts
 ) -> Decimal:
-    """USD that a pass which decides everything anew is expected to save, less its price; 0 where it would not pay, or
+    """Estimates the USD that a pass which decides everything again saves, less its price; 0 where it would not pay, or
     where the branch has not saved enough to buy it.
-    `stays`: tokens of the prompt behind it, all of them written anew; `ages`: answers since each message of the prompt;
-    `sizes, answers, costs`: as for `cleared_when_paid`."""
+    `stays`: tokens of the prompt behind it, all of them written again; `ages`: answers since each message of the
+    prompt; `sizes, answers, costs`: as for `cleared_when_paid`."""
     leaves = sum(sizes) - stays
     price = (rates.write - rates.read) * stays - rates.read * leaves
     latest_first = zip(reversed(sizes), reversed(ages), accumulate(reversed(sizes)), strict=True)
@@ -148,9 +147,9 @@ def cleared_for_room(
     budget: int,
     costs: bill.BranchCosts,
 ) -> list[CarriedResult]:
-    """What leaves near the end of a window that has no room, where little is written anew, at the least price. Empty
-    where the bill would exceed its bound, this request included; or where it would not with a pass that decides all
-    anew: that one is cheaper if the session goes on, and this one if it ends.
+    """Returns what leaves, at the least price, near the end of a window that is over budget, where little is written
+    again. Empty where the bill would exceed its bound, this request included; or where it would not with a pass that
+    decides all again: that one is cheaper if the session goes on, clearing near the end if it ends.
     `sizes, known, costs`: as for `cleared_when_paid`; `budget`: tokens that the prompt may have."""
     old, new = sum(sizes[:known]), sum(sizes[known:])
     unchanged = rates.prompt(old + new, old)
@@ -175,7 +174,7 @@ class _Cut:
 
 
 def _cuts(candidates: Sequence[CarriedResult], sizes: Sequence[int], known: int, rates: CacheRates) -> Iterator[_Cut]:
-    """The passes that may be bought, from the end of what an earlier request forwarded to its beginning."""
+    """Yields the passes that may be bought, from the end of what an earlier request forwarded to its beginning."""
     at = {each.index: each for each in candidates}
     suffix = spared = count = 0
     for index in range(known - 1, min(at, default=known) - 1, -1):
@@ -187,7 +186,7 @@ def _cuts(candidates: Sequence[CarriedResult], sizes: Sequence[int], known: int,
 
 
 def _worth_clearing(carried: Sequence[CarriedResult], age: int, known: int) -> list[CarriedResult]:
-    """Of that age, and among what an earlier request forwarded."""
+    """Returns the results of that age or older that an earlier request forwarded and that are long enough."""
     found = (each for each in carried if each.index < known)
     return [each for each in found if each.age >= age and each.tokens >= MIN_RESULT_TOKENS]
 
@@ -201,15 +200,16 @@ def _enough(found: list[CarriedResult]) -> list[CarriedResult]:
 
 
 WITHIN = 10
-"""Answers after which a second reading is no bounce any more."""
+"""Answers after which a second reading is no longer a bounce."""
 KEPT_FOR = 40
-"""Answers for which what was called for again, after it had been cut, stays in full."""
+"""Answers for which a result that was cut and then called for again stays in full."""
 MAX_CUT = 256
-"""Results of one pass whose second reading is looked for, the latest."""
+"""The latest results of one pass, of which a second reading is recognised as a bounce."""
 
 
 def newly_cut(material: WindowInputs, fitted: PackedWindow) -> list[Artifact]:
-    """The tool results that stood in full, and of which a pass leaves a part at the most, oldest first."""
+    """Returns the tool results that were in full in the window and of which a pass leaves at most a part, oldest
+    first."""
     shown, left = set(fitted.forwarded.indexes), material.left
     found = []
     for artifact in material.placed:
@@ -229,8 +229,8 @@ def newly_cut(material: WindowInputs, fitted: PackedWindow) -> list[Artifact]:
 
 
 def read_again(material: WindowInputs, since: int, costs: bill.BranchCosts) -> list[Artifact]:
-    """The results that came with this request, from the message `since` on, and that are bounces: what was cut lately
-    came back, or its tool was called again in the same words."""
+    """Returns the bounces among the results that came with this request, from the message `since` on: a result that was
+    cut lately came back, or its tool was called again with the same arguments."""
     cut = bill.ResultMarks.together(costs.cut)
     if not cut:
         return []
@@ -241,7 +241,7 @@ def read_again(material: WindowInputs, since: int, costs: bill.BranchCosts) -> l
 def recalled(
     messages: Sequence[Mapping[str, Any]], costs: bill.BranchCosts
 ) -> Iterator[tuple[Mapping[str, Any], bytes]]:
-    """The results of rounds of `recall` that are bounces, each with the mark of what was read.
+    """Yields the results of rounds of `recall` that are bounces, each with the mark of what was read.
     `messages`: what the rounds added to the prompt: calls and their results."""
     cut = bill.ResultMarks.together(costs.cut)
     asked: dict[Any, bytes] = {}
@@ -254,7 +254,7 @@ def recalled(
 
 
 def with_marks(costs: bill.BranchCosts, cut: Sequence[Artifact], bounced: Sequence[bytes]) -> bill.BranchCosts:
-    """The sums of a branch behind one more answer, with what left in its request, and what came back."""
+    """Adds to the sums of a branch, after one more answer, the marks of what left in its request and what came back."""
     return replace(
         costs,
         cut=bill.ResultMarks.grown(costs.cut, [mark for each in cut for mark in marks(each)], WITHIN),
@@ -263,7 +263,7 @@ def with_marks(costs: bill.BranchCosts, cut: Sequence[Artifact], bounced: Sequen
 
 
 def marks(artifact: Artifact) -> tuple[bytes, ...]:
-    """The digests of a result's text and of its call."""
+    """Computes the digests of a result's text, where it has one, and of its call."""
     called = hashlib.blake2b(f"{artifact.title}\0{artifact.arguments}".encode("utf-8", "surrogatepass"))
     of_text = _mark_of_id(artifact.content_id)
     own = called.digest()[: bill.ResultMarks.SIZE]
@@ -271,7 +271,7 @@ def marks(artifact: Artifact) -> tuple[bytes, ...]:
 
 
 def _mark_of_id(name: str) -> bytes | None:
-    """Ids of contents are digests themselves."""
+    """Returns the mark in the id of a content, which is a digest itself; None where the id holds none."""
     try:
         return bytes.fromhex(name.partition("_")[2].partition("-")[0])[: bill.ResultMarks.SIZE] or None
     except ValueError:
@@ -279,7 +279,7 @@ def _mark_of_id(name: str) -> bytes | None:
 
 
 def _wanted(call: Mapping[str, Any]) -> str:
-    """The artifact that a call of `recall` asks for; "" where it names none."""
+    """Returns the artifact that a call of `recall` asks for; "" where it names none."""
     written = (call.get("function") or {}).get("arguments") or "{}"
     try:
         given = jsons.loads(written) if isinstance(written, str) else written
@@ -289,11 +289,11 @@ def _wanted(call: Mapping[str, Any]) -> str:
 
 
 EDITED_WITHIN = KEPT_FOR
-"""Answers: a file that was edited within so many is one that is being edited."""
+"""Answers: a file that was edited within so many counts as being edited."""
 READ_WITHIN, READ_WITHIN_COLD = 20, 12
-"""Answers: the latest reading of a file within so many stays, while nothing has to leave; where all is written anew."""
+"""Answers within which the latest reading of a file stays: while nothing has to leave; where all is written again."""
 READ_WITHIN_PASS = 6
-"""The same where something has to leave: there each result that stays takes the room of another."""
+"""`READ_WITHIN` where something has to leave: there each result that stays takes the space of another."""
 MAX_SMALL_READING = 10_000
 """Characters of the latest whole reading of a file that stays, however old it is, while files are edited and nothing
 has to leave: it costs little to carry, and may be edited yet."""
@@ -303,11 +303,11 @@ whole file was read or written since. A call that failed is made once more befor
 read again. On recorded sessions with a window of 200,000 tokens this takes the bill from 0.895 to 0.857 of the direct
 one, and 480 instead of 487 of 491 edits find what they quote; without small readings that stay, to 0.821 and 465."""
 WRITE_TOOL_NAME = re.compile(r"write|create", re.IGNORECASE)
-"""How tools are named that write whole files."""
+"""Names of tools that write whole files."""
 MAX_SMALL_CHANGE = 4_000
-"""Characters of the last change of a file, of which the inputs stay."""
+"""Characters up to which the inputs of the last change of a file stay."""
 WHOLE_SHARE = 0.5
-"""Share of a file's longest reading from which on another is a reading of the whole, and not of a page of it."""
+"""Share of a file's longest reading from which on another counts as a reading of the whole file, not of a page."""
 PATH = re.compile(
     r"(?<![\w./\\-])[\w./\\-]*(?:[\w-]\.\w{1,6}(?!\w)|(?<![\w.-])(?:"
     r"[A-Z]\w{2,12}file|(?:make|docker|just)file|README|LICENSE|CHANGELOG|CODEOWNERS|Kconfig|\.[a-z]\w{1,30}"
@@ -315,12 +315,12 @@ PATH = re.compile(
 )
 """A file with its folders, by its extension, the dot before its name, or a name that files without either have."""
 EDIT_TOOL_NAME = re.compile(r"edit|write|patch|replace|insert|update", re.IGNORECASE)
-"""How tools are named that change files."""
+"""Names of tools that change files."""
 PATCH = re.compile(r"^\*\*\* (?:Update|Add) File: (\S+)", re.MULTILINE)
 IN_SHELL = re.compile(r"\bsed\s+-i\S*|\btee\s+(?:-a\s+)?|(?<![0-9&<>-])>{1,2}(?![&>])")
-"""How shells change files; the names stand behind."""
+"""How shells change files; the names follow."""
 KEPT_LOOKAHEAD_CHARS = 400
-"""Characters behind such a word in which they are looked for."""
+"""Characters after such a word in which the names are looked for."""
 MAX_NAME_CHARS, MAX_CALL_CHARS = 300, 4000
 """A longer argument is no name; a call whose arguments are longer names none of what it reads."""
 MAX_NAMES = 50
@@ -329,8 +329,8 @@ MAX_NAMES = 50
 @dataclass(frozen=True)
 class ToolUse:
     """A tool's result in the conversation, with its call: `index` of its message, `size` in characters, and `age`, the
-    answers since it was first forwarded. `call`: index of the message that asked for it. `is_cut`: it no longer stands
-    in full. `bounced`: the mark of its text, where that was read again soon after it had been cut."""
+    answers since it was first forwarded. `call`: index of the message that asked for it. `is_cut`: it is no longer in
+    the window in full. `bounced`: the mark of its text, where that was read again soon after it had been cut."""
 
     index: int
     tool: str
@@ -353,14 +353,14 @@ class ToolUse:
 
     @cached_property
     def read(self) -> list[str]:
-        """The files that the call reads, by their names without folders, the first of them."""
+        """The files that the call reads, by their names without folders; at most `MAX_NAMES`."""
         return [] if self.changed else list(islice(_named(self.texts), MAX_NAMES))
 
 
 def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN, small: int = 0) -> list[int]:
-    """Indexes of the results that stay, the most needed first: of each file that is being edited the latest reading,
-    and the latest of the whole of it; what was called for again after it had been cut; then the latest reading of any
-    file, where that is recent, and the latest of the whole of it, where that is small.
+    """Returns the indexes of the results that stay, the most needed first: of each file that is being edited the latest
+    reading, and the latest of the whole file; what was called for again after it had been cut; then the latest reading
+    of any file, where that is recent, and the latest of the whole file, where that is small.
     `uses`: all results of the conversation, oldest first; `read_within`: answers within which a reading is recent;
     `small`: characters of a small one."""
     readings, alone = _readings(uses)
@@ -390,7 +390,7 @@ def kept_results(uses: Sequence[ToolUse], read_within: int = READ_WITHIN, small:
 
 
 def _readings(uses: Sequence[ToolUse]) -> tuple[dict[str, list[ToolUse]], dict[str, list[ToolUse]]]:
-    """What was read of each file, oldest first; and of these what names no other file."""
+    """Returns the readings of each file, oldest first; and among these the ones that name no other file."""
     readings: dict[str, list[ToolUse]] = {}
     alone: dict[str, list[ToolUse]] = {}
     for use in uses:
@@ -402,15 +402,15 @@ def _readings(uses: Sequence[ToolUse]) -> tuple[dict[str, list[ToolUse]], dict[s
 
 
 def _whole(readings: Sequence[ToolUse]) -> ToolUse:
-    """The latest reading of a file that is one of the whole."""
+    """Returns the latest reading of a file that covers the whole file."""
     longest = max(use.size for use in readings)
     return next(use for use in reversed(readings) if use.size >= WHOLE_SHARE * longest)
 
 
 def free_calls(uses: Sequence[ToolUse]) -> dict[int, int]:
-    """The indexes of the messages of which the calls' inputs may leave, and the answers since each. What was written
-    into a file stays where an edit may have to quote it: while the file is being changed, until the whole of it stands
-    elsewhere, and the last change where that is small.
+    """Returns the indexes of the messages whose calls' inputs may leave, with the answers since each. What was written
+    into a file stays where an edit may have to quote it: while the file is being changed, until the whole of it is
+    elsewhere in the window, and the last change where that is small.
     `uses`: all results of the conversation, oldest first."""
     age: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -439,14 +439,14 @@ def free_calls(uses: Sequence[ToolUse]) -> dict[int, int]:
 
 
 def kept_in_pass(material: WindowInputs, costs: bill.BranchCosts | None) -> list[Artifact]:
-    """The results that a pass shows whole as far as they have room, the most needed first."""
+    """Returns the results that a pass shows whole while budget is left, the most needed first."""
     results = {each.place.message: each for each in material.placed if each.artifact_type is ArtifactType.TOOL_RESULT}
     return [results[index] for index in kept_results(tool_uses(material, costs), READ_WITHIN_PASS)]
 
 
 def tool_uses(material: WindowInputs, costs: bill.BranchCosts | None) -> list[ToolUse]:
-    """All results of the conversation, oldest first, with the answers since each; `costs` of its branch say what was
-    read again."""
+    """Returns all results of the conversation, oldest first, with the answers since each; `costs` of its branch tell
+    which were read again."""
     bounced = bill.ResultMarks.together(costs.bounced) if costs is not None else frozenset()
     asked = list(accumulate((i if m.role == "assistant" else 0 for i, m in enumerate(material.messages)), max))
     before = list(accumulate(int(message.role == "assistant") for message in material.messages))
@@ -469,24 +469,24 @@ def tool_uses(material: WindowInputs, costs: bill.BranchCosts | None) -> list[To
 
 
 def changed_files(uses: Sequence[ToolUse]) -> set[str]:
-    """The files that any of these calls changes, by their names without folders."""
+    """Returns the files that any of these calls changes, by their names without folders."""
     return {name for use in uses for name in use.changed}
 
 
 def named_files(arguments: str) -> frozenset[str]:
-    """The files that a call names, by their names without folders; none of what is too long to be a call."""
+    """Returns the files that a call names, by their names without folders; empty if the text is too long for a call."""
     return frozenset(_named(list(_strings(arguments))))
 
 
 def _named(texts: Sequence[str]) -> dict[str, None]:
-    """The files that a call with these texts names, each once, in their order; none if it is too long to be one."""
+    """Returns the files that a call with these texts names, each once, in order; empty if the texts are too long."""
     if sum(map(len, texts)) > MAX_CALL_CHARS:
         return {}
     return dict.fromkeys(_name(path) for text in texts for path in PATH.findall(text))
 
 
 def _edited(tool: str, texts: Sequence[str]) -> Iterator[str]:
-    """The files that a call changes, by their names without folders."""
+    """Yields the files that a call changes, by their names without folders."""
     for text in texts:
         yield from map(_name, PATCH.findall(text))
         if len(text) <= MAX_NAME_CHARS and "\n" not in text and EDIT_TOOL_NAME.search(tool):
@@ -501,7 +501,7 @@ def _name(path: str) -> str:
 
 
 def _strings(arguments: str) -> Iterator[str]:
-    """The texts in a call's arguments, as JSON or as they are."""
+    """Yields the texts in a call's arguments, parsed as JSON or else as they are."""
     try:
         return jsons.texts_in(jsons.loads(arguments) if arguments else {})
     except (ValueError, TypeError):

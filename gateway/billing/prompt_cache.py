@@ -1,8 +1,8 @@
-"""What a provider's prompt cache costs, how long it lives, and why less was read from it than what was forwarded before
-promises (guarantee §6.11).
+"""What a provider's prompt cache costs, how long it lives, and why less was read from it than earlier requests promise
+(guarantee §6.11).
 
-What a request forwarded is kept as digests with the sums of its branch: of its tools, of its system messages, and of
-each of its latest messages with all before it. So no history is walked, and any replica can tell.
+The sums of a branch hold digests of what its request forwarded: of its tools, of its system messages, and of each of
+its latest messages with all before it. So no history is walked, and any replica can find the cause.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import parts_of
 
 LIFETIME = timedelta(minutes=5)
-"""How long a prompt cache lives that nobody uses, where its client asks for nothing else: Anthropic's, and those of
-others that charge for what they take in."""
+"""Lifetime of an unused prompt cache, where its client asks for no other: Anthropic's, and that of others that charge
+for cache writes."""
 LIFETIME_AT_LEAST = timedelta(minutes=10)
-"""The same for providers that promise no time: OpenAI names five to ten minutes."""
+"""Lifetime of an unused prompt cache at providers that promise none: OpenAI names five to ten minutes."""
 FOR_AN_HOUR = timedelta(hours=1)
 FOR_A_DAY = timedelta(days=1)
 READ, WRITE, WRITE_HOUR = (
@@ -35,13 +35,13 @@ RETENTION = "prompt_cache_retention"
 
 @record
 class CacheRates:
-    """USD per token of a prompt: read from the cache, and taken into it."""
+    """USD per token of a prompt: read from the cache, and written to it."""
 
     read: Decimal
     write: Decimal
 
     def prompt(self, tokens: int, known: int) -> Decimal:
-        """What a prompt costs of which the first `known` tokens are read from the cache."""
+        """Computes what a prompt costs in USD if its first `known` tokens are read from the cache."""
         known = max(0, min(known, tokens))
         return EXACT_MONEY.add(EXACT_MONEY.multiply(self.read, known), EXACT_MONEY.multiply(self.write, tokens - known))
 
@@ -49,10 +49,10 @@ class CacheRates:
 def cache_rates(
     prices: Mapping[str, Decimal], prompt_tokens: int, *, for_an_hour: bool = False, service_tier: Any = None
 ) -> CacheRates | None:
-    """The rates of a model; None where a price is unknown, or where cached input is no cheaper.
+    """Returns the cache rates of a model; None where a price is unknown, or where cached input is no cheaper.
     `prices`: USD per token by LiteLLM's names; `prompt_tokens`: of the prompt, which decides the context tier;
-    `for_an_hour`: what is written is kept for an hour; `service_tier`: by which the call is charged, as its answer
-    says."""
+    `for_an_hour`: what is written is cached for an hour; `service_tier`: by which the call is charged, as its answer
+    states."""
     rates = TokenRates(prices, prompt_tokens, service_tier)
     full, read = rates.find("input_cost_per_token"), rates.find(READ)
     if full is None or read is None or read >= full:
@@ -62,8 +62,8 @@ def cache_rates(
 
 
 def cache_lifetime(request: ChatRequest, prices: Mapping[str, Decimal]) -> timedelta:
-    """How long what a request leaves in its provider's cache lives at most, as its client wants it. Marks of an hour,
-    and OpenAI's retention, are looked for in each message.
+    """Returns how long the provider's cache holds what a request leaves in it at most, as its client wants it. Marks of
+    an hour, and OpenAI's retention, are looked for in each message.
     `prices`: the model's, USD per token by LiteLLM's names."""
     for fields in _bodies(request):
         if fields.get(RETENTION) is not None:
@@ -98,19 +98,20 @@ def _is_for_an_hour(value: Any) -> bool:
 
 
 MAX_MESSAGES = 256
-"""Messages, the latest, that have a digest of their own."""
+"""The latest messages that have a digest of their own."""
 BREAK_DIGEST_BYTES = 6
 """Bytes of the digests of tools and of system messages."""
 BLOCK = 256
 SLACK_DIVISOR = 50
-"""Providers cache in blocks and count by themselves: so many tokens less, or such a part, is no break."""
+"""Providers cache in blocks and count tokens their own way: a shortfall of `BLOCK` tokens, or of one in
+`SLACK_DIVISOR`, is no break."""
 MIN_CACHED_TOKENS = 4096
-"""Tokens of a prompt from which on any provider keeps it that has a prompt cache and does not say what it kept."""
+"""Tokens from which on every provider with a prompt cache that does not report it caches a prompt."""
 TOOLS, SYSTEM, MODEL, TTL, PROVIDER = "tools", "system", "model", "ttl", "provider"
 
 
 def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> bill.SentPrompt:
-    """The digests of a prompt. Marks of prompt caches, which move on, are no part of it."""
+    """Computes the digests of a prompt. Marks of prompt caches are left out, since they move on."""
     running = hashlib.blake2b(digest_size=BREAK_DIGEST_BYTES)
     system, digests = running.hexdigest(), []
     is_head = True
@@ -127,9 +128,9 @@ def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str
 
 
 def broke_at(before: bill.SentPrompt, now: bill.SentPrompt, *, is_same_model: bool) -> str:
-    """What changed since a request whose prompt the provider did not read from its cache: `model` (or where it is
-    asked), `ttl` (the cache had expired, whatever else changed), `tools`, `system`, `message N` (from 1, of those that
-    were forwarded), or `provider` (nothing did)."""
+    """Names what changed since a request whose prompt the provider did not read from its cache: `model` (or its route),
+    `ttl` (the cache had expired, whatever else changed), `tools`, `system`, `message N` (from 1, of those that were
+    forwarded), or `provider` (nothing did)."""
     if not is_same_model or before.route != now.route:
         return MODEL
     if now.at - before.at > before.lifetime:
@@ -145,12 +146,12 @@ def broke_at(before: bill.SentPrompt, now: bill.SentPrompt, *, is_same_model: bo
 
 
 def fell_short(promised: int, cached: int) -> bool:
-    """Whether a provider read clearly less than it had in its cache."""
+    """Returns whether a provider read clearly less than it had in its cache."""
     return cached < promised - max(BLOCK, promised // SLACK_DIVISOR)
 
 
 def unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message in one form, however its client marks it for prompt caches: one text is in parts for a mark alone."""
+    """Removes the marks of prompt caches from a message, and merges a single text part, which only carries a mark."""
     content = message.get("content")
     if not isinstance(content, list) and items.BREAKPOINT not in message:
         return message

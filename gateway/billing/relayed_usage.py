@@ -20,10 +20,10 @@ RELAYED_ENDPOINTS = {
     "images/variations": "images",
     "completions": "completions",
 }
-"""The paths below `/v1/` that ask a model, by the name of their API in the ledger."""
+"""The paths below `/v1/` that call a model, each with the name of its API in the ledger."""
 TOKEN_FIGURES = frozenset(("prompt_tokens", "completion_tokens"))
 WRITES_NOTHING = ("embeddings", "moderations")
-"""APIs whose models have no output that is paid: their input price is all of their price."""
+"""APIs whose models have no billed output: their input price is their whole price."""
 CHAT_NAMES = (
     ("input_tokens", "prompt_tokens"),
     ("output_tokens", "completion_tokens"),
@@ -33,21 +33,21 @@ CHAT_NAMES = (
     ("output_token_details", "completion_tokens_details"),
 )
 KIND_OF_OUTPUT = {"images": "image_tokens", "audio/speech": "audio_tokens"}
-"""What the output is where the usage does not tell its parts."""
+"""The kind of output tokens where the usage does not break them down."""
 MAX_FIGURES, NAME_CHARS = 50, 64
-"""What is kept of a usage at most: members of an object, and characters of a name."""
+"""The most that is retained of a usage: members of an object, and characters of a name."""
 Count = Callable[[str], int]
 IMAGE_SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
 PICTURE_TOKENS = {"low": 272, "medium": 1056, "standard": 1056}
 MAX_PICTURE_TOKENS = 4160
-"""Tokens of a picture of 2**20 pixels, by its quality, as OpenAI's models write them; and at most."""
+"""Output tokens of an image of 2**20 pixels at OpenAI's models: by its quality, and at most."""
 LARGEST_PICTURE = 1536 * 1024
 PARTIAL_TOKENS = 100
 MAX_PICTURE_BYTES = 50 * 2**20
 SPOKEN_TOKENS = 2
-"""Tokens of sound for a character, at most."""
+"""Tokens of speech per character, at most."""
 MIN_BYTES_A_SECOND, HEARD_TOKENS, WRITTEN_TOKENS = 2000, 20, 10
-"""Of a recording: bytes of a second (16 kbit/s), and tokens that are read and written of one, at most."""
+"""Per second of a recording: the fewest bytes (16 kbit/s), and the most tokens of input and of output."""
 DEARER = {
     "input_cost_per_token": ("input_cost_per_image_token", "input_cost_per_audio_token"),
     "output_cost_per_token": ("output_cost_per_image_token", "output_cost_per_audio_token"),
@@ -55,7 +55,7 @@ DEARER = {
 
 
 def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What an answer reports, in a chat's names; None if it tells no figures that a price could stand on.
+    """Converts the usage of an answer to a chat's names; None if it has no figures that a price could rest on.
     `path`: of the call, below `/v1/`."""
     endpoint = RELAYED_ENDPOINTS[path]
     usage = _figures(reported)
@@ -80,7 +80,7 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _figures(usage: Mapping[str, Any], deep: int = 2) -> dict[str, Any]:
-    """What is no content, whoever wrote it: numbers, short names, and objects of these."""
+    """Returns what is no content in a usage, whoever wrote it: numbers, short names, and objects of these."""
     found: dict[str, Any] = {}
     for name, value in list(usage.items())[:MAX_FIGURES]:
         if len(name) > NAME_CHARS:
@@ -95,9 +95,8 @@ def _figures(usage: Mapping[str, Any], deep: int = 2) -> dict[str, Any]:
 def price_relayed(
     path: str, route: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal], *, estimated: bool
 ) -> bill.CallCost:
-    """Prices a relayed call. One whose tokens nobody knows is unpriced, unless it is charged by something else.
-    `usage`: in a chat's names; with None for tokens that there are and nobody counted; `estimated`: the gateway
-    counted."""
+    """Prices a relayed call. A call of unknown tokens is unpriced, unless it is charged by another unit.
+    `usage`: in a chat's names; None for tokens that exist and nobody counted; `estimated`: the gateway counted."""
     if RELAYED_ENDPOINTS[path] in WRITES_NOTHING and "input_cost_per_token" in prices:
         prices = {"output_cost_per_token": ZERO, **prices}
     known = {name: value for name, value in usage.items() if value is not None or name not in TOKEN_FIGURES}
@@ -107,7 +106,7 @@ def price_relayed(
 
 
 def units_of(path: str, fields: Mapping[str, Any]) -> dict[str, int]:
-    """What a request is charged by where its model has no price for tokens: characters to speak, pictures to draw."""
+    """Counts the units that are charged where a model has no token price: characters to speak, images to draw."""
     text, number = fields.get("input"), fields.get("n", 1)
     if path == "audio/speech":
         return {"characters": len(text)} if isinstance(text, str) else {}
@@ -124,10 +123,10 @@ def units_of(path: str, fields: Mapping[str, Any]) -> dict[str, int]:
 def most_usage(
     path: str, fields: Mapping[str, Any], sizes: tuple[int, int], count: Count, longest: int
 ) -> dict[str, Any]:
-    """The most that a call may use, by what its body tells: prompts, `max_tokens`, `n`, `best_of`, size and quality of
-    pictures, characters to speak, length of recordings.
-    `sizes`: bytes of its body, which no prompt has more tokens of, and of files in it; `longest`: tokens of an answer
-    that names no limit."""
+    """Estimates the most that a call may use, by its body: prompts, `max_tokens`, `n`, `best_of`, size and quality of
+    images, characters to speak, length of recordings.
+    `sizes`: bytes of its body (no prompt has more tokens), and of files in it; `longest`: tokens of an answer that
+    names no limit."""
     body, files = sizes
     prompt, times = input_tokens(path, fields, count), max(_least_one(fields, "n"), _least_one(fields, "best_of"))
     usage: dict[str, Any] = {"prompt_tokens": body - files if prompt is None else prompt, "completion_tokens": 0}
@@ -154,7 +153,7 @@ def most_usage(
 
 
 def most_price(path: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal]) -> Decimal | None:
-    """USD of the most that a call may use: by its tokens or by its units, whichever is dearer; None if unpriced."""
+    """Prices the most that a call may use, in USD: by tokens or by units, whichever is dearer; None if unpriced."""
     dear = {**prices}
     for name, kinds in DEARER.items():
         known = [prices[each] for each in (name, *kinds) if each in prices]
@@ -167,7 +166,7 @@ def most_price(path: str, usage: Mapping[str, Any], prices: Mapping[str, Decimal
 
 
 def _number(value: Any) -> Any:
-    """A number that a form may have as text."""
+    """Returns a number that a form may hold as text as an int; any other value unchanged."""
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < NAME_CHARS else value
 
 
@@ -177,7 +176,7 @@ def _least_one(fields: Mapping[str, Any], name: str) -> int:
 
 
 def input_tokens(path: str, fields: Mapping[str, Any], count: Count) -> int | None:
-    """Tokens of what a request gives its model to read; None where that is not text alone, or not in the request.
+    """Counts the tokens of a request's input; None where it is not text alone, or not in the request.
     `fields`: all members of its body."""
     match path:
         case "embeddings" | "moderations" | "audio/speech":
@@ -190,7 +189,7 @@ def input_tokens(path: str, fields: Mapping[str, Any], count: Count) -> int | No
 
 
 def _tokens(value: Any, count: Count) -> int | None:
-    """Of a text, of several, of tokens, or of several lists of them."""
+    """Counts the tokens of a text, of several texts, of a list of tokens, or of several such lists."""
     if isinstance(value, str):
         return count(value)
     if not isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Budgets: what a call may cost at most before it is made, and what it did cost; what this process may spend, and what
+"""Budgets: the most that a call may cost before it is made, and what it did cost; what this process may spend, and what
 its running requests hold of that (guarantee §12.3, ADR 28).
 
-Every sum here is whole picodollars. What the storage has written down as held by this process is never less than what
-its requests hold and have spent since: so nobody else is given the same.
+Every sum here is whole picodollars. What the storage records as held by this process is never less than what its
+requests hold and have spent since: so no other process is granted the same money.
 """
 
 import asyncio
@@ -21,40 +21,40 @@ from gateway.core.types.keys import HeldAdmission, SpendingAccount
 
 log = logs.get_logger("gateway.billing.quota")
 TRUSTED_SECONDS = 60.0
-"""For how long a process spends out of a lease: clocks of replicas may differ by the rest."""
+"""How long a process spends out of a lease: clocks of replicas may differ by the rest of its lifetime."""
 RENEW_SECONDS = 30.0
-"""So long before a lease is trusted no more it is renewed, while requests hold something of it."""
+"""A lease is renewed so long before its trusted time ends, while requests hold some of it."""
 IDLE_SECONDS = 5.0
-"""After which a process gives back what no request holds."""
+"""Idle time after which a process gives back what no request holds."""
 BUDGET_FRESH_SECONDS = 10.0
-"""For how long a soft budget goes by what was read."""
+"""How long a soft budget relies on what was read."""
 NEVER = float("-inf")
 Dearest = tuple[Decimal | int, Decimal | int]
 TIERS = "_above_"
-"""Stands in the names of prices that hold for long prompts alone."""
+"""Part of the names of prices that apply to long prompts only."""
 MANY_TOKENS = 10**6
-"""Tokens, for which a sum has all digits of the price of one."""
+"""Tokens whose cost has all digits of the price of one."""
 MAX_KEPT_PRICES = 1000
 _DEAREST: BoundedCache[int, tuple[Mapping[str, Decimal], Dearest | None]] = BoundedCache(MAX_KEPT_PRICES)
-"""By the identity of a model's prices, which are kept with them: adding them up anew is dear for each request."""
+"""By the identity of a model's prices, which the entry holds too: computing them for each request is expensive."""
 ESTIMATED = 1.15
-"""By how much a prompt may be longer that was estimated and not counted (guarantee §6)."""
+"""Factor by which a prompt may be longer than its estimate (guarantee §6)."""
 
 
 def prompt_at_most(tokens: int, *, exact: bool) -> int:
-    """The most tokens of a prompt of which so many were found."""
+    """Returns the most tokens that a prompt can have of which so many were counted (`exact`) or estimated."""
     return tokens if exact else int(tokens * ESTIMATED) + 1
 
 
 def most_output(forward: dict[str, Any], choices: int, longest: int | None, reserved: int) -> int:
-    """The most tokens of an answer with all its choices: the request's own limit, else what the model can write, else
-    what the context keeps free for it. Of two limits the larger counts: which one holds, its upstream decides."""
+    """Returns the most tokens of an answer with all its choices: the request's own limit, else the model's, else what
+    the context reserves for it. Of two limits the larger counts: the upstream decides which one holds."""
     named = max((value for name in upstreams.OUTPUT_LIMITS if isinstance(value := forward.get(name), int)), default=0)
     return (named or longest or reserved) * choices
 
 
 def most_cost(prices: Mapping[str, Decimal], prompt: int, output: int, service_tier: Any) -> int | None:
-    """Picodollars that a call costs at the most; None where its price is not known."""
+    """Estimates the most that a call can cost in picodollars; None where its price is not known."""
     if service_tier is None:
         kept = _DEAREST.peek(id(prices))
         dearest = kept[1] if kept is not None and kept[0] is prices else _remembered(prices)
@@ -66,7 +66,8 @@ def most_cost(prices: Mapping[str, Decimal], prompt: int, output: int, service_t
 
 
 def _remembered(prices: Mapping[str, Decimal]) -> Dearest | None:
-    """The dearest prices of a token in a prompt and in an answer, in picodollars; None where that depends on more."""
+    """Caches and returns the dearest prices of a token in a prompt and in an answer, in picodollars; None where they
+    depend on more than that."""
     dearest = None
     if not any(TIERS in name for name in prices):
         one = estimated_cost(prices, MANY_TOKENS, 0)["max"], estimated_cost(prices, 0, MANY_TOKENS)["max"]
@@ -77,7 +78,7 @@ def _remembered(prices: Mapping[str, Decimal]) -> Dearest | None:
 
 
 def _each(many: Decimal) -> Decimal | int:
-    """Picodollars of one token, given USD of `MANY_TOKENS`; mostly whole: sums of integers take half the time."""
+    """Converts USD of `MANY_TOKENS` to picodollars of one token; mostly an int: sums of integers take half the time."""
     one = many.scaleb(12) / MANY_TOKENS
     return int(one) if one == one.to_integral_value() else one
 
@@ -87,7 +88,7 @@ def billed(admission: HeldAdmission, entry: turn.LedgerEntry) -> None:
 
 
 def owed(admission: HeldAdmission, entry: turn.LedgerEntry) -> Callable[[], None]:
-    """The bill waits in memory: what it cost is held until what this returns is called."""
+    """Holds the cost of a bill that waits in memory until the returned function is called."""
     admission.owed(_cost(entry))
     return partial(billed, admission, entry)
 
@@ -98,20 +99,20 @@ def _cost(entry: turn.LedgerEntry) -> int:
 
 
 def _tokens(entry: turn.LedgerEntry) -> int | None:
-    """Those of the primary model."""
+    """Returns the tokens of the primary model; None where the bill has none."""
     usage = entry.metadata.get("usage")
     total = usage.get("total_tokens") if isinstance(usage, dict) else None
     return total if isinstance(total, int) else None
 
 
 class NotLeft(Exception):
-    """There is not so much left of a budget."""
+    """A budget has less left than was asked for."""
 
 
 class AccountSpending:
-    """What this process knows of one account. `spent` is what the storage said last, `used` what was billed here since;
-    `reserved` is held by running requests, and by bills that wait for the storage. `lease` is the part of what is
-    written down for this process that is within the budget."""
+    """What this process knows of one account. `spent` is what the storage reported last, `used` what was billed here
+    since; running requests, and bills that wait for the storage, hold `reserved`. `lease` is the part within the budget
+    of what the storage has recorded as held by this process."""
 
     __slots__ = (
         *("account", "budget", "lease", "lock", "read_at", "reserved"),
@@ -134,21 +135,21 @@ class AccountSpending:
         self.lock = asyncio.Lock()
 
     def free(self, now: float) -> int:
-        """What may be given out without asking."""
+        """Returns the picodollars that may be handed out without asking the storage."""
         return self.lease - self.reserved - self.used if now < self.until else 0
 
     def is_fresh(self, now: float) -> bool:
-        """Whether what was read is good enough for a soft budget."""
+        """Returns whether what was read is recent enough for a soft budget."""
         return now - self.read_at < BUDGET_FRESH_SECONDS
 
     @property
     def left(self) -> int:
-        """What is left, if nothing more is billed, as far as is known here."""
+        """Picodollars that are left, if nothing more is billed, as far as this process knows."""
         return self.budget - self.spent - self.used
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left, as far as is known here."""
+        """Whether nothing is left, as far as this process knows."""
         return self.left <= 0
 
 
@@ -160,33 +161,33 @@ class BudgetAccounts:
         self._growing: set[asyncio.Task[None]] = set()
 
     def spending(self, account: SpendingAccount, budget: int, now: float) -> AccountSpending:
-        """What is known of an account, about which is asked `now` (monotonic)."""
+        """Returns what is known of an account, creating it when new, and notes `now` (monotonic) as its last use."""
         key = (account.digest, account.start)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = AccountSpending(account, budget)
-        if known.budget != budget:  # a lease out of another sum may be more than there is of this one
+        if known.budget != budget:  # a lease of another budget may be more than this one has
             known.budget, known.until = budget, NEVER
         known.touched = now
         return known
 
     async def check(self, spending: AccountSpending) -> bool:
-        """Whether anything is left of a hard budget. Before it says no, it asks.
-        Raises StorageUnavailable: it cannot ask."""
+        """Returns whether anything is left of a hard budget. Asks the storage before it returns false.
+        Raises StorageUnavailable: the storage cannot be asked."""
         if spending.free(self._clock.monotonic()) <= 0:
             await self._read(spending)
             return not spending.is_spent
         return True
 
     async def look(self, spending: AccountSpending) -> bool:
-        """Whether anything is left of a soft budget, as of a few seconds ago.
-        Raises StorageUnavailable: it cannot ask."""
+        """Returns whether anything was left of a soft budget a few seconds ago.
+        Raises StorageUnavailable: the storage cannot be asked."""
         if not spending.is_fresh(self._clock.monotonic()):
             await self._read(spending)
         return not spending.is_spent
 
     def try_hold(self, spending: AccountSpending, amount: int) -> bool:
-        """Reserves so much of a hard budget where nobody has to be asked for it."""
+        """Reserves so much of a hard budget if that needs no request to the storage; returns whether it did."""
         if spending.lock.locked() or spending.free(self._clock.monotonic()) < amount:
             return False
         spending.reserved += amount
@@ -194,8 +195,8 @@ class BudgetAccounts:
 
     async def hold(self, spending: AccountSpending, amount: int) -> None:
         """Reserves so much of a hard budget, until `release`.
-        Raises NotLeft: it does not fit. `spending` has what the storage says of it now; StorageUnavailable: it cannot
-        be asked, and what is known here is not enough."""
+        Raises NotLeft: the amount does not fit, and `spending` has the storage's latest figures; StorageUnavailable:
+        the storage cannot be asked, and what is known here is not enough."""
         if self.try_hold(spending, amount):
             return
         task = asyncio.ensure_future(self._grow(spending, amount))
@@ -203,18 +204,18 @@ class BudgetAccounts:
         task.add_done_callback(self._growing.discard)
         try:
             await asyncio.shield(task)
-        except asyncio.CancelledError:  # what it gets all the same is nobody's
+        except asyncio.CancelledError:  # what the task still obtains belongs to nobody
             task.add_done_callback(lambda done: _undo(done, spending, amount))
             raise
 
     def release(self, spending: AccountSpending, amount: int, cost: int) -> None:
-        """A request holds so much less, and `cost` was billed for it."""
+        """Releases so much of what a request holds, and adds the `cost` that was billed for it."""
         spending.reserved -= amount
         spending.used += cost
         spending.touched = self._clock.monotonic()
 
     async def _grow(self, spending: AccountSpending, amount: int) -> None:
-        """Asks the storage for more, one at a time for each account: nothing is given out of a lease that changes."""
+        """Asks the storage for more, one request at a time per account: nothing is handed out of a changing lease."""
         async with spending.lock:
             if spending.free(self._clock.monotonic()) < amount or amount == 0:
                 fits = await self._lease(spending, amount)
@@ -224,22 +225,22 @@ class BudgetAccounts:
 
     async def _lease(self, spending: AccountSpending, amount: int) -> bool:
         began, used = self._clock.monotonic(), spending.used
-        spending.until = NEVER  # should it fail, nobody knows what is written there
+        spending.until = NEVER  # if the call fails, nobody knows what the storage has recorded
         spending.version += 1
         found = await self._store.lease(spending.account, spending.budget, spending.reserved, amount)
         spending.version += 1
-        spending.used -= used  # that much is in what was spent
+        spending.used -= used  # `spent` includes it now
         spending.spent, spending.written = found.spent, found.granted > 0
         spending.lease = min(found.granted, max(0, spending.budget - found.spent - found.others))
         spending.until, spending.read_at = began + TRUSTED_SECONDS, began
         return found.fits
 
     async def _read(self, spending: AccountSpending) -> None:
-        """Reads what was spent. What was billed here meanwhile may count twice; never is it forgotten."""
+        """Reads what was spent. What was billed here meanwhile may count twice; it is never forgotten."""
         began, used, version = self._clock.monotonic(), spending.used, spending.version
         spent = await self._store.spent(spending.account)
         if spending.version != version or spending.lock.locked():
-            return  # somebody else has asked, or is about to know better
+            return  # another task has asked, or is about to know better
         spending.version += 1
         spending.spent, spending.read_at = spent, began
         spending.used -= used
@@ -247,7 +248,7 @@ class BudgetAccounts:
             spending.lease -= used  # what was billed is no longer held
 
     async def keep(self) -> None:
-        """What is to be done every few seconds: renews what requests hold, and gives back what none does."""
+        """Renews what requests hold, and gives back what none does; to be called every few seconds."""
         now = self._clock.monotonic()
         for key, spending in list(self._known.items()):
             if spending.reserved and spending.until - now < RENEW_SECONDS and not spending.lock.locked():
@@ -259,7 +260,7 @@ class BudgetAccounts:
                     del self._known[key]
 
     async def close(self) -> None:
-        """Gives back what no request holds."""
+        """Gives back what no request holds, after pending requests to the storage have ended."""
         if self._growing:
             await asyncio.wait(self._growing)
         for spending in self._known.values():
@@ -275,7 +276,7 @@ class BudgetAccounts:
             spending.written = False
 
     def held(self) -> Iterable[AccountSpending]:
-        """All that is known, for tests and figures."""
+        """Returns all known accounts, for tests and figures."""
         return self._known.values()
 
 

@@ -1,4 +1,4 @@
-"""What a request may do: admitted when it comes, reserved before a model is asked, settled by its bill."""
+"""What a request may spend and ask: admitted when it comes, reserved before a model call, settled by its bill."""
 
 import contextlib
 import math
@@ -21,7 +21,7 @@ from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import keys
 from gateway.core.types.keys import KeyPolicy, LimitHolder, RateWindow, SpendingAccount
 
-# What a request is told that may not go on, and what is left of its key's limits (guarantee §12.3, §12.4).
+# The errors of refused requests, and the headers that report what is left of a key's limits (guarantee §12.3, §12.4).
 
 What = Literal["requests", "tokens"]
 RATE_HEADERS: dict[What, tuple[str, ...]] = {
@@ -30,17 +30,17 @@ RATE_HEADERS: dict[What, tuple[str, ...]] = {
 }
 MINUTE = 60.0
 HELD_SECONDS = 5
-"""When to try again where running requests hold what is left."""
+"""`retry-after` where running requests hold what is left."""
 SLOT_RETRY_SECONDS = 1
 NEVER_SECONDS = 86400
-"""When to try again where a budget never begins anew: somebody may have raised it."""
+"""`retry-after` where a budget never resets: somebody may have raised it."""
 NO_RETRY = {"x-should-retry": "false"}
-"""The official clients' word for an error that they need not try again by themselves."""
+"""Tells the official clients not to retry by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class HolderLimits:
-    """A holder, and what it may spend and ask."""
+    """A holder, with its budgets and limits."""
 
     holder: LimitHolder
     budgets: tuple[setting_sections.SpendBudget, ...] = ()
@@ -48,7 +48,7 @@ class HolderLimits:
 
 
 class AdmissionRequest(NamedTuple):
-    """Who asks for what, as far as budgets and limits go by it."""
+    """What budgets and limits depend on: who asks for which model, and when."""
 
     request_id: str
     tenant: str
@@ -60,7 +60,7 @@ class AdmissionRequest(NamedTuple):
 
 
 def budget_exceeded(account: SpendingAccount, budget: int, now: datetime, *, spent: bool) -> errors.BudgetExceeded:
-    """The 429 of a budget: used up (`spent`), or held by requests that run."""
+    """Builds the 429 of a budget that is used up (`spent`), or that running requests hold."""
     of, resets = _named(account, budget), account.resets_at
     if not spent:
         error = errors.BudgetExceeded(f"{of} has no room for this request while others are running; {_holds(resets)}.")
@@ -71,7 +71,7 @@ def budget_exceeded(account: SpendingAccount, budget: int, now: datetime, *, spe
 
 
 def too_dear(account: SpendingAccount, budget: int, left: int, cost: int, now: datetime) -> errors.BudgetExceeded:
-    """The 429 of a request that alone may cost more than is left."""
+    """Builds the 429 of a request that alone may cost more than is left."""
     of, most, rest = _named(account, budget), _usd(cost), _usd(left)
     said = f"{of} has {rest} USD left, and this request alone may cost {most} USD; {_holds(account.resets_at)}."
     return _until_then(errors.BudgetExceeded(said), account, now)
@@ -105,7 +105,7 @@ def _usd(picodollars: int) -> str:
 def rate_exceeded(
     allowed: HolderLimits, what: What, limit: int, asked: int, window: RateWindow
 ) -> errors.RateLimitExceeded:
-    """The 429 of a limit within a minute."""
+    """Builds the 429 of a limit within a minute."""
     short = "RPM" if what == "requests" else "TPM"
     said = f"Rate limit reached for {allowed.holder.title} on {what} per minute ({short}): Limit {limit}"
     if asked > limit:
@@ -124,26 +124,26 @@ def rate_exceeded(
 
 
 def too_many_at_once(allowed: HolderLimits, limit: int) -> errors.RateLimitExceeded:
-    """The 429 of a limit of requests at once."""
+    """Builds the 429 of a limit of concurrent requests."""
     error = errors.RateLimitExceeded(f"Too many requests of {allowed.holder.title} are running at once: Limit {limit}.")
     error.headers = {"retry-after": str(SLOT_RETRY_SECONDS)}
     return error
 
 
 def unavailable() -> errors.LimitsUnavailable:
-    """The 503 where nobody can tell what is left."""
+    """Builds the 503 for when nobody can tell what is left."""
     error = errors.LimitsUnavailable("Budgets and limits cannot be checked now; try again.")
     error.headers = {"retry-after": str(HELD_SECONDS)}
     return error
 
 
 def used(window: RateWindow) -> int:
-    """What is counted now: of the minute before the share that is not a minute ago."""
+    """Counts what is used now: this minute, and the share of the minute before that is less than a minute ago."""
     return int(window.previous * window.previous_seconds / MINUTE) + window.current
 
 
 def room_in(window: RateWindow, limit: int, asked: int) -> int:
-    """Seconds until so much more can be counted, if nothing else is; at least one."""
+    """Returns the seconds until so much more can be counted, if nothing else is; at least one."""
     room = limit - asked - window.current
     if room >= 0:
         lasts = MINUTE * (room + 1) / window.previous if window.previous > 0 else MINUTE
@@ -154,14 +154,14 @@ def room_in(window: RateWindow, limit: int, asked: int) -> int:
 
 
 def rate_headers(what: What, limit: int, window: RateWindow) -> dict[str, str]:
-    """OpenAI's headers for one limit. Reset is when all of it is there again, if nothing more is asked."""
+    """Returns OpenAI's headers for one limit. Reset is when all of it is available again, if nothing more is asked."""
     seconds = window.current_seconds if window.current > 0 else window.previous_seconds if window.previous > 0 else 0.0
     names = RATE_HEADERS[what]
     return {names[0]: str(limit), names[1]: str(max(0, limit - used(window))), names[2]: _duration(seconds)}
 
 
 def _duration(seconds: float) -> str:
-    """As OpenAI writes it: `1m30s`, `12s`, `850ms`."""
+    """Renders seconds as OpenAI does: `1m30s`, `12s`, `850ms`."""
     if seconds < 1:
         return f"{math.ceil(1000 * seconds)}ms"
     minutes, rest = divmod(math.ceil(seconds), 60)
@@ -174,8 +174,8 @@ def _duration(seconds: float) -> str:
 def applying(
     settings: setting_sections.LimitSettings, ask: AdmissionRequest, key: KeyPolicy | None
 ) -> list[HolderLimits]:
-    """All holders that the request counts for and that may not spend or ask all they like, in the order in which they
-    are asked: what is everybody's last, so that who has used up their own takes nothing of it."""
+    """Returns all holders that the request counts for and that have a budget or a limit, in the order in which they are
+    checked: everybody's is last, so that a holder whose own share is used up takes nothing of it."""
     return [each for each in _holders(settings, ask, key) if each.budgets or each.limits.is_set]
 
 
@@ -201,12 +201,12 @@ def _allowed(holder: LimitHolder, allowance: setting_sections.HolderAllowance) -
 
 
 def account_of(holder: LimitHolder, period: setting_sections.Period, at: datetime, *, hard: bool) -> SpendingAccount:
-    """What the holder spends in the period that a moment lies in."""
+    """Returns the account of what a holder spends in the period that contains a moment."""
     start, resets_at = keys.period_of(period, at)
     return SpendingAccount(holder, period, start, resets_at, holder.digest(period, "hard" if hard else "soft"))
 
 
-# What applies to requests of one kind, worked out once: most requests are of a kind that was there before.
+# What applies to requests of one kind, computed once: most requests are of a kind that came before.
 
 MAX_KEPT_PLANS = 4096
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -214,7 +214,7 @@ FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One limit: whose, the key of what is counted, and how much there may be."""
+    """One limit: its holder, the key under which it is counted, and the amount that it allows."""
 
     allowed: HolderLimits
     key: str
@@ -223,8 +223,8 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a request counts for. It holds from `since` until `until`, when the first of its periods is over. Of several
-    budgets of one account the least counts; sums are picodollars."""
+    """What a request counts for, valid from `since` until `until`, when the first of its periods ends. Of several
+    budgets of one account the smallest counts; sums are picodollars."""
 
     of: KeyPolicy | None
     since: datetime
@@ -241,14 +241,14 @@ class Plan:
 
 
 class Plans:
-    """Those of the latest requests."""
+    """The plans of the latest requests."""
 
     def __init__(self, settings: setting_sections.LimitSettings) -> None:
         self._settings = settings
         self._kept: BoundedCache[tuple[str | None, ...], Plan] = BoundedCache(MAX_KEPT_PLANS)
 
     def of(self, ask: AdmissionRequest, key: KeyPolicy | None) -> Plan:
-        """What a request counts for. A key that says something else now is another."""
+        """Returns what a request counts for; cached until a period ends or the key has another policy."""
         kind = (ask.key_id, ask.tenant, ask.user, ask.project, ask.model)
         kept = self._kept.peek(kind)
         if kept is not None and kept.of is key and kept.since <= ask.at < kept.until:
@@ -289,16 +289,16 @@ T = TypeVar("T")
 EVERY_SECONDS = 5.0
 RENEW_EVERY = 4
 SWEEP_EVERY = 60
-"""Of `EVERY_SECONDS`."""
+"""In rounds of `EVERY_SECONDS`."""
 LOG_SECONDS = 60.0
-"""Between two lines of the log that say that limits cannot be checked."""
+"""Least time between two log lines that limits cannot be checked."""
 DOWN = (errors.LimitsUnavailable, errors.StorageUnavailable)
 WARNING = "x-gateway-budget-warning"
 """The header of an answer beyond a soft budget."""
 
 
 class Quota:
-    """Budgets and limits of this process. What needs nobody to be asked is done without a step of the event loop: most
+    """Budgets and limits of this process. Work that needs no request to a storage takes no step of the event loop: most
     requests are far from their limits."""
 
     def __init__(
@@ -310,7 +310,7 @@ class Quota:
         metrics: GatewayMetrics,
         hooks: TelemetryHooks,
     ) -> None:
-        """`open_rates` is called once a request comes that has a limit: what it needs is loaded then."""
+        """`open_rates` is called when the first request with a limit comes: its dependencies are loaded then."""
         self._settings = settings
         self._plans = Plans(settings)
         self.limits_all = settings.is_set
@@ -320,7 +320,7 @@ class Quota:
         self._open_rates = open_rates
         self._rates: ports.RateStore | None = None
         self.local: ports.LocalRateStore | None = None
-        """Where rates are counted, if that is this process's memory."""
+        """The rate store, if that is this process's memory."""
         self._metrics = metrics
         self._hooks = hooks
         self.tasks = BackgroundTasks()
@@ -336,7 +336,7 @@ class Quota:
         return self._rates
 
     async def admit(self, ask: AdmissionRequest, key: KeyPolicy | None) -> "AdmittedRequest | None":
-        """Lets a request in, or not; None where nothing limits it. `leave` is to be called when it is over.
+        """Admits a request; returns None where nothing limits it. `leave` is to be called when the request is over.
         Raises RateLimitExceeded: too many requests, within a minute or at once; BudgetExceeded: a hard budget that it
         counts for is used up; LimitsUnavailable: nobody can tell, and `limits.when_down` is `closed`."""
         plan = self._plans.of(ask, key)
@@ -351,7 +351,7 @@ class Quota:
         admitted = AdmittedRequest(self, ask.request_id, plan)
         try:
             if nobodys:
-                self.down(admitted)  # whose it is cannot be told, as the storage is away
+                self.down(admitted)  # the storage is down, so nobody knows whose request it is
             for each in plan.at_once:
                 await self._enter(admitted, each)
             for each in plan.requests:
@@ -365,7 +365,7 @@ class Quota:
 
     async def _enter(self, admitted: "AdmittedRequest", counted: Counted) -> None:
         slot = (counted.key, admitted.request_id)
-        admitted.slots.append(slot)  # also where nobody knows whether it got it
+        admitted.slots.append(slot)  # also where nobody knows whether the request got it
         local = self.local
         if local is not None:
             entered: bool | None = local.enter(*slot, counted.limit)
@@ -377,14 +377,14 @@ class Quota:
             raise too_many_at_once(counted.allowed, counted.limit)
 
     async def take(self, admitted: "AdmittedRequest", counted: Counted, what: What, amount: int) -> None:
-        """Counts for a limit within a minute; what was counted is given back if another limit refuses the request.
-        Raises RateLimitExceeded: it does not fit."""
+        """Counts for a limit within a minute; gives back what was counted if another limit refuses the request.
+        Raises RateLimitExceeded: the amount does not fit."""
         local, at = self.local, time.time()
         if local is not None:
             fits, window = local.take(counted.key, counted.limit, amount, at)
         else:
             found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
-            if found is not None and not found[0]:  # perhaps what was charged too much was still to be given back
+            if found is not None and not found[0]:  # an excess charge may still have to be given back
                 await self.tasks.caught_up()
                 found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
             if found is None:
@@ -417,22 +417,22 @@ class Quota:
                 admitted.warn_of(spending)
 
     def spent(self, spending: AccountSpending) -> errors.BudgetExceeded:
-        """The error of a budget that is used up."""
+        """Builds the error of a budget that is used up, and reports it."""
         self._tell(spending, hard=True)
         return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=True)
 
     def held(self, spending: AccountSpending) -> errors.BudgetExceeded:
-        """The error of a budget of which running requests hold the rest."""
+        """Builds the error of a budget whose rest running requests hold, and counts it."""
         self._metrics.limited(spending.account.holder.kind, "budget")
         return budget_exceeded(spending.account, spending.budget, self._clock.now(), spent=False)
 
     def too_dear(self, spending: AccountSpending, cost: int) -> errors.BudgetExceeded:
-        """The error of a request that may cost more than is left, whoever else runs."""
+        """Builds the error of a request that may cost more than is left, whoever else runs, and counts it."""
         self._metrics.limited(spending.account.holder.kind, "budget")
         return too_dear(spending.account, spending.budget, spending.left, cost, self._clock.now())
 
     def _tell(self, spending: AccountSpending, *, hard: bool) -> None:
-        """Counts it, and tells hooks once of each budget and period."""
+        """Counts an exceeded budget, and notifies hooks once per budget and period."""
         self._metrics.limited(spending.account.holder.kind, "budget" if hard else "budget_soft")
         if not spending.told:
             spending.told = True
@@ -440,8 +440,8 @@ class Quota:
             self._hooks.budget_exceeded(spending.account, spending.budget, spent, hard=hard)
 
     async def asked(self, admitted: "AdmittedRequest", work: Awaitable[T]) -> T | None:
-        """What the limiter says; None where it cannot be asked and requests pass.
-        Raises LimitsUnavailable: it cannot be asked, and they do not."""
+        """Awaits the limiter's answer; None where it cannot be asked and requests pass.
+        Raises LimitsUnavailable: the limiter cannot be asked, and requests do not pass."""
         try:
             return await work
         except DOWN:
@@ -449,7 +449,7 @@ class Quota:
             return None
 
     def down(self, admitted: "AdmittedRequest") -> None:
-        """Something cannot be checked. Raises LimitsUnavailable: requests do not pass then."""
+        """Reports that something cannot be checked. Raises LimitsUnavailable: requests do not pass then."""
         self._metrics.limits_down()
         now = self._clock.monotonic()
         if now - self._logged >= LOG_SECONDS:
@@ -460,7 +460,7 @@ class Quota:
         admitted.warn("limits_unavailable")
 
     def behind(self, work: Awaitable[None]) -> None:
-        """Does something behind an answer, which nobody waits for."""
+        """Starts work that no answer waits for."""
         self.tasks.start(self._quietly(work))
 
     async def _quietly(self, work: Awaitable[None]) -> None:
@@ -491,8 +491,8 @@ class Quota:
 
 
 class AdmittedRequest:
-    """One request that was let in (a `HeldAdmission`), and what it holds until its bill is written: places
-    among those at once, sums of budgets, and what was counted for it."""
+    """One admitted request (a `HeldAdmission`), and what it holds until its bill is written: concurrency slots, sums of
+    budgets, and what was counted for it."""
 
     __slots__ = (
         *("_before", "_beyond", "_counted", "_holds", "_is_settled", "_plan", "_quota"),
@@ -509,7 +509,7 @@ class AdmittedRequest:
         self._beyond: list[str] = []
         self._holds: dict[AccountSpending, int] = {}
         self._counted: dict[tuple[What, str], tuple[int, float]] = {}
-        """How much, and since when; `_before`: before what is being counted now."""
+        """Amount, and since when; `_before`: the state before the current reservation."""
         self._before: dict[tuple[What, str], tuple[int, float]] = {}
         self._quota = quota
         self._plan = plan
@@ -517,7 +517,7 @@ class AdmittedRequest:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What its answer says of its limits and budgets."""
+        """Headers of the answer that report its limits and budgets."""
         found: dict[str, str] = {}
         for what, limit, window in self.windows:
             found |= rate_headers(what, limit, window)
@@ -526,7 +526,8 @@ class AdmittedRequest:
         return found
 
     async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Before a model is asked (`HeldAdmission`). Of another one, what exceeds the earlier."""
+        """Reserves a model call's cost and tokens before it is made (`HeldAdmission`); of a further call, only the
+        excess."""
         if cost is None and (self.hard or self.soft):
             self.warn("budget_not_counted")
         held, self._before = dict(self._holds), dict(self._counted)
@@ -561,7 +562,7 @@ class AdmittedRequest:
         return True
 
     def billed(self, cost: int, tokens: int | None) -> None:
-        """Its bill is in the storage (`HeldAdmission`)."""
+        """Settles what is held: the bill is in the storage (`HeldAdmission`). Repeated calls have no effect."""
         if not self._is_settled:
             self._is_settled = True
             self._release(cost)
@@ -569,17 +570,17 @@ class AdmittedRequest:
                 self._correct(tokens)
 
     def owed(self, cost: int) -> None:
-        """Its bill waits in memory: what it cost is held until `billed`."""
+        """Holds only the cost of the bill, which waits in memory, until `billed`."""
         for spending in self.hard:
             self._quota.budgets.release(spending, self._holds.get(spending, 0) - cost, 0)
         self._holds = dict.fromkeys(self.hard, cost)
 
     def closed(self) -> None:
-        """There will be no bill (`HeldAdmission`)."""
+        """Releases what is held where there will be no bill (`HeldAdmission`)."""
         self.billed(0, 0)
 
     def _release(self, cost: int) -> None:
-        """Gives back all that is held of budgets; `cost` was billed."""
+        """Releases all that is held of budgets; `cost` was billed."""
         release = self._quota.budgets.release
         holds, self._holds = self._holds, {}
         for spending, amount in holds.items():
@@ -589,13 +590,13 @@ class AdmittedRequest:
                 release(spending, 0, cost)
 
     def failed(self, error: BaseException) -> None:
-        """The request is over; its client is told with the error what is left."""
+        """Ends the request; adds the limit headers to its error."""
         if isinstance(error, errors.GatewayError):
             error.headers = {**error.headers, **self.headers}
         self.leave()
 
     def leave(self) -> None:
-        """The request is over, for its client: it is no longer one of those at once."""
+        """Releases the concurrency slots when the request is over for its client."""
         if not self.slots:
             return
         slots, self.slots = self.slots, []
@@ -608,7 +609,7 @@ class AdmittedRequest:
                 quota.behind(quota.rates.leave(*slot))
 
     def note(self, what: What, key: str, amount: int, at: float) -> None:
-        """So much was counted, by the time `at`."""
+        """Notes that so much was counted, by the time `at`."""
         counted, since = self._counted.get((what, key), (0, at))
         self._counted[what, key] = counted + amount, since
 
@@ -640,7 +641,7 @@ class AdmittedRequest:
             self.warnings.append(warning)
 
     def warn_of(self, spending: AccountSpending) -> None:
-        """Says that a soft budget is used up."""
+        """Warns, on the bill and in the answer's header, that a soft budget is used up."""
         account = spending.account
         self.warn("budget_exceeded_soft")
         spent, budget = map(_usd, (spending.spent + spending.used, spending.budget))
