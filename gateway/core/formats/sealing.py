@@ -1,8 +1,8 @@
-"""Seals texts that clients hold, for one purpose and one tenant. Loaded when the first is sealed or opened, since no
-start waits for the cipher.
+"""Seals texts that clients hold, for one purpose and one tenant. The module is imported when the first text is sealed
+or opened, so that no start waits for the cipher.
 
-Sealed by AES-256-SIV (RFC 5297), which needs no nonce: no two texts share a key stream, whatever the system's
-randomness is worth. That the same text is sealed the same tells a client nothing that it did not know.
+The cipher is AES-256-SIV (RFC 5297), which needs no nonce: no two texts share a key stream, however weak the system's
+randomness is. Equal texts have equal seals, which tells a client nothing new.
 """
 
 import hashlib
@@ -17,20 +17,20 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 SEAL_VERSION = b"\x02"
 MAX_OPENED_BYTES = 2**20
-"""Of an opened text: a small sealed one may not unfold to a large one."""
+"""Limit of an opened text: a small sealed text must not decompress to a large one."""
 OLD_VERSION = b"\x01"
 OLD_NONCE_BYTES, OLD_TAG_BYTES = 16, 32
 
 
 def seal(key: bytes, purpose: bytes, text: bytes) -> str:
-    """The text, sealed, in letters that may stand in JSON and URLs.
-    `key`: any secret. `purpose`: for what and whom: it opens for the same alone. It is not kept secret."""
+    """Seals a text and returns it in URL-safe base64.
+    `key`: any secret. `purpose`: what and whom the text is for; only the same purpose opens it. It is not secret."""
     sealed = _cipher(key, purpose).encrypt(zlib.compress(text, 6), [SEAL_VERSION])
     return urlsafe_b64encode(SEAL_VERSION + sealed).decode()
 
 
 def unsealed(key: bytes, purpose: bytes, sealed: str) -> bytes | None:
-    """What was sealed; None where that was not with this key and purpose, or is not as it was."""
+    """Opens a sealed text; returns None if it was sealed with another key or purpose, or was altered."""
     try:
         raw = urlsafe_b64decode(sealed.encode("ascii"))
         if raw[:1] == OLD_VERSION:
@@ -50,9 +50,9 @@ def _cipher(key: bytes, purpose: bytes) -> AESSIV:
 
 
 def _opened_as_before(main: bytes, raw: bytes) -> bytes:
-    """What versions before 2 sealed and clients still hold: hidden by SHAKE-256, under a tag of BLAKE2b. Nothing is
-    sealed so any more.
-    Raises ValueError: it was not with this key, or is not as it was."""
+    """Opens a text of a version before 2, which clients still hold: a SHAKE-256 stream under a BLAKE2b tag. Nothing is
+    sealed this way any more.
+    Raises ValueError: the text was sealed with another key, or was altered."""
     hidden, tag = raw[:-OLD_TAG_BYTES], raw[-OLD_TAG_BYTES:]
     stream_key, tag_key = (hmac.digest(main, name, "sha256") for name in (b"stream", b"tag"))
     known = hashlib.blake2b(hidden, key=tag_key, digest_size=OLD_TAG_BYTES).digest()

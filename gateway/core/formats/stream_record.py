@@ -1,5 +1,5 @@
-"""A streamed answer: put together, as far as it has come, to the completion that it would have been; and passed on to
-its client in chunks, the bill on the last (guarantee §6)."""
+"""A streamed answer: its chunks so far are merged into the completion that it would have been, and relayed to the
+client, the bill on the last (guarantee §6)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -13,23 +13,23 @@ Chunks = list[dict[str, Any]]
 USAGE_SECONDS = 10.0
 """How long a finished answer is held for the upstream's usage."""
 END_SECONDS = 1.0
-"""How long it is held once usage is known, for an upstream that neither says that it is done nor leaves."""
+"""How long it is held after usage is known, for an upstream that neither ends the stream nor closes the connection."""
 NOT_ENVELOPE = frozenset(("choices", "usage", "object"))
 MAX_STREAM_CHARS = 64 * 2**20
-"""Characters of a streamed answer, which is kept until it is stored; about the size that a whole one may have."""
+"""Characters of a streamed answer, which is held in memory until it is stored; about the limit of an unstreamed one."""
 STREAM_INDEXED_LISTS = ("annotations", "reasoning_items", "output_items", ITEM_ORDER)
-"""Lists of a delta whose entries may be numbered, as OpenAI's SDK demands to put a stream together."""
+"""Lists of a delta whose entries may have an `index`, which OpenAI's SDK needs to merge a stream."""
 CHUNK_FIELDS = ("id", "object", "created", "model", "choices", "usage")
-"""Fields of any chunk. All others of a chunk without choices are passed on with the next one."""
+"""Fields of every chunk. Other fields of a chunk without choices move to the next chunk."""
 ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
-"""SDKs that put a stream together take these from the last chunk."""
+"""Fields that SDKs take from the last chunk when they merge a stream."""
 
 
 class StreamRecord:
     """What has been delivered so far: choices, usage, finish reasons and upstream's own fields."""
 
     def __init__(self, choices: int, most: int = MAX_STREAM_CHARS) -> None:
-        """`choices`: how many were asked for; `most`: characters that they may have together."""
+        """`choices`: the number requested; `most`: the limit of their characters together."""
         self._expected = choices
         self._most = most
         self._messages: dict[int, _Message] = {}
@@ -41,11 +41,11 @@ class StreamRecord:
         self.usage: dict[str, Any] | None = None
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Takes in a chunk as upstream sent it.
-        Raises UpstreamInvalidResponse: the answer has become longer than any whole answer may be."""
+        """Merges a chunk as the upstream sent it.
+        Raises UpstreamInvalidResponse: the answer has grown longer than a whole answer may be."""
         envelope = self._envelope
         told = len(chunk) - len(NOT_ENVELOPE & chunk.keys())
-        if told != len(envelope) or not envelope.items() <= chunk.items():  # most chunks repeat what the first said
+        if told != len(envelope) or not envelope.items() <= chunk.items():  # most chunks repeat the first one's fields
             for key, value in chunk.items():
                 if value is not None and key not in NOT_ENVELOPE:
                     envelope[key] = value
@@ -91,11 +91,11 @@ class StreamRecord:
 
     @property
     def envelope(self) -> dict[str, Any]:
-        """Upstream's fields beside choices and usage, each as it was said last."""
+        """Upstream's fields other than choices and usage, each with its latest value."""
         return self._envelope
 
     def missing_finishes(self) -> list[dict[str, Any]]:
-        """Finish choices for an upstream that said it was done without saying why."""
+        """Builds finish choices for an upstream that ended the stream without a finish reason."""
         found = []
         for index in sorted(self._messages) or [0]:
             if index not in self._finish:
@@ -105,12 +105,12 @@ class StreamRecord:
         return found
 
     def last_finish(self) -> list[dict[str, Any]]:
-        """The finish choice that came last, to be said again where the bill is still to be put."""
+        """Builds the latest finish choice again, to carry the bill if the first one was already sent."""
         index, reason = next(reversed(self._finish.items()))
         return [{"index": index, "delta": {}, "finish_reason": reason}]
 
     def completion(self) -> dict[str, Any]:
-        """The answer as if it had not been streamed."""
+        """Returns the answer as an unstreamed completion."""
         choices = []
         for index in sorted(self._messages):
             message = self._messages[index].whole()
@@ -121,8 +121,8 @@ class StreamRecord:
 
 
 async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord) -> Chunks | None:
-    """The next chunks, or None at the end. Once every choice is finished, no fault and no silence of the upstream keeps
-    the answer from its client."""
+    """Waits for the next chunks; returns None at the end. After every choice is finished, an upstream that fails or
+    falls silent ends the stream and does not fail the answer."""
     if not record.asked_are_finished:
         return await anext(batches, None)
     try:
@@ -133,9 +133,9 @@ async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord
 
 
 class ChunkRelay:
-    """Passes chunks on as they come; only the finish chunk of the last choice is held until usage is known.
+    """Relays chunks as they come; only the finish chunk of the last choice is held until usage is known.
 
-    A chunk without choices is never passed on: upstream's own fields in it ride on the next one.
+    A chunk without choices is never relayed: upstream's own fields in it move to the next one.
     """
 
     def __init__(self, completion_id: str, choices: int, include_usage: bool) -> None:
@@ -147,7 +147,7 @@ class ChunkRelay:
         self._first = True
 
     def push(self, batch: list[dict[str, Any]], first_fields: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
-        """The chunks to send now. `first_fields` go on the first of all."""
+        """Records a batch and returns the chunks to send now. `first_fields` makes fields for the very first."""
         record, sent = self.record, []
         for chunk in batch:
             record.add(chunk)
@@ -166,26 +166,26 @@ class ChunkRelay:
             if record.begun_are_finished and record.asked_are_finished:
                 self._held.append(out)
                 continue
-            if self._held:  # a choice that nobody asked for has begun: none of these was the last finish
+            if self._held:  # an unrequested choice has begun: no held chunk was the last finish
                 sent += self._held
                 self._held = []
             sent.append(out)
         return sent
 
     def conclude(self) -> None:
-        """Upstream is done; makes up for finish chunks that it did not send."""
+        """Ends the stream: adds the finish chunks that the upstream did not send."""
         missing = self.record.missing_finishes()
         if missing:
             self.record.add({"choices": missing})
-        elif not self._held:  # fewer choices than were asked for: the last finish has been sent already
+        elif not self._held:  # fewer choices than requested: the last finish was already sent
             missing = self.record.last_finish()
         if missing:
             chunk = {**self._bare_chunk(), "choices": missing}
             self._held.append({**chunk, "usage": None} if self._include_usage else chunk)
 
     def final(self, last_fields: dict[str, Any], usage: dict[str, Any]) -> list[dict[str, Any]]:
-        """After `conclude`: the held finish chunk with `last_fields`, which have the whole bill, and the usage chunk if
-        the client asked for one."""
+        """Returns, after `conclude`, the held finish chunk with `last_fields`, which hold the whole bill, and the usage
+        chunk if the client asked for one."""
         out = list(self._held)
         last = next((n for n in reversed(range(len(out))) if _finishes(out[n])), 0)
         out[last] = {**out[last], **self._extras, **last_fields}
@@ -200,7 +200,7 @@ class ChunkRelay:
 
 
 class _Message:
-    """The message of one choice. Texts are kept in pieces until asked for: adding to one would copy it."""
+    """The message of one choice. Texts are kept in pieces until read: appending to a string would copy it."""
 
     def __init__(self) -> None:
         self.calls: dict[int, dict[str, Any]] = {}
@@ -208,7 +208,7 @@ class _Message:
         self._texts: dict[str, list[str]] = {}
 
     def add(self, delta: dict[str, Any]) -> int:
-        """Adds what came; returns how many characters of text that is, roughly."""
+        """Merges a delta; returns its approximate number of characters."""
         chars = 0
         for key, value in delta.items():
             if type(value) is str and key != "role":
@@ -238,7 +238,7 @@ class _Message:
         message = {**self._fields, **{key: "".join(pieces) for key, pieces in self._texts.items()}}
         if self.calls:
             message["tool_calls"] = [_function_whole(self.calls[index]) for index in sorted(self.calls)]
-            message["content"] = message["content"] or None  # as a plain answer has it: some providers refuse ""
+            message["content"] = message["content"] or None  # as in an unstreamed answer: some providers refuse ""
         return message
 
 
@@ -273,7 +273,7 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 def _merge_thoughts(blocks: list[Any], fragments: list[Any]) -> list[Any]:
-    """A thought comes in pieces, its signature last; the model takes it back only as it was, whole."""
+    """Merges pieces of thoughts: the signature comes last, and the model accepts a thought only whole and verbatim."""
     merged = list(blocks)
     for fragment in fragments:
         if merged and _continues(merged[-1], fragment):
@@ -322,8 +322,8 @@ def _finishes(chunk: dict[str, Any]) -> bool:
 
 
 def _told_on(before: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:
-    """The usage of a stream that tells it again: the last word counts, but zeros take back nothing, as some servers
-    tell what was sent first and what was answered last."""
+    """Merges usage that a stream reports again: the later figures count, but zeros overwrite nothing, since some
+    servers report prompt tokens first and completion tokens last."""
     if not any(figure(usage, name) for name in USAGE_FIGURES):
         return before
     kept = {name: before[name] for name in USAGE_FIGURES[:2] if figure(before, name) and not figure(usage, name)}

@@ -1,9 +1,9 @@
-"""Tool calls as upstreams send them, made into what OpenAI's protocol says (guarantee §1.9): distinct ids, whole names,
-arguments in a string. Calls of tools that another provider ran, in words (guarantee §1.14).
+"""Normalizes tool calls of upstreams to OpenAI's protocol (guarantee §1.9): distinct ids, whole names, arguments in a
+string. Renders calls of tools that another provider ran as text (guarantee §1.14).
 
-Tools that clients run and are no functions go up as functions where an upstream has these alone, and their calls come
-back as what they were (guarantee §1.11). Freeform tools, which OpenAI's chats call `custom`, get a single text;
-grammars become part of descriptions. Calls of types of their own are told whole.
+Client-run tools that are not functions are sent as functions to an upstream that knows only those, and their calls are
+converted back (guarantee §1.11). Freeform tools, `custom` in OpenAI's chats, take a single text; their grammars move to
+the descriptions. Calls of typed tools are returned whole.
 """
 
 import json
@@ -17,9 +17,9 @@ from gateway.core.types.items import CUSTOM, TYPED, arguments_of, typed_kind
 
 Json = dict[str, Any]
 CALL = "call_"
-"""How the ids begin that calls get here."""
+"""Prefix of the call ids made here."""
 BODIES = {"function": "arguments", "custom": "input"}
-"""The objects that a call is told in, and what in them is the text that a model writes."""
+"""The object that holds each kind of call, and its field with the text that the model writes."""
 
 
 class CallIds:
@@ -29,7 +29,7 @@ class CallIds:
         self._taken: set[str] = set()
 
     def distinct(self, said: Any) -> str:
-        """The id that a call has here: its own, unless it has none or shares it with a call before it."""
+        """Returns a call's own id, or a new one if it has none or shares it with an earlier call."""
         found = id_of(said)
         if not found or found in self._taken:
             found = new_id(CALL)
@@ -38,18 +38,18 @@ class CallIds:
 
 
 def id_of(said: Any) -> str:
-    """An id as a string; empty where there is none."""
+    """Returns an id as a string; empty if it is neither a string nor an integer."""
     is_number = isinstance(said, int) and not isinstance(said, bool)
     return said if isinstance(said, str) else str(said) if is_number else ""
 
 
 def written(value: Any) -> str:
-    """Arguments as the string that they should be: some servers send them as JSON."""
+    """Returns arguments as the string that the protocol requires: some servers send them as JSON."""
     return value if isinstance(value, str) else jsons.dumps_text(value)
 
 
 def whole_calls(calls: Iterable[Json], ids: CallIds) -> list[Json]:
-    """The calls of a whole message; one in which nothing is odd is as it came."""
+    """Normalizes the calls of a whole message; a sound call is returned unchanged."""
     return [_whole_call(call, ids) for call in calls]
 
 
@@ -70,7 +70,7 @@ def _whole_call(call: Json, ids: CallIds) -> Json:
 
 
 def in_function(call: Json) -> Json:
-    """A call whose name and arguments stand in its function, as some servers have them beside it."""
+    """Moves a call's name and arguments into its `function`: some servers put them beside it."""
     if isinstance(call.get("function"), dict) or "custom" in call or call.get("type") not in (None, "", "function"):
         return call
     moved = {name: call[name] for name in ("name", "arguments") if name in call}
@@ -78,24 +78,24 @@ def in_function(call: Json) -> Json:
 
 
 class CallPieces:
-    """The calls of one streamed message, put in order as their pieces come.
+    """The calls of one streamed message, sorted as their pieces arrive.
 
-    Calls are told apart by their index before their id; where an upstream sends no index, or the same for all, a new id
-    begins a call, and so does a name behind arguments that are complete. A call is passed on once its name is known: a
-    name may come late, or in pieces. Id, type and name are told once, as clients put pieces together.
+    The index distinguishes calls before the id does; where an upstream sends no index, or the same for all, a new id
+    begins a call, and so does a name after complete arguments. A call is passed on when its name is known: a name may
+    come late, or in pieces. Id, type and name are sent once, since clients concatenate pieces.
     """
 
     def __init__(self, tools: frozenset[str]) -> None:
-        """`tools`: the names of those that the request has; empty if it has none."""
+        """`tools`: the names of the request's tools; empty if it has none."""
         self._tools = tools
         self._ids = CallIds()
         self._calls: list[_PartialCall] = []
 
     def mended(self, pieces: list[Json]) -> list[Json]:
-        """The pieces to pass on now for those that came together."""
+        """Records the pieces of one chunk and returns those to pass on now."""
         found: list[Json] = []
         for position, raw in enumerate(pieces):
-            if raw.get("type") not in (None, "", *BODIES):  # of a kind that nobody knows
+            if raw.get("type") not in (None, "", *BODIES):  # of an unknown kind
                 found.append(raw)
                 continue
             piece = in_function(raw) if "name" in raw or "arguments" in raw else raw
@@ -115,7 +115,7 @@ class CallPieces:
         return found
 
     def rest(self) -> list[Json]:
-        """What is still held at the end of the message, and empty arguments of calls that came without any."""
+        """Returns, at the end of the message, the calls still held, and `{}` for functions without arguments."""
         found: list[Json] = []
         for call in self._calls:
             found += call.released(self._ids, anyhow=True)
@@ -125,7 +125,7 @@ class CallPieces:
         return found
 
     def _call(self, came: "_CallPiece") -> "_PartialCall | None":
-        """The call that a piece belongs to; None if it says again what was said."""
+        """Returns the call that a piece belongs to; None if the piece repeats it whole."""
         place = came.place
         known = self._known(place, came)
         if known is None:
@@ -136,7 +136,7 @@ class CallPieces:
         return None if again and came.call_id else self._begun(place, came)
 
     def _begins_anew(self, known: "_PartialCall", came: "_CallPiece") -> bool:
-        """Whether a piece that comes where a call stands is the first of another."""
+        """Returns whether a piece at the place of a known call begins another one."""
         if not came.name or not known.name:
             return False
         other = came.name != known.name
@@ -193,7 +193,7 @@ class CallPieces:
         return [{**piece, "index": call.index}]
 
     def _name(self, known: str, came: str) -> str:
-        """A name with one more piece of it, which may be all of it, once more or so far."""
+        """Extends a name by a piece: the next part, the whole name again, or the name so far."""
         if known + came in self._tools:
             return known + came
         if came.startswith(known):
@@ -207,7 +207,7 @@ class CallPieces:
 
 
 class _CallPiece:
-    """What came of a call at once."""
+    """One piece of a call."""
 
     __slots__ = ("body", "call_id", "kind", "name", "place", "text", "whole")
 
@@ -242,7 +242,7 @@ class _PartialCall:
 
     @property
     def text(self) -> str:
-        """Its arguments as far as they have come."""
+        """The arguments received so far."""
         return "".join(self.pieces)
 
     @property
@@ -250,7 +250,7 @@ class _PartialCall:
         return self.text.rstrip().endswith(("}", "]")) and jsons.is_json(self.text)
 
     def released(self, ids: CallIds, *, anyhow: bool = False) -> list[Json]:
-        """Its first piece, with all that has come; none if it was passed on, or nobody knows its name yet."""
+        """Returns the first piece, with all received so far; none if already released, or nameless without `anyhow`."""
         if self.is_told or not (self.name or anyhow):
             return []
         self.is_told = True
@@ -260,12 +260,12 @@ class _PartialCall:
 
 
 UNTOLD = frozenset({"reasoning", "mcp_list_tools", "tool_search_call", "tool_search_output", "compaction"})
-"""Items and blocks that say nothing of the task: thoughts, which are told otherwise, and which tools there were."""
+"""Items and blocks without content for the task: thoughts, which other fields hold, and lists of tools."""
 IN_OTHER_FIELDS = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
-"""Blocks of an answer that its chat message says in its other fields."""
+"""Blocks of an answer that its chat message holds in other fields."""
 TOOL_CALL_SUFFIXES = ("_call", "_call_output", "_tool_result")
 TOOL_NAME_FIELDS = ("server_label", "server_name", "name")
-"""Fields that tell whose tool it was, and which."""
+"""Fields that name a tool and its server."""
 TOOL_CALL_SKIPPED_FIELDS = frozenset(
     {
         *("type", "id", "status", "call_id", "tool_use_id", "caller", *TOOL_NAME_FIELDS),
@@ -274,24 +274,24 @@ TOOL_CALL_SKIPPED_FIELDS = frozenset(
         *("environment", "max_output_length", "background", "partial_images", "output_format", "size"),
     }
 )
-"""Fields in which no model reads anything: ids, what is sealed, how it was set."""
+"""Fields without content for a model: ids, sealed data, settings."""
 ACTION = "action: "
 PICTURE, FILE = "(a picture)", "(a file)"
 
 
 def told_items(message: Mapping[str, Any]) -> str:
-    """What an answer's `output_items` say; empty where that is nothing."""
+    """Renders an answer's `output_items` as text; empty if they have no content."""
     return _told(message.get("output_items"))
 
 
 def told_blocks(blocks: Any) -> str:
-    """What those of an answer's blocks say that stand in no other field of its message."""
+    """Renders as text those blocks of an answer that no other field of its message holds."""
     listed = blocks if isinstance(blocks, list) else []
     return _told([each for each in listed if isinstance(each, dict) and str(each.get("type")) not in IN_OTHER_FIELDS])
 
 
 def with_told(message: dict[str, Any], told: str) -> dict[str, Any]:
-    """The answer with what was told before its own words."""
+    """Puts rendered text in front of an answer's own content."""
     if not told:
         return message
     content = message.get("content")
@@ -301,7 +301,7 @@ def with_told(message: dict[str, Any], told: str) -> dict[str, Any]:
 
 
 def is_silent(message: Mapping[str, Any]) -> bool:
-    """Whether it is an answer that says nothing at all, which some upstreams refuse."""
+    """Returns whether a message is an empty answer, which some upstreams refuse."""
     return message.get("role") == "assistant" and not any(v for k, v in message.items() if k not in ("role", "name"))
 
 
@@ -312,7 +312,7 @@ def _told(items: Any) -> str:
         if not kind or kind in UNTOLD:
             continue
         lines = [line for name, value in item.items() for line in _lines(name, value)]
-        if not all(line.startswith(ACTION) for line in lines):  # that there was a search says nothing
+        if not all(line.startswith(ACTION) for line in lines):  # that a search took place is no content
             found.append("\n".join([f"[{_title(item, kind)}]", *lines]))
     return "\n\n".join(found)
 
@@ -326,7 +326,7 @@ def _title(item: Mapping[str, Any], kind: str) -> str:
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:
-    """A field as lines, each with the name of what it is of."""
+    """Renders a field as lines, each with the field's name."""
     if name in TOOL_CALL_SKIPPED_FIELDS or value is None or value == "":
         return
     if isinstance(value, dict):
@@ -346,19 +346,19 @@ def _lines(name: str, value: Any) -> Iterator[str]:
 
 
 INPUT = "input"
-"""The one argument of such a function."""
+"""The only argument of a function that replaces a freeform tool."""
 TOOL_INPUT_START = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 TOOL_INPUT_TEXT = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 HIGH_SURROGATE_END = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
-"""The first half of a character at the end of a text: what it is, the second half tells."""
+"""A high surrogate at the end of a text, which has no meaning without its low surrogate."""
 
 
 Names = Mapping[str, str]
-"""The types of the calls of tools, by the names of these."""
+"""Types of tool calls, by tool name."""
 
 
 def names_of(body: Mapping[str, Any]) -> dict[str, str]:
-    """A request's tools that are no functions."""
+    """Maps the names of a request's tools that are not functions to their types."""
     found: dict[str, str] = {}
     for tool in body.get("tools") or ():
         if _custom(tool):
@@ -369,14 +369,14 @@ def names_of(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def without_typed(body: Json) -> Json:
-    """The body with functions alone in the place of tools of types of their own, and of their calls."""
+    """Returns the body with typed tools, and calls of them, as plain functions."""
     found = {**body, "messages": [_message(message, _bare) for message in body["messages"]]}
     return {**found, "tools": [*map(_bare, body["tools"])]} if body.get("tools") else found
 
 
 def without_freeform(body: Json, *, keeps_allowed: bool) -> Json:
-    """The body with functions in the place of all such tools, of the choice of one, and of their calls.
-    `keeps_allowed`: the upstream takes a choice of `allowed_tools`; else only those are offered."""
+    """Returns the body with freeform and typed tools, the choice of one, and calls of them, as plain functions.
+    `keeps_allowed`: the upstream accepts a choice of `allowed_tools`; if not, only those tools are offered."""
     found = without_typed({**body, "messages": [_message(message, _as_function) for message in body["messages"]]})
     if found.get("tools"):
         found["tools"] = [_function(tool["custom"]) if _custom(tool) else tool for tool in found["tools"]]
@@ -403,7 +403,7 @@ def _name(tool: Any) -> Any:
 
 
 def _function(custom: Json) -> Json:
-    """A freeform tool as a function. It may be strict, as a response's functions are where nobody says."""
+    """Converts a freeform tool to a function. Its schema suits strict mode, the default for a response's functions."""
     told = [str(custom["description"])] if custom.get("description") else []
     shape = custom.get("format")
     grammar = shape.get("grammar") if isinstance(shape, dict) else None
@@ -444,7 +444,7 @@ def _as_function(call: Json) -> Json:
 
 
 def with_freeform(completion: Json, names: Names) -> Json:
-    """A completion whose calls of these tools are what they were."""
+    """Converts a completion's calls of these tools back to freeform and typed calls."""
     choices = []
     for choice in completion.get("choices") or ():
         message = choice.get("message") or {}
@@ -467,7 +467,7 @@ def _as_own(call: Json, kind: str | None) -> Json:
 
 
 def input_of(arguments: Any) -> str:
-    """The text of a call's arguments; a model that was not strict may have called it by another name, or by none."""
+    """Extracts a freeform text from a call's arguments; outside strict mode a model may rename or omit `input`."""
     try:
         found = json.loads(arguments, strict=False) if isinstance(arguments, str) else arguments
     except json.JSONDecodeError:
@@ -481,15 +481,15 @@ def input_of(arguments: Any) -> str:
 
 
 class FreeformChunks:
-    """Makes such calls of the functions in a stream: a freeform text is told as it comes, all else at its end."""
+    """Converts function calls of a stream back: freeform text passes as it comes, typed calls at their end."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._inputs: dict[tuple[Any, Any], _FreeformInput | _WholeArguments] = {}
-        """By the index of the choice and that of the call; those of functions are not among them."""
+        """By index of the choice and of the call; calls of plain functions are not among them."""
 
     def of(self, chunk: Json) -> Json:
-        """The chunk with its calls as they were; what was held back of them stands where their choice ends."""
+        """Converts the calls of a chunk back; text still held is added to the chunk that ends their choice."""
         choices = []
         for choice in chunk.get("choices") or ():
             delta, index = choice.get("delta") or {}, choice.get("index")
@@ -530,7 +530,7 @@ class FreeformChunks:
 
 
 class _WholeArguments:
-    """The arguments of a call that is told at its end."""
+    """The arguments of a call that is passed on at its end."""
 
     def __init__(self, call_id: Any, kind: str) -> None:
         self.call_id = call_id
@@ -538,21 +538,21 @@ class _WholeArguments:
         self._said: list[str] = []
 
     def begun(self, piece: Json, function: Json) -> Json:
-        """The first piece of the call."""
+        """Builds the call's first piece, without arguments; those that came with it are stored."""
         self.add(function.get("arguments"))
         return {**piece, "function": {**function, "arguments": ""}, TYPED: self._kind}
 
     def piece(self, text: str) -> Json:
-        """A piece with that text."""
+        """Wraps a text in a piece of the call."""
         return {"function": {"arguments": text}}
 
     def add(self, piece: Any) -> str:
-        """More of the arguments; nothing can be told by now."""
+        """Stores more of the arguments; returns "", as none of them is passed on yet."""
         self._said.append(_text(piece))
         return ""
 
     def rest(self) -> str:
-        """All of them when the call is over."""
+        """Returns all arguments when the call is over."""
         return arguments_of(self._kind, "".join(self._said))
 
 
@@ -566,21 +566,21 @@ class _FreeformInput:
     def __init__(self, call_id: Any) -> None:
         self.call_id = call_id
         self._said = ""
-        """What has not been told."""
+        """Arguments not yet passed on."""
         self._has_begun = False
 
     def begun(self, piece: Json, function: Json) -> Json:
-        """The first piece of the call."""
+        """Builds the call's first piece, with the text received so far."""
         kept = {name: value for name, value in piece.items() if name != "function"}
         said = {"name": function["name"], INPUT: self.add(function.get("arguments"))}
         return {**kept, "type": "custom", "custom": said}
 
     def piece(self, text: str) -> Json:
-        """A piece with that text."""
+        """Wraps a text in a piece of the call."""
         return {"custom": {INPUT: text}}
 
     def add(self, piece: Any) -> str:
-        """More of the arguments; returns what can be told by now."""
+        """Adds a piece of the arguments; returns the text that can be passed on now."""
         self._said += _text(piece)
         if not self._has_begun:
             begins = TOOL_INPUT_START.match(self._said)
@@ -595,7 +595,7 @@ class _FreeformInput:
         return str(json.loads(f'"{told}"', strict=False))
 
     def rest(self) -> str:
-        """What has not been told when the call is over."""
+        """Returns the text not yet passed on when the call is over."""
         if not self._has_begun:
             return input_of(self._said)
         half = HIGH_SURROGATE_END.match(self._said[:6])

@@ -1,10 +1,10 @@
 """`context_management.edits`: what a client wants cleared, as far as the gateway's own window does it (guarantee §10).
-Above the tokens that an edit names, the window makes room as it always does. Tool uses and thoughts that edits name are
-taken out of what goes up (guarantee §10.15).
+Above an edit's token limit, the window shortens the prompt as usual. Tool uses and thoughts that edits name are removed
+from what is sent upstream (guarantee §10.15).
 
-Compaction blocks of the gateway's are made in front of an answer, and taken back in place of all before them. One holds
-in `content` an extract of what was said, for whoever reads it, and sealed in `encrypted_content` what it stands for: a
-place in a stored conversation, or that extract. A block of another maker is left as it is.
+The gateway puts its compaction block in front of an answer, and accepts it back in place of everything before it. The
+block's `content` is a readable extract of the conversation; `encrypted_content` seals what it replaces: a place in a
+stored conversation, or that extract. Blocks of other makers are left unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,19 +24,19 @@ from gateway.core.types.tool_steps import turn_starts
 
 Json = dict[str, Any]
 EDITS = "context_management"
-"""The field that holds them."""
+"""The field that holds the edits."""
 CLEAR_TOOLS, CLEAR_THINKING, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"
 TRIGGERS = {CLEAR_TOOLS: 100_000, COMPACT: 150_000}
 """Input tokens above which Anthropic applies an edit that names none."""
 EXACT_EDIT_FIELDS = ("keep", "clear_at_least", "exclude_tools", "clear_tool_inputs")
 KEEP = 3
-"""Of the latest tool uses, if an edit says nothing of it."""
+"""Latest tool uses that are retained if an edit does not set `keep`."""
 CLEARED_RESULT = "[Cleared to make room, as the client asked.]"
 THOUGHT_FIELDS = ("thinking_blocks", "reasoning_content")
 
 
 def edits_of(value: Any) -> list[Json]:
-    """Raises InvalidRequest: `context_management` is not what Anthropic's API says; names the field."""
+    """Parses `context_management`. Raises InvalidRequest: it breaks the rules of Anthropic's API; names the field."""
     if value is None:
         return []
     edits = value.get("edits") if isinstance(value, dict) else None
@@ -55,19 +55,19 @@ def edits_of(value: Any) -> list[Json]:
 
 
 def is_exact(edit: Json) -> bool:
-    """Whether an edit says which tool uses are to go: then it is followed to the letter, and else by the window."""
+    """Returns whether an edit names the tool uses to clear: it is then applied exactly, otherwise by the window."""
     by_uses = (edit.get("trigger") or {}).get("type") == "tool_uses"
     return edit["type"] == CLEAR_TOOLS and (by_uses or any(edit.get(name) is not None for name in EXACT_EDIT_FIELDS))
 
 
 def has_exact_edits(fields: Mapping[str, Any]) -> bool:
-    """Whether the edits among a request's own fields say which tool uses are to go, whatever the window holds."""
+    """Returns whether an edit in a request's native fields names the tool uses to clear, whatever the window holds."""
     return any(is_exact(edit) for edit in edits_of(fields.get(EDITS)))
 
 
 def limit_of(edits: list[Json]) -> int | None:
-    """Input tokens above which something is to be cleared; None without such an edit. How many calls there are is no
-    trigger here: the window goes by tokens."""
+    """Returns the input tokens above which an edit clears something; None without such an edit. The number of calls is
+    no trigger here: the window counts tokens."""
     found = []
     for edit in edits:
         trigger = edit.get("trigger") or {}
@@ -77,17 +77,17 @@ def limit_of(edits: list[Json]) -> int | None:
 
 
 def compacts(edits: Sequence[Json]) -> bool:
-    """Whether compaction blocks are wanted."""
+    """Returns whether the edits request compaction blocks."""
     return any(edit["type"] == COMPACT for edit in edits)
 
 
 def pauses(edits: Sequence[Json]) -> bool:
-    """Whether a compaction is to end the answer."""
+    """Returns whether a compaction is to end the answer."""
     return any(edit["type"] == COMPACT and edit.get("pause_after_compaction") is True for edit in edits)
 
 
 def thinking_turns(edits: list[Json]) -> int | None:
-    """Of how many of the latest answers thoughts are kept; None for all."""
+    """Returns for how many of the latest answers thoughts are retained; None for all."""
     for edit in edits:
         if edit["type"] == CLEAR_THINKING:
             keep = edit.get("keep")
@@ -99,11 +99,11 @@ def thinking_turns(edits: list[Json]) -> int | None:
 
 
 def applied(edits: Sequence[Json], metadata: Any) -> list[Json]:
-    """What was cleared of tool results by an answer's bill, as Anthropic reports it.
+    """Returns what was cleared, by an answer's bill, in the format of Anthropic's `applied_edits`.
     `metadata`: the answer's `response_metadata`."""
     if metadata is None or not edits:
         return []
-    metadata = jsons.loads(jsons.dumps(metadata))  # it may have been written already
+    metadata = jsons.loads(jsons.dumps(metadata))  # it may already be serialized
     used = metadata.get("context_utilization") or {}
     told: list[Json] = used.get("cleared") or []
     if not any(edit["type"] == CLEAR_TOOLS and not is_exact(edit) for edit in edits):
@@ -118,7 +118,7 @@ def applied(edits: Sequence[Json], metadata: Any) -> list[Json]:
 
 
 def without_old_thoughts(messages: list[Json], turns: int) -> list[Json]:
-    """The messages with the thoughts of the latest answers alone; the steps of a turn are one answer."""
+    """Removes thoughts from all but the latest `turns` answers; the steps of a turn are one answer."""
     found, seen, in_answer = list(messages), 0, False
     starts = set(turn_starts(str(message.get("role")) for message in messages))
     for index in range(len(found) - 1, -1, -1):
@@ -151,7 +151,7 @@ def _is_positive(value: Any) -> bool:
 
 
 class ToolUsePlace(NamedTuple):
-    """A tool use: the indexes of the message with the call and of its result, the call's number, and its tool."""
+    """A tool use: the indexes of the message with the call and of its result, the call's index in it, and its tool."""
 
     message: int
     call: int
@@ -160,8 +160,8 @@ class ToolUsePlace(NamedTuple):
 
 
 def edited(messages: list[Json], edits: Sequence[Json], tokens: int | None) -> tuple[list[Json], list[Json]]:
-    """The messages as edits leave them, and what was cleared, as Anthropic reports it.
-    `tokens`: what the prompt takes before; None where nobody counted it."""
+    """Applies edits; returns the messages and what was cleared, in the format of Anthropic's `applied_edits`.
+    `tokens`: those of the prompt before the edits; None if nobody counted them."""
     told: list[Json] = []
     turns = thinking_turns(list(edits))
     if turns is not None:
@@ -242,12 +242,12 @@ def _without_input(message: Json, number: int) -> Json:
 
 COMPACTION_BLOCK = "compaction"
 COVERED = object()
-"""Stands for a message that a compaction block stands for."""
+"""Replaces a message that a compaction block covers."""
 NOTHING_BEFORE = "(Nothing was said before.)"
 
 
 class FoundCompaction(NamedTuple):
-    """The last compaction block of a request: its message, its place in that, and what is sealed in it."""
+    """The last compaction block of a request: the indexes of its message and of itself in that, and its sealed text."""
 
     message: int
     block: int
@@ -255,7 +255,7 @@ class FoundCompaction(NamedTuple):
 
 
 def find_block(body: Mapping[str, Any]) -> FoundCompaction | None:
-    """The last compaction block that may be the gateway's own; None where there is none."""
+    """Finds the last compaction block that may be the gateway's own; returns None if there is none."""
     given = body.get("messages")
     messages: list[Any] = given if isinstance(given, list) else []
     for index in range(len(messages) - 1, -1, -1):
@@ -276,7 +276,7 @@ def find_block(body: Mapping[str, Any]) -> FoundCompaction | None:
 
 
 def expanded(body: Json, found: FoundCompaction, compacted: CompactionMark) -> Json:
-    """The request with what its block stands for in the place of that and of all before it."""
+    """Replaces a compaction block, and all before it but instructions, by the content of its mark."""
     messages = body["messages"]
     before: list[Any] = []
     for each in messages[: found.message]:
@@ -286,7 +286,7 @@ def expanded(body: Json, found: FoundCompaction, compacted: CompactionMark) -> J
     rest = here["content"][found.block + 1 :]
     told: list[Any] = [as_message(compacted.extract)] if compacted.extract else []
     told += [compacted.question] if compacted.question is not None else []
-    if told and before:  # in the place of messages that they stand for, so that all others keep their numbers
+    if told and before:  # in place of covered messages, so that all others keep their indexes
         before[-1] = CompactedMessages(told) if before[-1] is COVERED else before[-1]
         told = [] if isinstance(before[-1], CompactedMessages) else told
     answer: Any = {**here, "content": rest} if rest else COVERED
@@ -296,21 +296,21 @@ def expanded(body: Json, found: FoundCompaction, compacted: CompactionMark) -> J
 
 
 class CompactedMessages(NamedTuple):
-    """Stands for chat messages, and for a message of Anthropic's behind them."""
+    """Chat messages from a compaction block, and Anthropic's message after them."""
 
     messages: list[Json]
     then: Any = COVERED
 
 
 def block_of(sealer: CompactionSealer, completion: Mapping[str, Any]) -> Json | None:
-    """The block in front of an answer, of a completion or its first chunk, where room was made for it."""
+    """Makes the block that precedes the answer of a completion or first chunk; None if nothing was compacted."""
     if not is_compacted(completion):
         return None
     return as_block(sealer, sealer.made_for(str(completion["id"])))
 
 
 def as_block(sealer: CompactionSealer, compacted: CompactionMark) -> Json:
-    """What stands for all before it, as a block."""
+    """Builds the compaction block of a mark."""
     content = compacted.extract or sealer.extract() or NOTHING_BEFORE
     return {
         "type": COMPACTION_BLOCK,
@@ -320,7 +320,7 @@ def as_block(sealer: CompactionSealer, compacted: CompactionMark) -> Json:
 
 
 def block_events(block: Json, index: int) -> list[Json]:
-    """A block as its events."""
+    """Builds the stream events of a compaction block."""
     delta = {"type": "compaction_delta", "content": block["content"], "encrypted_content": block["encrypted_content"]}
     return [
         {"type": "content_block_start", "index": index, "content_block": {"type": COMPACTION_BLOCK, "content": None}},
@@ -330,7 +330,7 @@ def block_events(block: Json, index: int) -> list[Json]:
 
 
 def with_iterations(usage: Json) -> Json:
-    """Usage with its parts: the compaction, for which no model was called, and the answer."""
+    """Adds the parts of usage: the compaction, for which no model was called, and the answer."""
     names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     made = {"type": COMPACTION_BLOCK, **dict.fromkeys(names, 0)}
     return {**usage, "iterations": [made, {"type": "message", **{name: usage.get(name) or 0 for name in names}}]}

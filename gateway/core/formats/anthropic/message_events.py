@@ -1,8 +1,8 @@
-"""Chunks of a completion as events of a message of Anthropic's, and the other way round (ADR 27); errors in Anthropic's
-shape (guarantee §7).
+"""Converts completion chunks to the events of Anthropic's messages and back (ADR 27), and errors to Anthropic's shape
+(guarantee §7).
 
-Answers of those who speak Anthropic's API are mended for readers of that API alone: LiteLLM drops arguments that stand
-where a call begins, and gives up where usage is missing (guarantee §1.9).
+Answers of upstreams that speak Anthropic's API are repaired for clients that read that API alone: LiteLLM drops
+arguments in the event that begins a call, and fails if usage is missing (guarantee §1.9).
 """
 
 import re
@@ -47,14 +47,14 @@ Json = dict[str, Any]
 Events = list[Json]
 Compaction = Callable[[Json], Json | None]
 COMMON_BLOCK_TYPES = ("text", "thinking", "redacted_thinking", "tool_use")
-"""Blocks that a delta tells in a chat's words."""
+"""Blocks that a chat's delta can express."""
 
 
 class MessageEvents:
-    """Makes events of chunks, in Anthropic's order: one block after the other, each with its index.
+    """Converts chunks to events in Anthropic's order: one block after the other, each with its index.
 
-    Calls that come at once are told one after the other: the first as it comes, the others as soon as those before them
-    are complete.
+    Parallel calls are sent one after the other: the first as it comes, each of the others when those before it are
+    complete.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class MessageEvents:
         self._edits = edits
         self._stops = stops
         self._compaction = compaction
-        """Makes of the first chunk the block that stands for all before the answer."""
+        """Makes the block that replaces everything before the answer, from the first chunk."""
         self._compacted = self._begun = False
         self._told: dict[str, Json] = {}
-        """By their ids, blocks of calls that their provider has begun in its own words."""
+        """Native blocks of calls that the provider has begun, by id."""
         self._is_native = False
-        """Blocks that a chat has no words for come as events."""
+        """Blocks that a chat cannot express come as events."""
         self._first: Json = {}
-        """What the first chunk says beside its choice."""
+        """Extra fields of the first chunk."""
         self._next = 0
         self._words: list[str] = []
         self._pictures: list[Any] = []
         self._open: str | None = None
-        """The kind of the block that is being told."""
+        """The kind of the block that is being sent."""
         self._calls: dict[int, _StreamedCall] = {}
-        """By the index of the chunks."""
+        """By the index in the chunks."""
         self._waiting: list[_StreamedCall] = []
         self._call: _StreamedCall | None = None
-        """The call that is being told."""
+        """The call that is being sent."""
         self._called = self._refused = False
         self._choice: Json = {}
         self._usage: Json | None = None
@@ -89,7 +89,7 @@ class MessageEvents:
         self._said: Json = {}
 
     def of(self, chunks: Iterable[Json]) -> Events:
-        """The events that these chunks are."""
+        """Converts chunks to events."""
         events: Events = []
         for chunk in chunks:
             self._note(chunk)
@@ -109,7 +109,7 @@ class MessageEvents:
         return events
 
     def end(self) -> Events:
-        """What stands behind the last chunk."""
+        """Returns the events after the last chunk."""
         events: Events = []
         self._stop(events)
         while self._waiting:
@@ -143,7 +143,7 @@ class MessageEvents:
             self._usage = chunk["usage"]
 
     def _start(self, chunk: Json) -> Events:
-        """What the prompt takes is by our own count until upstream has told its usage."""
+        """Begins the message. Its prompt tokens are the gateway's count until the upstream reports its usage."""
         known = chunk.get("response_metadata")
         used = (known.get("context_utilization") if isinstance(known, dict) else None) or {}
         message: Json = {
@@ -177,7 +177,7 @@ class MessageEvents:
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             self._refused = True
             self._text(delta["refusal"], events)
-        if delta.get("annotations") and not delta.get(ANTHROPIC_EVENTS):  # Anthropic's own tell theirs by events
+        if delta.get("annotations") and not delta.get(ANTHROPIC_EVENTS):  # Anthropic's own come as events
             self._cited(delta["annotations"], events)
         if pictures := images_of(delta):
             if not self._pictures:
@@ -189,7 +189,7 @@ class MessageEvents:
             self._fragment(fragment, position, events)
 
     def _native(self, event: Json, events: Events) -> None:
-        """An event of Anthropic's in its place among ours: with our number, for the block that is open."""
+        """Inserts an event of Anthropic's among ours: with our index, for the open block."""
         block = object_of(event.get("content_block"))
         if event.get("type") == "content_block_delta":
             if self._open is not None:
@@ -223,8 +223,7 @@ class MessageEvents:
         events.append(self._changed({"type": "text_delta", "text": text}))
 
     def _cited(self, annotations: Any, events: Events) -> None:
-        """Citations come with the text that they are of, or behind it: in the block that is open, or one of their
-        own."""
+        """Sends citations, which come with or after their text: in the open text block, or in a new one."""
         for page in cited_pages(annotations, "".join(self._words)):
             self._ensure("text", {"type": "text", "text": ""}, events)
             events.append(self._changed({"type": "citations_delta", "citation": page}))
@@ -255,7 +254,7 @@ class MessageEvents:
             self._tell(self._waiting.pop(0), events)
 
     def _tell(self, call: "_StreamedCall", events: Events) -> None:
-        """Begins the block of a call, with what has come of it."""
+        """Begins the block of a call, with the arguments received so far."""
         self._stop(events)
         self._called = True
         block = {**self._told.get(call.id, {}), "type": "tool_use", "id": call.id, "name": call.name, "input": {}}
@@ -265,7 +264,7 @@ class MessageEvents:
             events.append(self._changed({"type": "input_json_delta", "partial_json": call.text}))
 
     def _ensure(self, kind: str, block: Json, events: Events) -> None:
-        """Opens a block of that kind, unless the open one is."""
+        """Opens a block of this kind, unless one is open."""
         if self._open == kind:
             return
         self._stop(events)
@@ -287,7 +286,7 @@ class MessageEvents:
 
 
 class _StreamedCall:
-    """A tool call of which pieces come."""
+    """A tool call that comes in pieces."""
 
     __slots__ = ("_pieces", "id", "is_freeform", "name")
 
@@ -306,7 +305,7 @@ class _StreamedCall:
 
     @property
     def is_object(self) -> bool:
-        """Whether they may become an object, as this API has them; others are told whole, in one."""
+        """Whether the arguments may become an object, as this API requires; others are sent whole, in one piece."""
         first = next((piece.lstrip()[:1] for piece in self._pieces if not piece.isspace()), "{")
         return first == "{" and not self.is_freeform
 
@@ -327,15 +326,15 @@ TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""By status; of others a 4xx is an `invalid_request_error`, and all else an `api_error`."""
+"""By status; any other 4xx is an `invalid_request_error`, and all else an `api_error`."""
 OPENAI_OVERFLOW = re.compile(
     r"maximum context length is (\d+) tokens(?:\. However, (?:your messages resulted in|you requested) (\d+) tokens)?"
 )
 
 
 def error_body(error: errors.GatewayError, request_id: str) -> dict[str, Any]:
-    """The error as a client of this API reads it. One that came from Anthropic is as it came; one of another upstream's
-    stands under `upstream`."""
+    """Returns an error's body in this API's shape. An error of Anthropic's is passed on verbatim; that of another
+    upstream is put under `upstream`."""
     if isinstance(error, errors.UpstreamRefused) and _is_anthropics(error.original):
         return {"request_id": request_id, **error.original}
     said = error.body()["error"]
@@ -351,7 +350,7 @@ def error_body(error: errors.GatewayError, request_id: str) -> dict[str, Any]:
 
 
 def overflow_text(text: str) -> str:
-    """Anthropic's words for a prompt that is too long, which clients look for."""
+    """Rewrites the message of an overlong prompt in Anthropic's words, which clients look for."""
     told = OPENAI_OVERFLOW.search(text)
     if told is None:
         return text if text.startswith("prompt is too long") else f"prompt is too long: {text}"
@@ -370,11 +369,11 @@ def _is_anthropics(original: Any) -> bool:
 
 COUNTS = ("input_tokens", "output_tokens")
 CUT_STOP_REASON = "max_tokens"
-"""Why an answer ended that was cut off: the only reason for that which every reader knows."""
+"""Stop reason of a truncated answer: the only such reason that every client knows."""
 
 
 def sound_message(message: Json) -> Json:
-    """A whole message, with nothing changed in which nothing is odd."""
+    """Repairs a whole message; sound parts stay unchanged."""
     ids = CallIds()
     blocks = [sound_block(block, ids) for block in message["content"]]
     named = {} if isinstance(message.get("model"), str) else {"model": ""}
@@ -387,10 +386,10 @@ class EventMender:
     def __init__(self) -> None:
         self._ids = CallIds()
         self._given: dict[Any, Json] = {}
-        """Arguments that came where their call began, by the block's index."""
+        """Arguments that came with the begin of their call, by the block's index."""
 
     def of(self, event: Json) -> list[Json]:
-        """The event, or what it should have been."""
+        """Repairs an event; returns those to send in its place."""
         kind, place = event.get("type"), event.get("index")
         if kind == "message_start":
             message = object_of(event.get("message"))
@@ -417,7 +416,7 @@ class EventMender:
 
 
 def _usage(usage: Any, counts: Iterable[str] = COUNTS) -> Json:
-    """Usage in which what is not counted is nothing: the gateway then counts itself."""
+    """Sets missing counts of usage to 0: the gateway then counts itself."""
     said = object_of(usage)
     return {**said, **{name: 0 for name in counts if type(said.get(name)) is not int}}
 
@@ -438,10 +437,10 @@ SAYS_NOTHING = ("ping", "message_stop")
 
 
 class MessageChunks:
-    """Makes chunks of events.
+    """Converts events to chunks.
 
-    Blocks are put together beside: as soon as they say more than a chat has a place for, those that are complete, and
-    from then on each that is, go along in `native_blocks`. Events that a chat has no words for go along as they came.
+    Blocks are merged alongside. When one has more than a chat can express, the complete blocks are added in
+    `native_blocks`, and so is each later one when it is complete. Events that a chat cannot express are added verbatim.
     """
 
     def __init__(self, created: int) -> None:
@@ -457,7 +456,7 @@ class MessageChunks:
         self._ids = CallIds()
 
     def of(self, event: Json) -> list[Json]:
-        """The chunks that an event is; none for what says nothing."""
+        """Converts an event to chunks; none for an event without content."""
         kind = event.get("type")
         index = event.get("index")
         place = index if type(index) is int else 0
@@ -477,7 +476,7 @@ class MessageChunks:
         return [self._native(event)] if is_unknown else []
 
     def message(self) -> Json:
-        """All that has come, as a whole message of blocks that are complete."""
+        """Returns the message as far as its blocks are complete."""
         return {**self._message, "content": list(self._complete), "usage": self._usage}
 
     def _start(self, message: Json) -> list[Json]:
@@ -509,7 +508,7 @@ class MessageChunks:
         name = PIECES.get(str(delta.get("type")), "")
         piece = delta.get(name)
         if name and not isinstance(piece, str):
-            return []  # a kind that is known, without what it is for: clients add its text up
+            return []  # a known kind without its text, which clients would concatenate
         if not isinstance(piece, str):
             block.take(delta)
         else:
@@ -532,7 +531,7 @@ class MessageChunks:
         chunks: list[Json] = []
         if (
             BLOCK_ORDER.get(block.said["type"], BLOCK_ORDER["text"]) == BLOCK_ORDER["text"]
-        ):  # others end where a chat says so
+        ):  # a chat shows where others end
             cited: Json = {}
             if block.said.get("citations"):
                 before = len(annotations_of(self._complete[:-1]))
@@ -562,7 +561,7 @@ class MessageChunks:
         return [{**self._envelope, **told, "choices": [choice], "usage": usage_of(self._usage)}]
 
     def _native(self, event: Json, **delta: Any) -> Json:
-        """An event that is for a client of Anthropic's API alone."""
+        """Wraps an event for clients of Anthropic's API alone."""
         return self._chunk({**delta, ANTHROPIC_EVENTS: [event]})
 
     def _chunk(self, delta: Json) -> Json:
@@ -570,7 +569,7 @@ class MessageChunks:
 
 
 def message_of(events: Iterable[Json]) -> Json:
-    """The whole message that events are."""
+    """Merges events to the whole message."""
     made = MessageChunks(created=0)
     for event in events:
         made.of(event)
@@ -578,7 +577,7 @@ def message_of(events: Iterable[Json]) -> Json:
 
 
 def events_of(message: Json) -> list[Json]:
-    """The events of a whole message: each block begins, and its texts come in one piece each."""
+    """Converts a whole message to events, with each text of a block in one piece."""
     begun = {name: message.get(name) for name in OF_A_MESSAGE if name not in STOPPED}
     usage, rest = message.get("usage"), {k: v for k, v in message.items() if k not in OF_A_MESSAGE}
     events: list[Json] = [{"type": "message_start", "message": {**begun, "content": []}}]
@@ -595,7 +594,7 @@ def events_of(message: Json) -> list[Json]:
 
 
 class _StreamedBlock:
-    """A block of which pieces come. Texts are kept in pieces until they are asked for."""
+    """A block that comes in pieces. Texts are kept in pieces until read."""
 
     def __init__(self, said: Json) -> None:
         self.said = said
@@ -607,8 +606,7 @@ class _StreamedBlock:
         self._pieces.setdefault(name, []).append(piece)
 
     def take(self, delta: Json) -> None:
-        """Adds what a delta brings whose kind says nothing to a chat: texts and lists go on, all else is as it was said
-        last."""
+        """Merges a delta of a kind that a chat does not know: texts and lists are extended, all else is replaced."""
         for name, value in delta.items():
             known = self.said.get(name)
             if name == "citation":

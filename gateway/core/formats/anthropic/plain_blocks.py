@@ -1,6 +1,6 @@
-"""What Anthropic's blocks are to an upstream that knows chat completions alone (ADR 27), and what signed thoughts are
-bound to (guarantee §10.10): Anthropic refuses a request where system, tools and messages before a thought are not those
-under which it was made. Marks of its cache are no part of that."""
+"""Renders Anthropic's blocks for an upstream that knows only chat completions (ADR 27), and digests what signed
+thoughts are bound to (guarantee §10.10): Anthropic refuses a request if system, tools or messages before a thought
+differ from those under which it was made. Cache marks are no part of that."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,20 +21,20 @@ CHAT_PART_FIELDS = {
     "file": ("type", "file"),
     "refusal": ("type", "refusal"),
 }
-"""Parts that a chat knows, with the fields that it knows of them."""
+"""Content parts that a chat knows, and the fields that it knows of them."""
 BY_TEXT = ("system", "assistant", "tool")
-"""Roles whose texts many servers take as one string only."""
+"""Roles whose content many servers accept only as one string."""
 TEXT_FIELDS = {"type", "text"}
 UNSAID = ("is_error",)
 UNTHOUGHT = (*UNSAID, "thinking_blocks")
 """Fields that a chat's upstream does not know."""
 PLAIN_BLOCK_NAMES = {"image_url": "picture", "input_image": "picture", "input_audio": "sound", "file": "document"}
-"""What parts that are no texts are called where a tool's result refers to them."""
+"""Names of non-text parts where a tool's result refers to them."""
 
 
 def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Message]:
-    """The messages in a chat's words: blocks that it does not know as text, without what says nothing to its model.
-    `thoughts`: whether signed thoughts go along, for a router to Anthropic's models."""
+    """Converts messages to plain chat messages: unknown blocks become text; what says nothing to a model is dropped.
+    `thoughts`: whether to send signed thoughts along, for a router to Anthropic's models."""
     found: list[Message] = []
     for message in with_shown_apart(map(without_blocks, messages)):
         plain = {name: value for name, value in message.items() if name not in (UNSAID if thoughts else UNTHOUGHT)}
@@ -48,7 +48,7 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
 
 
 def with_shown_apart(messages: Iterable[Message]) -> Iterator[Message]:
-    """The messages, in which a user's message shows what is no text of tools' results: a chat's results are texts."""
+    """Yields messages with the non-text parts of tool results moved to a user message: a chat's results are text."""
     shown: list[dict[str, Any]] = []
     for message in messages:
         if shown and message.get("role") != "tool":
@@ -75,14 +75,14 @@ def _told_of(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _joined(parts: list[dict[str, Any]]) -> Any:
-    """Texts as one string, where they say nothing else."""
+    """Joins parts to one string if all are plain texts."""
     is_text = all(part.keys() == TEXT_FIELDS for part in parts)
     return "\n\n".join(part["text"] for part in parts) if is_text else parts
 
 
 def without_blocks(message: Message) -> Message:
-    """A message without what only Anthropic's own API can be sent: blocks verbatim, and parts of kinds that no chat
-    has. What was run there is told in words (guarantee §1.14). The same message where there is nothing of them."""
+    """Replaces what only Anthropic's own API accepts: verbatim blocks, and parts of kinds that no chat has. Renders
+    tools that ran there as text (guarantee §1.14). Returns the same message if there is nothing to replace."""
     if ANTHROPIC_BLOCKS in message:
         told = told_blocks(message[ANTHROPIC_BLOCKS])
         message = with_told({name: value for name, value in message.items() if name != ANTHROPIC_BLOCKS}, told)
@@ -104,7 +104,7 @@ def _known(part: Any) -> dict[str, Any]:
 
 
 def _said(part: dict[str, Any]) -> dict[str, Any]:
-    """A block as text: what was found by a search, the name of a tool; of others, that there was one."""
+    """Renders a block as text: search results, a tool's name; for other kinds, that there was such a block."""
     if part.get("type") != ANTHROPIC_BLOCK:
         return {name: value for name, value in part.items() if name != ANTHROPIC_BLOCK}
     block = part.get(ANTHROPIC_BLOCK)
@@ -134,26 +134,26 @@ class PromptDigest:
         self._hash = hashlib.sha256(jsons.canonical([model, *map(_unmarked, tools)]))
 
     def add(self, message: Json) -> None:
-        """The next message, as it goes up."""
+        """Adds the next message, in the form that is sent upstream."""
         try:
             said: Any = as_turns([message])
-        except errors.InvalidRequest:  # what Anthropic does not take, another provider of signed thoughts may
+        except errors.InvalidRequest:  # another provider of signed thoughts may accept it
             said = message
         self._hash.update(b"\n" + jsons.canonical(_unmarked(said)))
 
     @property
     def digest(self) -> str:
-        """Of all that was added so far."""
+        """Digest of all that was added so far."""
         return self._hash.copy().hexdigest()[:PLAIN_BLOCK_DIGEST_CHARS]
 
 
 def is_signed(message: Json) -> bool:
-    """Whether a message brings signed thoughts."""
+    """Returns whether a message has signed thoughts."""
     return bool(message.get(SIGNED))
 
 
 def without_thoughts(message: Json) -> Json:
-    """The message without its signed thoughts, and without their text, which says the same."""
+    """Removes a message's signed thoughts, and `reasoning_content`, which holds the same text."""
     found = {name: value for name, value in message.items() if name not in (SIGNED, "reasoning_content")}
     blocks = found.get(ANTHROPIC_BLOCKS)
     if isinstance(blocks, list):
@@ -162,8 +162,8 @@ def without_thoughts(message: Json) -> Json:
 
 
 def lacks_thoughts(messages: list[Json]) -> bool:
-    """Whether the last step of a tool loop does not begin with a thought: then Anthropic answers only with thinking
-    switched off, where it was switched on by hand."""
+    """Returns whether the last step of a tool loop does not begin with a thought. If thinking was enabled by hand,
+    Anthropic then answers only with it switched off."""
     last = next((i for i in reversed(range(len(messages))) if messages[i].get("role") == "assistant"), None)
     if last is None or last + 1 == len(messages) or messages[last + 1].get("role") != "tool":
         return False
@@ -173,12 +173,12 @@ def lacks_thoughts(messages: list[Json]) -> bool:
 
 
 def is_enabled(thinking: Any) -> bool:
-    """Whether thinking is switched on by hand, rather than left to the model."""
+    """Returns whether thinking is enabled by hand, rather than left to the model."""
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
 def without_thinking(fields: Mapping[str, Any]) -> Json:
-    """The fields of a request with thinking left out, and what makes sense with it alone."""
+    """Removes `thinking` from a request's fields, and the edits that make sense only with it."""
     found = {name: value for name, value in fields.items() if name != "thinking"}
     edits = found.get(EDITS)
     if isinstance(edits, dict) and isinstance(edits.get("edits"), list):

@@ -1,8 +1,8 @@
-"""A request of Anthropic's Messages as one of chat completions, and what a chat has no words for (ADR 27).
+"""Translates a Messages request to one of chat completions, and keeps what a chat cannot express (ADR 27).
 
-A user's block that a chat has no words for stays in the content as a part `native_block`. An answer's blocks stand on
-the assistant's message: thoughts in `thinking_blocks`, text in `content`, calls in `tool_calls`; where that is not all,
-or not in their order, all of them as they came in `native_blocks`.
+A user's block that a chat cannot express stays in the content as a part `native_block`. An answer's blocks are split
+over the assistant's message: thoughts in `thinking_blocks`, text in `content`, calls in `tool_calls`. If these do not
+hold all blocks in order, all of them are also in `native_blocks`, verbatim.
 """
 
 import base64
@@ -23,26 +23,26 @@ ANTHROPIC_ROLES = ("user", "assistant", "system")
 ANTHROPIC_TEXT_FIELDS = frozenset(("type", "text"))
 ANTHROPIC_CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
 BLOCK_ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
-"""In which an answer's blocks stand where `native_blocks` need not say so."""
+"""Order of an answer's blocks that `native_blocks` need not record."""
 PAGE_CITED = "web_search_result_location"
-"""The citation of a page. Anthropic's own holds something sealed, `encrypted_index`; one of a chat's has it empty."""
+"""Type of a page citation. Anthropic's own has a sealed `encrypted_index`; in one from a chat's answer it is empty."""
 PICTURES_NOTE = "[The answer has pictures, which this API has no block for: they are in `images` of the message.]"
 AT_HOME = ("search_result", "tool_reference")
-"""Blocks of a user that a chat shows as text (`plain.py`), so that other upstreams get them, too."""
+"""User blocks that become text in a chat (`plain_blocks.py`), so that other upstreams get them, too."""
 
 
 class MessageSource(NamedTuple):
-    """Where a chat message stands in what the client sent: its own path, and those of the parts of its content."""
+    """Where a chat message came from in the client's request: its path, and those of the parts of its content."""
 
     path: str
     parts: tuple[str, ...] = ()
     stands: bool = False
-    """What is there stands for what was said elsewhere, so that nothing below it is told."""
+    """The message comes from a compaction block, so an error names this path and nothing below it."""
 
 
 class MessageReader:
-    """Puts Anthropic's messages together as chat messages, one after the other. `places` says of each where it came
-    from, `needs` which blocks only Anthropic's own models understand, `marks` where the client's `cache_control` is."""
+    """Reads Anthropic's messages into chat messages, one after the other. `places` holds the source of each, `needs`
+    the blocks that only Anthropic's models understand, `marks` the positions of the client's `cache_control`."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ class MessageReader:
         self.marks: list[CacheMark] = []
 
     def read(self, message: Any, where: str) -> None:
-        """Raises InvalidRequest: it breaks a rule; names the field, which is at or under `where`."""
+        """Reads the message at path `where`. Raises InvalidRequest: it breaks a rule; names the field."""
         if not isinstance(message, dict):
             raise errors.invalid(where, "must be an object")
         role, content = message.get("role"), message.get("content")
@@ -70,7 +70,7 @@ class MessageReader:
             self._said(role, blocks, where)
 
     def system(self, value: Any) -> None:
-        """The top-level field `system`: a string, or text blocks."""
+        """Reads the top-level field `system`: a string, or text blocks."""
         if isinstance(value, str):
             self.add({"role": "system", "content": value}, "system")
             return
@@ -82,7 +82,7 @@ class MessageReader:
             self._said("system", blocks, "system")
 
     def _said(self, role: str, blocks: list[Block], where: str) -> None:
-        """Results first, as chats have them right behind their calls; then what else the user says."""
+        """Adds tool results first, since chats need them right after their calls; then the other blocks."""
         parts: list[Block] = []
         paths: list[str] = []
         marks: list[tuple[int, Any]] = []
@@ -138,7 +138,7 @@ class MessageReader:
         return [{"type": ANTHROPIC_BLOCK, ANTHROPIC_BLOCK: _without_mark(block)}]
 
     def _mark(self, blocks: list[Block], *, only_last: bool = False) -> None:
-        """Notes the marks of the message that comes next: those on its blocks count as one behind it."""
+        """Records the cache mark of the next message: marks on its blocks count as one at its end."""
         for block in reversed(blocks[-1:] if only_last else blocks):
             if block.get(BREAKPOINT):
                 self.marks.append(CacheMark(len(self.messages), None, block[BREAKPOINT]))
@@ -151,7 +151,7 @@ class MessageReader:
 
 
 def checked_blocks(value: Any, where: str) -> list[Block]:
-    """Raises InvalidRequest: not a list of blocks with a type; names the field."""
+    """Returns a list of typed blocks. Raises InvalidRequest: the value is none; names the field."""
     if not isinstance(value, list):
         raise errors.invalid(where, "must be a string or a list of blocks")
     for index, block in enumerate(value):
@@ -163,16 +163,16 @@ def checked_blocks(value: Any, where: str) -> list[Block]:
 
 
 def shortest(parts: list[Block]) -> Any:
-    """A content of parts; one text that says nothing else is a string, as most chats have it."""
+    """Returns parts as a content; a single plain text becomes a string, as in most chats."""
     if not parts:
         return ""
     return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == ANTHROPIC_TEXT_FIELDS else parts
 
 
 def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
-    """An answer as a chat's message.
+    """Converts an answer's blocks to a chat's assistant message.
 
-    Thoughts without a signature were made of `reasoning_content`, and are that again.
+    Thoughts without a signature were made from `reasoning_content`, and return to it.
     Raises InvalidRequest: a call breaks a rule; names the field."""
     texts: list[Block] = []
     thoughts: list[Block] = []
@@ -213,7 +213,7 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
 
 
 def _without_pages(block: Block, cited: list[Block]) -> Block:
-    """A text without the pages that it cites by a chat's answer; `cited` gets these, as a chat has them."""
+    """Removes from a text the page citations of a chat's answer; appends them to `cited` as a chat's annotations."""
     given = block.get("citations")
     if block["type"] != "text" or not isinstance(given, list):
         return block
@@ -254,7 +254,7 @@ def _image(block: Block, source: Block) -> Block | None:
 
 
 def _document(block: Block, source: Block) -> Block | None:
-    """A document as a `file` part; None where only Anthropic can tell what it holds: no address is ever fetched."""
+    """Converts a document to a `file` part; None if only Anthropic can read its content: no URL is ever fetched."""
     kind, title = source.get("type"), block.get("title")
     own: Block = {}
     if _is_of_files(source):
@@ -276,7 +276,7 @@ def _document(block: Block, source: Block) -> Block | None:
 
 
 def _is_of_files(source: Block) -> bool:
-    """Whether it names a file by an id that cannot be one of Anthropic's."""
+    """Returns whether a source names a file by one of the gateway's ids, which Anthropic cannot have issued."""
     return source.get("type") == "file" and str(source.get("file_id")).startswith(FILE)
 
 
@@ -290,7 +290,7 @@ def _text_of(content: Any) -> str | None:
 
 
 def _kept(block: Block) -> Block:
-    """What else is said of a picture or a document."""
+    """Returns the other fields of a picture or a document: citations and context."""
     return {k: v for k, v in block.items() if k in ("citations", "context") and v is not None}
 
 
@@ -300,7 +300,7 @@ def _without_mark(block: Block) -> Block:
 
 # Tools that Anthropic defines and clients run, as functions for models of others (guarantee §1.12).
 #
-# The schemas are those that Anthropic documents for each type. Calls need no way back: a function's call is
+# The schemas are those that Anthropic documents for each type. Calls need no conversion: a function's call is
 # `tool_use`.
 
 Json = dict[str, Any]
@@ -360,11 +360,11 @@ ANTHROPIC_TOOLS = {
     "text_editor_": EDITOR,
     "memory_": ANTHROPIC_MEMORY_TOOL,
 }
-"""By how their types begin; the first that fits counts."""
+"""By prefix of the tool's type; the first match counts."""
 
 
 def client_function(tool: Json) -> Json | None:
-    """The function that a typed tool is; None of one that clients do not run, or that is not known."""
+    """Returns the function that replaces a typed tool; None if clients do not run it, or it is unknown."""
     kind, name = str(tool.get("type")), tool.get("name")
     found = next((each for start, each in ANTHROPIC_TOOLS.items() if kind.startswith(start)), None)
     if found is None or not isinstance(name, str) or not name:
@@ -375,20 +375,20 @@ def client_function(tool: Json) -> Json | None:
 ANTHROPIC_SAME_FIELDS = ("model", "max_tokens", "temperature", "top_p", "stream")
 """Fields that a chat has by the same name."""
 OWN_MESSAGE_FIELDS = ("context", "conversation", "attachments", "agent", "memory", "store")
-"""The gateway's own (guarantee §2)."""
+"""The gateway's own fields (guarantee §2)."""
 ANTHROPIC_SAID_FIELDS = frozenset(
     (*ANTHROPIC_SAME_FIELDS, *OWN_MESSAGE_FIELDS, "messages", "system", "tools", "tool_choice", "stop_sequences")
 )
-"""Fields that a chat says in full. All others go up untouched to Anthropic, and nowhere else."""
+"""Fields that a chat expresses in full. All others are sent untouched to Anthropic, and nowhere else."""
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 FIELDS_OF_CHATS = {"stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format"}
-"""What errors of a chat name, by what they are called here."""
+"""Chat fields that errors name, and their names in this API."""
 BETA = "anthropic_beta"
-"""The field under which the header `anthropic-beta` goes up: a list of names."""
+"""The field that carries the header `anthropic-beta` upstream: a list of names."""
 MAX_ANTHROPIC_USER_CHARS = 64
-"""OpenAI's limit for `user`. A longer name is told by its digest."""
+"""OpenAI's limit for `user`. A longer name is replaced by its digest."""
 SESSION_OF_USER = re.compile(r"_session_([0-9a-zA-Z-]{8,64})\Z")
-"""As Claude Code ends `metadata.user_id`."""
+"""Ending that Claude Code gives `metadata.user_id`."""
 SESSION_HEADER = "x-claude-code-session-id"
 MESSAGE = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
 ANTHROPIC_TOOL_PATH = re.compile(r"(tools\[\d+\])\.function\b")
@@ -396,8 +396,8 @@ ANTHROPIC_TOOL_PATH = re.compile(r"(tools\[\d+\])\.function\b")
 
 @dataclass(frozen=True, slots=True)
 class MessagesReading:
-    """A request in the inner form. `session` is what its client calls the conversation by itself; `places` say of each
-    chat message where it stands in what was sent; `edits` what is to be cleared of its context."""
+    """A request in the inner form. `session`: the client's own name of the conversation; `places`: where each chat
+    message came from in the request; `edits`: what to clear from its context."""
 
     chat: Json
     native: NativeRequest
@@ -406,7 +406,7 @@ class MessagesReading:
     edits: list[Json] = field(default_factory=list)
 
     def own_name(self, path: str) -> str:
-        """How the request calls a field of the chat."""
+        """Translates the path of a chat's field to its path in the client's request."""
         found = MESSAGE.match(path)
         if found is None or int(found[1]) >= len(self.places):
             return FIELDS_OF_CHATS.get(path, ANTHROPIC_TOOL_PATH.sub(r"\1", path))
@@ -422,7 +422,7 @@ class MessagesReading:
 
     @staticmethod
     def _source(part: Json, below: str) -> str:
-        """What of a block holds its file."""
+        """Returns the path, below a block, of what holds its file."""
         if below not in (".file", ".file.file_id", ".file.file_data", ".file_id"):
             return below
         if below.endswith(".file_id") or named_file(part) is not None:
@@ -431,8 +431,8 @@ class MessagesReading:
 
 
 def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = False) -> MessagesReading:
-    """`headers`: in lower case; `counted`: its tokens are asked for, and no answer: then it need not say how long that
-    may be.
+    """Reads a Messages request into the inner form. `headers`: in lower case; `counted`: only a token count is
+    requested, so that `max_tokens` may be absent.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("max_tokens") is None and not counted:
         raise errors.missing("max_tokens")
@@ -474,9 +474,9 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
 
 
 def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str], hosted: list[tuple[str, str]]) -> None:
-    """Tools that a client runs are a chat's functions. Where any says more than those can, all of them go up as they
-    came, too.
-    `hosted`: gets paths and types of those that Anthropic runs."""
+    """Reads client-run tools as a chat's functions. If any has more than a function can express, all of them are also
+    sent verbatim.
+    `hosted`: receives paths and types of the tools that Anthropic runs."""
     tools = body.get("tools")
     if tools is None:
         return
@@ -542,7 +542,7 @@ def _read_choice(choice: Any, chat: Json) -> None:
 
 
 def _read_format(body: Json, chat: Json) -> None:
-    """Structured output, as it is asked for today and as it was in its beta."""
+    """Reads structured output, in today's field or in that of its beta."""
     config = body.get("output_config")
     asked = (config.get("format") if isinstance(config, dict) else None) or body.get("output_format")
     if isinstance(asked, dict) and asked.get("type") == "json_schema" and isinstance(asked.get("schema"), dict):
@@ -551,7 +551,7 @@ def _read_format(body: Json, chat: Json) -> None:
 
 
 def _user(metadata: Any) -> tuple[str | None, str | None]:
-    """Who asks, and in which session of Claude Code: it says both in `metadata.user_id`, in one text or as JSON."""
+    """Returns the user and the session of Claude Code, which puts both in `metadata.user_id`, as text or as JSON."""
     given = metadata.get("user_id") if isinstance(metadata, dict) else None
     if given is None:
         return None, None

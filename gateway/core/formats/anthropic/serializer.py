@@ -1,5 +1,5 @@
-"""Chats of the inner form as requests of Anthropic's Messages (roles that take turns, results right behind their calls,
-thoughts first), and completions as messages and back (ADR 27)."""
+"""Translates chats of the inner form to Messages requests (alternating roles, results right after their calls, thoughts
+first), and completions to messages and back (ADR 27)."""
 
 import base64
 import binascii
@@ -35,20 +35,20 @@ FINISH = {
     "error": "error",
 }
 OF_A_MESSAGE = ("id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage")
-"""Fields that a completion says in its own words. All others stand on it under the same name."""
+"""Message fields that a completion has in another form. All others keep their names on the completion."""
 NATIVE_STOP = "native_stop"
-"""The field of a choice with what else the end of a stream says in Anthropic's own words."""
+"""The field of a choice with all other fields of a stream's final delta, verbatim."""
 STOPPED = ("stop_reason", "stop_sequence", "stop_details")
-"""What a choice says in Anthropic's own words, beside its `finish_reason`."""
+"""Anthropic's own stop fields, which a choice has beside its `finish_reason`."""
 BLOCK_FIELDS = {
     "thinking": {"type", "thinking", "signature"},
     "redacted_thinking": {"type", "data"},
     "text": {"type", "text"},
     "tool_use": {"type", "id", "name", "input"},
 }
-"""What a chat has a place for; of anything else the blocks are kept as they came."""
+"""Block fields that a chat can express; with any other field, the blocks are retained verbatim."""
 ANTHROPIC_USAGE_FIELDS = ("input_tokens", "output_tokens", "output_tokens_details", "service_tier")
-"""Fields of usage that a completion has by other names."""
+"""Usage fields that a completion has under other names."""
 FAULT_STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -61,17 +61,17 @@ FAULT_STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The status that an error has, by its type, where it comes in a stream."""
+"""HTTP status of an error that comes in a stream, by its type."""
 
 
 def is_message(value: Any) -> bool:
-    """Whether that is a message whose blocks can be read."""
+    """Returns whether a value is a message whose blocks can be read."""
     blocks = value.get("content") if isinstance(value, dict) else None
     return isinstance(blocks, list) and all(isinstance(b, dict) and isinstance(b.get("type"), str) for b in blocks)
 
 
 def completion_of(message: Json, created: int) -> Json:
-    """A whole answer. `created`: when it was made, in seconds since 1970, which Anthropic does not say."""
+    """Converts a whole message. `created`: when it was made, in seconds since 1970, which Anthropic does not send."""
     ids = CallIds()
     blocks = [sound_block(block, ids) for block in message["content"]]
     choice = {"index": 0, "message": message_of(blocks), **ended(message)}
@@ -87,21 +87,21 @@ def completion_of(message: Json, created: int) -> Json:
 
 
 def envelope_of(message: Json) -> Json:
-    """What an answer says beside its content."""
+    """Returns the fields of a message that its completion has by the same name, and its service tier."""
     found = {name: value for name, value in message.items() if name not in OF_A_MESSAGE and value is not None}
     tier = object_of(message.get("usage")).get("service_tier")
     return {**found, "service_tier": tier} if isinstance(tier, str) else found
 
 
 def ended(message: Json) -> Json:
-    """Why an answer ended, in a chat's words and in Anthropic's."""
+    """Returns a choice's stop fields: `finish_reason`, and Anthropic's own."""
     reason = message.get("stop_reason")
     told = {name: message[name] for name in STOPPED if message.get(name) is not None}
     return {"finish_reason": FINISH.get(str(reason), "stop"), **told}
 
 
 def message_of(blocks: list[Json]) -> Json:
-    """The blocks of an answer as an assistant's message."""
+    """Converts the blocks of an answer to an assistant's message."""
     texts = [str(block.get("text") or "") for block in blocks if block["type"] == "text"]
     thoughts = [block for block in blocks if BLOCK_ORDER.get(block["type"]) == 0]
     calls = [call_of(block) for block in blocks if block["type"] == "tool_use"]
@@ -122,8 +122,8 @@ def message_of(blocks: list[Json]) -> Json:
 
 
 def annotations_of(blocks: list[Json]) -> list[Json]:
-    """The citations of an answer's texts as a chat has them: those of pages, and of files that have an id. Others name
-    a place in a document of the request, for which a chat has no words."""
+    """Converts the citations of an answer's texts to a chat's annotations: those of pages, and of files that have an
+    id. Others name a place in a document of the request, which a chat cannot express."""
     found: list[Json] = []
     start = 0
     for block in blocks:
@@ -142,7 +142,7 @@ def annotations_of(blocks: list[Json]) -> list[Json]:
 
 
 def is_plain(blocks: list[Json]) -> bool:
-    """Whether thoughts, one text and calls, in that order, are all that the blocks say."""
+    """Returns whether blocks are only thoughts, one text and calls, in that order and without other fields."""
     places = [BLOCK_ORDER.get(block["type"], -1) for block in blocks]
     if -1 in places or places != sorted(places) or places.count(BLOCK_ORDER["text"]) > 1:
         return False
@@ -150,7 +150,7 @@ def is_plain(blocks: list[Json]) -> bool:
 
 
 def sound_block(block: Json, ids: CallIds) -> Json:
-    """A block; that of a call has an id of its own, a name, and an object of arguments (guarantee §1.9)."""
+    """Repairs a block; a call gets a distinct id, a name, and an object of arguments (guarantee §1.9)."""
     if block["type"] == "text" and not isinstance(block.get("text"), str):
         return {**block, "text": ""}
     if block["type"] != "tool_use":
@@ -163,13 +163,13 @@ def sound_block(block: Json, ids: CallIds) -> Json:
 
 
 def call_of(block: Json) -> Json:
-    """A call of a tool that the client runs."""
+    """Converts a `tool_use` block to a chat's call."""
     function = {"name": block["name"], "arguments": jsons.dumps_text(block["input"])}
     return {"id": block["id"], "type": "function", "function": function}
 
 
 def arguments_of(text: Any) -> Json:
-    """A call's arguments as an object. What is none stands in it as it came, so that nothing is lost."""
+    """Parses a call's arguments to an object. Anything else is put in `arguments` verbatim, so that nothing is lost."""
     if text is None or (isinstance(text, str) and not text.strip()):
         return {}
     try:
@@ -180,7 +180,7 @@ def arguments_of(text: Any) -> Json:
 
 
 def usage_of(usage: Any) -> Json | None:
-    """Usage by a chat's names, with LiteLLM's for what was read from the cache and written to it; None: none."""
+    """Converts usage to a chat's names, with LiteLLM's names for cache reads and writes; None if there is none."""
     if not isinstance(usage, dict):
         return None
     read, written = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))
@@ -196,12 +196,12 @@ def usage_of(usage: Any) -> Json | None:
 
 
 def fault_status(event: Json) -> int:
-    """The status of an error that came with none of its own."""
+    """Returns the HTTP status of an error event, by its type; 502 if that is unknown."""
     return FAULT_STATUSES.get(str(object_of(event.get("error")).get("type")), 502)
 
 
 def object_of(value: Any) -> Json:
-    """The object that a value is, else one that says nothing."""
+    """Returns a value that is an object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
@@ -222,15 +222,15 @@ ANTHROPIC_STOP_REASONS = frozenset(
         "model_context_window_exceeded",
     }
 )
-"""Reasons in Anthropic's own words, which a choice may say beside its `finish_reason`, in `stop_reason`."""
+"""Anthropic's own reasons, which a choice may have in `stop_reason` beside its `finish_reason`."""
 GATEWAYS_OWN_FIELDS = ("response_metadata", "conversation", "agent")
-"""What the gateway says of an answer (guarantee §6)."""
+"""Fields that the gateway adds to an answer (guarantee §6)."""
 ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS_OWN_FIELDS)
-"""Fields of a completion that stand at the end of a streamed message: those that Anthropic has, and the gateway's."""
+"""Completion fields that are sent at the end of a streamed message: Anthropic's, and the gateway's own."""
 CHAT_ONLY_FIELDS = frozenset(
     ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier")
 )
-"""Fields of a completion that a message has in other words. All others are passed on."""
+"""Completion fields that a message has in another form. All others are passed on."""
 USAGE_OF_A_CHAT = (
     *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
 )
@@ -240,7 +240,7 @@ BILLED = ("cost", "cost_details")
 
 
 def message_id(completion_id: str) -> str:
-    """The name of the completion with that id as a message."""
+    """Converts a completion's id to that of a message."""
     return f"msg_{completion_id.removeprefix('chatcmpl-')}"
 
 
@@ -251,8 +251,8 @@ def as_message(
     edits: Sequence[Json] = (),
     compaction: Json | None = None,
 ) -> Json:
-    """`compaction`: the block that stands for all before the answer; `model`: the one that was asked for; `stops`: the
-    request's stop sequences; `edits`: what it wants to be cleared of its context."""
+    """Converts a completion to a message. `model`: the requested one; `stops`: the request's stop sequences; `edits`:
+    its context edits; `compaction`: the block that replaces everything before the answer."""
     choice: Json = next(iter(completion.get("choices") or ()), {})
     said = with_plain_text(choice.get("message") or {})
     content = content_blocks(said)
@@ -280,12 +280,12 @@ def as_message(
 
 
 def extras(completion: Json) -> Json:
-    """What a completion or a chunk says beside what a message says in its own words."""
+    """Returns the fields of a completion or chunk that a message passes on unchanged."""
     return {name: value for name, value in completion.items() if name not in CHAT_ONLY_FIELDS and value is not None}
 
 
 def with_applied(told: Json, edits: Sequence[Json]) -> Json:
-    """A message, or the event that ends one, with what was cleared of its context, where the request asks for that."""
+    """Adds what was cleared of the context to a message, or to the event that ends one, if the request has edits."""
     if not edits:
         return told
     reported = blocks_in(object_of(told.get("context_management")).get("applied_edits"))
@@ -293,7 +293,7 @@ def with_applied(told: Json, edits: Sequence[Json]) -> Json:
 
 
 def content_blocks(said: Json) -> list[Json]:
-    """The blocks of an assistant's message of plain text: thoughts, text, calls; or all of them as they came."""
+    """Returns the blocks of an assistant's plain-text message: its native blocks, or thoughts, text and calls."""
     if kept := blocks_in(said.get(ANTHROPIC_BLOCKS)):
         return kept
     blocks = _thoughts(said)
@@ -311,7 +311,7 @@ def content_blocks(said: Json) -> list[Json]:
 
 
 def _asked_of(call: Json) -> tuple[Any, Json]:
-    """The tool that a call is of, and what it is given; a freeform text as that of the function that stands for it."""
+    """Returns a call's tool and input; a freeform text becomes the input of a function that replaces the tool."""
     custom, function = call.get("custom"), object_of(call.get("function"))
     if isinstance(custom, dict):
         return custom.get("name"), {"input": custom.get("input") or ""}
@@ -319,8 +319,8 @@ def _asked_of(call: Json) -> tuple[Any, Json]:
 
 
 def cited_pages(annotations: Any, text: str) -> list[Json]:
-    """The pages that a chat's answer cites, as citations of a text block; nothing is sealed in them.
-    `text`: the answer's, in which they say their places."""
+    """Converts a chat's page annotations to citations of a text block; nothing is sealed in them.
+    `text`: that of the answer, to which the annotations' indexes refer."""
     found: list[Json] = []
     for each in map(flat_annotation, annotations if isinstance(annotations, list) else ()):
         if object_of(each).get("type") == "url_citation" and isinstance(each.get("url"), str):
@@ -332,7 +332,7 @@ def cited_pages(annotations: Any, text: str) -> list[Json]:
 
 
 def images_of(said: Json) -> list[Any]:
-    """The pictures that a chat's answer, or a delta of one, has beside its words."""
+    """Returns the pictures of a chat's answer or delta, which it has beside its text."""
     images = said.get("images")
     return images if isinstance(images, list) else []
 
@@ -348,14 +348,14 @@ def _thoughts(said: Json) -> list[Json]:
 
 
 def thoughts_in(said: Json) -> list[Json]:
-    """Signed thoughts of a message or a delta."""
+    """Returns the signed thoughts of a message or a delta."""
     found = blocks_in(said.get("thinking_blocks"))
     needs = {"thinking": "type", "redacted_thinking": "data"}
     return [block for block in found if isinstance(block.get(needs.get(block["type"], "")), str)]
 
 
 def reasoning_of(said: Json) -> str:
-    """Plain thoughts of a message or a delta, by either of their names."""
+    """Returns the unsigned thoughts of a message or a delta, from either of their fields."""
     text = said.get("reasoning_content") or said.get("reasoning")
     return text if isinstance(text, str) else ""
 
@@ -365,7 +365,7 @@ def text_of(content: Any) -> str:
 
 
 def canonical_calls(choice: Json) -> Json:
-    """A choice whose calls have their arguments as a client of this API sends them again: it has them as objects."""
+    """Rewrites a choice's call arguments as clients of this API send them back, since it has them as objects."""
     message = choice.get("message") or {}
     calls = message.get("tool_calls")
     if not calls:
@@ -382,25 +382,25 @@ def canonical_calls(choice: Json) -> Json:
 
 
 def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, str | None]:
-    """Why an answer ended, and by which stop sequence, where its upstream says so."""
+    """Returns the stop reason of a choice, and the stop sequence if its upstream names it."""
     said = choice.get("stop_reason")
     if isinstance(said, str) and said in ANTHROPIC_STOP_REASONS:
         sequence = choice.get("stop_sequence")
         return said, sequence if isinstance(sequence, str) else None
-    if isinstance(said, str) and said in stops:  # as vLLM says it
+    if isinstance(said, str) and said in stops:  # as vLLM reports it
         return "stop_sequence", said
     reason = STOP_REASONS.get(str(choice.get("finish_reason")), "end_turn")
     return ("tool_use" if calls and reason == "end_turn" else reason), None
 
 
 def refusal_details(choice: Json) -> Json | None:
-    """Why a model refused, where Anthropic says so."""
+    """Returns the details of a refusal; None if Anthropic sent none."""
     found = object_of(choice.get("stop_details"))
     return found if found.get("type") == "refusal" else None
 
 
 def as_usage(usage: Any, tier: Any = None) -> Json:
-    """Usage by Anthropic's names: `input_tokens` are those that no cache had a part in."""
+    """Converts usage to Anthropic's names: `input_tokens` excludes what was read from or written to a cache."""
     usage = usage if isinstance(usage, dict) else {}
     read, made = cache_tokens(usage)
     found: Json = {
@@ -419,24 +419,24 @@ def as_usage(usage: Any, tier: Any = None) -> Json:
 
 
 def blocks_in(value: Any) -> list[Json]:
-    """What of a value are blocks."""
+    """Returns the blocks in a list; empty for any other value."""
     return [each for each in value if isinstance(object_of(each).get("type"), str)] if isinstance(value, list) else []
 
 
 Block = dict[str, Any]
 DATA_URL_HEAD = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
 NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
-"""What Anthropic takes in no id of a call."""
+"""Characters that Anthropic refuses in the id of a call."""
 THOUGHT_BLOCKS = ("thinking", "redacted_thinking")
 ANTHROPIC_KEPT_FIELDS = (BREAKPOINT, "citations", "context")
-"""What else is said of a picture or a document."""
+"""Other fields of a picture or a document."""
 UNTITLED = ("document.pdf", "document.txt", "document")
 
 
 def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
-    """The system's blocks, and the messages. Instructions before the first message of a user or model are the system's;
-    others stay where they are.
-    Raises InvalidRequest: a message holds what no model of Anthropic's takes."""
+    """Converts chat messages to the system's blocks and the messages. Instructions before the first message of a user
+    or model go to the system; others stay where they are.
+    Raises InvalidRequest: a message holds what no model of Anthropic's accepts."""
     system: list[Block] = []
     turns: list[Json] = []
     ids = _CallIds()
@@ -458,14 +458,14 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
             turns[-1]["content"] += blocks
         else:
             turns.append({"role": speaker, "content": blocks})
-    for turn in turns:  # what is nothing but blank stays: its sender is to hear that it cannot be sent
+    for turn in turns:  # an all-blank message stays: its sender is to learn of the error
         turn["content"] = [block for block in turn["content"] if not _is_blank(block)] or turn["content"]
     return [block for block in system if not _is_blank(block)], turns
 
 
 class _CallIds:
-    """Ids of calls as Anthropic takes them: of few characters, and each for one call of all. A result belongs to the
-    last call that had its id."""
+    """Ids of calls as Anthropic accepts them: of few characters, and unique in a request. A result belongs to the last
+    call that had its id."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
@@ -486,7 +486,7 @@ class _CallIds:
 
 
 def _answer(message: Json, ids: _CallIds) -> list[Block]:
-    """An assistant's message: all of its blocks as they came, where they are kept, or thoughts, text and calls."""
+    """Returns the blocks of an assistant's message: its native blocks if it has any, or thoughts, text and calls."""
     calls = named_calls(message)
     named = {str(call.get("id")) for call in calls}
     kept = message.get(ANTHROPIC_BLOCKS)
@@ -494,7 +494,7 @@ def _answer(message: Json, ids: _CallIds) -> list[Block]:
         still = [block for block in kept if _still_said(block, named, message)]
         return [{**b, "id": ids.of_call(str(b.get("id")))} if b.get("type") == "tool_use" else b for b in still]
     thoughts = [block for block in message.get("thinking_blocks") or () if isinstance(block, dict)]
-    # thoughts that nobody signed, Anthropic does not take
+    # Anthropic does not accept unsigned thoughts
     blocks = [
         b for b in thoughts if b.get("type") in THOUGHT_BLOCKS and (b["type"] != "thinking" or b.get("signature"))
     ]
@@ -505,7 +505,7 @@ def _answer(message: Json, ids: _CallIds) -> list[Block]:
 
 
 def _still_said(block: Any, named: set[str], message: Json) -> bool:
-    """Whether a block is still part of the message: calls may have been taken out of it, and thoughts."""
+    """Returns whether a native block is still in the message, which may have lost calls or thoughts since."""
     if not isinstance(block, dict):
         return False
     if block.get("type") == "tool_use":
@@ -514,7 +514,7 @@ def _still_said(block: Any, named: set[str], message: Json) -> bool:
 
 
 def _call(call: Json, ids: _CallIds) -> Block:
-    name, given = _asked_of(call)  # a freeform one goes up as a function, and is read for what thoughts are bound to
+    name, given = _asked_of(call)  # freeform calls are sent as functions; this form is also digested
     made = {"type": "tool_use", "id": ids.of_call(str(call.get("id"))), "name": name, "input": given}
     return {**made, BREAKPOINT: call[BREAKPOINT]} if call.get(BREAKPOINT) else made
 
@@ -536,7 +536,7 @@ def _result(message: Json, ids: _CallIds) -> Block:
 
 
 def _said(content: Any) -> list[Block]:
-    """A content as blocks."""
+    """Converts a content to blocks."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for part in content or () for block in _part(part)]
@@ -559,7 +559,7 @@ def _part(part: Any) -> Iterator[Block]:
         yield {"type": "text", "text": str(part.get("refusal") or "")}
     elif kind == "input_audio":
         raise errors.InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
-    elif kind == ANTHROPIC_BLOCK:  # which a chat has no words for, with the mark that its part may have
+    elif kind == ANTHROPIC_BLOCK:  # verbatim, with the cache mark of its part
         if isinstance(block := part.get(ANTHROPIC_BLOCK), dict):
             yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block
     elif kind == "text" and isinstance(part.get(ANTHROPIC_BLOCK), dict):  # a document that is shown whole
@@ -576,7 +576,7 @@ def _source(url: str) -> Json:
 
 
 def _document(file: Json) -> Block:
-    """A file as a document. What is text goes up as text."""
+    """Converts a file to a document. A text file is sent as text."""
     title = file.get("filename")
     named = {"title": title} if isinstance(title, str) and title and title not in UNTITLED else {}
     if isinstance(file.get("file_id"), str):
@@ -595,19 +595,19 @@ def _decoded(data: str) -> str:
 
 
 def _with_breakpoint(blocks: list[Block], message: Json) -> list[Block]:
-    """A mark on the message as one on its last block."""
+    """Moves the cache mark of a message to its last block."""
     if not message.get(BREAKPOINT) or not blocks:
         return blocks
     return [*blocks[:-1], {**blocks[-1], BREAKPOINT: message[BREAKPOINT]}]
 
 
 def _is_blank(block: Block) -> bool:
-    """Anthropic refuses a text of nothing."""
+    """Returns whether a block is a blank text, which Anthropic refuses."""
     return block.get("type") == "text" and not str(block.get("text") or "").strip()
 
 
 DEFAULT_MAX_TOKENS = 4096
-"""Anthropic wants a limit; this is what every model of its can write."""
+"""Anthropic requires a limit; each of its models can write this much."""
 SAME = ("model", "temperature", "top_p", "top_k", "thinking", "stream")
 TRANSLATED = frozenset(
     {
@@ -623,18 +623,18 @@ CHATS_ALONE = frozenset(
         *("prompt_cache_retention", "safety_identifier", "web_search_options"),
     }
 )
-"""What a chat may say and Anthropic has no words for."""
+"""Chat fields without an equivalent in Anthropic's API."""
 TOOL_CHOICES_OF_CHATS = {"auto": "auto", "required": "any", "none": "none"}
 TIERS_OF_CHATS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
-"""Tokens to think with, as LiteLLM has them for each effort."""
+"""Thinking tokens for each effort, as in LiteLLM."""
 
 
 def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None = None) -> tuple[Json, list[str]]:
-    """The request's body, and the names for its header `anthropic-beta`.
+    """Builds the request's body, and the names for its header `anthropic-beta`.
 
-    What the client said in Anthropic's own words (`native`) goes up as it came.
-    Raises InvalidRequest: a message holds what no model of Anthropic's takes."""
+    Native fields of the client (`native`) are sent verbatim.
+    Raises InvalidRequest: a message holds what no model of Anthropic's accepts."""
     own: Json = dict(native or {})
     betas = own.pop(BETA, None) or []
     found: Json = {name: body[name] for name in SAME if body.get(name) is not None}
@@ -656,7 +656,7 @@ def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None =
 
 
 def _with_tools(found: Json, body: Mapping[str, Any], native: Any) -> None:
-    """Tools as the client sent them stand first; those that it did not send, such as the gateway's own, behind them."""
+    """Sets the tools: the client's own verbatim, then those that it did not send, such as the gateway's."""
     tools = [tool for tool in native if isinstance(tool, dict)] if isinstance(native, list) else []
     known = {tool.get("name") for tool in tools}
     tools += [tool for tool in map(_tool, body.get("tools") or ()) if tool["name"] not in known]
@@ -681,7 +681,7 @@ def _with_tools(found: Json, body: Mapping[str, Any], native: Any) -> None:
 
 
 def _tool(tool: Json) -> Json:
-    """A chat's function. Others are functions by now (guarantee §1.11)."""
+    """Converts a chat's function. Other tools are functions by now (guarantee §1.11)."""
     function = tool.get("function") or {}
     schema = function.get("parameters") or {"type": "object", "properties": {}}
     made = {"name": function.get("name"), "description": function.get("description"), "input_schema": schema}
@@ -690,7 +690,7 @@ def _tool(tool: Json) -> Json:
 
 
 def _with_format(found: Json, body: Mapping[str, Any], native: Json) -> None:
-    """Structured output, unless the client asked for it in Anthropic's own words."""
+    """Sets structured output, unless the client set it in a native field."""
     asked = body.get("response_format")
     config = native.get("output_config")
     if not isinstance(asked, dict) or asked.get("type") != "json_schema" or native.get("output_format"):
@@ -704,7 +704,7 @@ def _with_format(found: Json, body: Mapping[str, Any], native: Json) -> None:
 
 
 def _with_effort(found: Json, body: Mapping[str, Any], native: Json) -> None:
-    """How much the operator wants a model to think, where the client says nothing of it."""
+    """Sets the thinking budget of the operator's effort, unless the client set one."""
     budget = BUDGETS.get(str(body.get("reasoning_effort")))
     if budget is None or "thinking" in found or "thinking" in native or "output_config" in native:
         return
