@@ -464,8 +464,9 @@ def as_upstream_takes(
             del fields[edits.EDITS]
         if not relayed:
             messages, cleared = edits.edited(messages, edits.edits_of(native.fields[edits.EDITS]), tokens)
-    takes = speaks or takes_breakpoints(deployment)
-    if not speaks:
+    stays = speaks or request.options.sent_elsewhere  # who asks the model itself has Anthropic's words for it
+    takes = stays or takes_breakpoints(deployment)
+    if not stays:
         messages = plain_blocks.plain_messages(messages, thoughts=takes)
         forward = _plain_fields(forward, native, deployment, marked=takes)
     if takes and native.marks:

@@ -217,6 +217,30 @@ def test_s13_11_anthropics_messages_come_back_in_their_words(house: GatewayProce
     assert told["messages"][0] == long[0]
 
 
+def test_s13_11_what_a_pass_leaves_stays_in_anthropics_words_for_any_model(house: GatewayProcess) -> None:
+    """Whoever asks the model words it: errors, results of a search and marks for caches are in Anthropic's words, also
+    where the gateway itself would ask that model by a chat."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    found: list[Json] = [{"type": "text", "text": "Ann keeps it."}]
+    results: list[Json] = [
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no such page", "is_error": True},
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_2",
+            "content": [{"type": "search_result", "source": "https://e.org", "title": "Lamps", "content": found}],
+            **mark,
+        },
+    ]
+    calls = [
+        {"type": "tool_use", "id": result["tool_use_id"], "name": "read", "input": {"page": 1}} for result in results
+    ]
+    said = [*blocks(steps(30)), {"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    told = fitted(house, messages=said, system=[{"type": "text", "text": "You keep the lamps.", **mark}])
+    assert told["tokens_after"] <= BUDGET < told["tokens_before"]
+    assert told["messages"][-2:] == said[-2:]
+    assert told["system"] == [{"type": "text", "text": "You keep the lamps.", **mark}]
+
+
 def test_s13_11_a_named_conversation_stands_in_front(house: GatewayProcess, upstream: MockUpstream) -> None:
     """It is read and not added to."""
     upstream.reply(text="Ann keeps it.")
