@@ -1,5 +1,5 @@
-"""Reads items, as Responses and the Conversations API have them, as chat messages. By hand: see ADR 17. Names of tools
-in a namespace, as Codex has them of its agents and of MCP servers, are in one piece in a chat."""
+"""Reads items of Responses and of the Conversations API as chat messages. By hand: see ADR 17. Names of tools in a
+namespace, which Codex uses for its agents and for MCP servers, are joined to one name in a chat."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from gateway.core.types.items import (
 
 Json = dict[str, Any]
 NAMESPACE = "namespace"
-"""The type of such a group of tools, and the field of a call that names it."""
+"""The type of a group of tools, and the field of a call that names its group."""
 NAMESPACE_SEPARATOR = "__"
 MAX_FUNCTION_NAME_CHARS = 64
 """Characters that a function's name may have in a chat."""
@@ -31,7 +31,7 @@ NAME_DIGEST_CHARS = 8
 
 
 def joined(namespace: str, name: str) -> str:
-    """The name in one piece. One that is too long for a chat ends with a digest of itself: it is always the same."""
+    """Joins namespace and name. A name too long for a chat ends with a digest of the whole, so that it is stable."""
     whole = f"{namespace}{NAMESPACE_SEPARATOR}{name}"
     if len(whole) <= MAX_FUNCTION_NAME_CHARS:
         return whole
@@ -40,7 +40,7 @@ def joined(namespace: str, name: str) -> str:
 
 
 def names_apart(tools: Any) -> dict[str, Json]:
-    """`name` and `namespace` of each tool that stands in one, by its name in one piece; of tools that were read."""
+    """Maps the joined name of each tool in a namespace to `name` and `namespace`. `tools` were read before."""
     return {
         joined(group["name"], tool["name"]): {"name": tool["name"], NAMESPACE: group["name"]}
         for group in tools or ()
@@ -54,13 +54,13 @@ def names_apart(tools: Any) -> dict[str, Json]:
 Part = dict[str, Any]
 INPUT_TEXT_TYPES = ("input_text", "text")
 BY_REFERENCE = {"input_image": "file_id", "input_file": "file_url"}
-"""Fields by which a part names what only an upstream that speaks Responses can get, unless it is kept here."""
+"""Fields that refer to content which only an upstream that speaks Responses can get, unless it is stored here."""
 OUTPUT_TEXT_TYPES = ("output_text", *INPUT_TEXT_TYPES)
 
 
 def input_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
-    """The content of a user's or system message; one text that is nothing else becomes a string, which every provider
-    takes.
+    """Converts the content of a user's or system message; a single plain text becomes a string, which every provider
+    accepts.
     Raises InvalidRequest: as `chat_content`."""
     found = chat_content(content, where, needs)
     if len(found) == 1 and isinstance(found[0], dict) and found[0].keys() == {"type", "text"}:
@@ -69,9 +69,9 @@ def input_content(content: Any, where: str, needs: list[str] | None = None) -> s
 
 
 def chat_content(content: Any, where: str, needs: list[str] | None = None) -> str | list[Part]:
-    """The content of an item that is no assistant's, as a chat message has it.
-    `needs`: takes the paths of parts that no chat can hold, which are then kept as they are.
-    Raises InvalidRequest: it is none, or holds what no chat message can; names the field."""
+    """Converts the content of any item but an assistant's to that of a chat message.
+    `needs`: receives the paths of parts that no chat can hold, which are then retained verbatim.
+    Raises InvalidRequest: it is no content, or holds what no chat message can; names the field."""
     if isinstance(content, str):
         return content
     return [_chat_part(part, f"{where}[{index}]", needs) for index, part in _listed(content, where)]
@@ -80,11 +80,11 @@ def chat_content(content: Any, where: str, needs: list[str] | None = None) -> st
 def answer_content(
     content: Any, where: str, *, may_be_empty: bool, read_other: Callable[[str, str], None]
 ) -> dict[str, Any]:
-    """The content of an assistant's item: `content`, `refusal` and `annotations` of a chat message.
+    """Converts the content of an assistant's item to `content`, `refusal` and `annotations` of a chat message.
 
-    One text becomes a string, which every provider takes; refusals are a field of their own.
-    `read_other`: takes the type and the path of a part that is neither.
-    Raises InvalidRequest: it is none; names the field."""
+    A single text becomes a string, which every provider accepts; refusals are a field of their own.
+    `read_other`: receives the type and the path of a part that is neither.
+    Raises InvalidRequest: it is no content; names the field."""
     if isinstance(content, str):
         return {"content": content}
     if content == [] and may_be_empty:
@@ -184,14 +184,14 @@ def _text(part: Part, name: str, where: str) -> str:
 ITEM_ROLES = ("user", "assistant", "system", "developer")
 ITEM_STATUSES = ("completed", "incomplete", "in_progress")
 PATCHED = ("completed", "failed")
-"""Statuses of what a patch came to."""
+"""Statuses of the output of a patch."""
 Item = dict[str, Any]
 
 
 @dataclass(slots=True)
 class ReadMessage:
     """A chat message, its status, whether it is pinned, and the path of the first item that it was read from. `stands`:
-    that item stands for what was said elsewhere. `called` is the path of its first call."""
+    that item was a compaction. `called`: the path of its first call."""
 
     body: dict[str, Any]
     status: str
@@ -202,25 +202,25 @@ class ReadMessage:
 
 
 class ItemReader:
-    """Puts items together to messages, one after the other.
+    """Merges items to messages, one after the other.
 
-    An assistant's reasoning, its text and the calls that follow are one message; so are several calls in a row: a
-    chat wants results right behind the message with their calls.
+    An assistant's reasoning, its text and the calls that follow are one message; so are several calls in a row: a chat
+    requires results right after the message with their calls.
     """
 
     def __init__(self) -> None:
         self.messages: list[ReadMessage] = []
         self.needs: list[str] | None = None
-        """Takes the paths of what no chat can hold; None where that is refused."""
+        """Receives the paths of what no chat can hold; None if that is refused."""
         self._answer: dict[str, Any] | None = None
         """The assistant's message, if it is the last one: calls that follow become part of it."""
         self._reasoning: list[Item] = []
-        """Reasoning of which the message has not come yet."""
+        """Reasoning whose message has not come yet."""
         self._reasoning_at = ""
         self._call_ids: dict[str, str] = {}
-        """The calls of local shells by the ids of their items, by which a result may name them."""
+        """Call ids by item id: the result of a local shell may name the item."""
         self._hosted: set[str] = set()
-        """The calls of shells that the client does not run."""
+        """The ids of shell calls that the client does not run."""
         self._kinds: dict[str, Callable[[Item, str], None]] = {
             "message": self._message,
             "function_call": self._plain_call,
@@ -257,20 +257,20 @@ class ItemReader:
             self.messages[-1].pinned = True
 
     def read_other(self, item: Item, kind: str, where: str) -> None:
-        """An item that no chat can hold."""
+        """Raises InvalidRequest: no chat can hold this item."""
         raise errors.invalid(f"{where}.type", f"must be one of {', '.join(self._kinds)}: a chat can hold no other")
 
     def read_other_part(self, kind: str, where: str) -> None:
-        """A part of an answer that is no text."""
+        """Raises InvalidRequest: this part of an answer is no text."""
         raise errors.invalid(f"{where}.type", f"must be one of {', '.join((*OUTPUT_TEXT_TYPES, 'refusal'))}")
 
     def end(self) -> None:
-        """After the last item. Raises InvalidRequest: reasoning was not followed by what it led to."""
+        """Ends the input. Raises InvalidRequest: no message or call follows the last reasoning."""
         if self._reasoning:
             raise errors.invalid(self._reasoning_at, "must be followed by an assistant's message or a tool call")
 
     def thoughts(self, items: list[Item], where: str) -> dict[str, Any]:
-        """The fields of an assistant's message that these reasoning items are; `where` is the path of the last."""
+        """Converts reasoning items to fields of an assistant's message; `where` is the path of the last."""
         texts: list[str] = []
         for item in items:
             content = item.get("content")
@@ -329,7 +329,7 @@ class ItemReader:
         self.add({"role": "tool", "tool_call_id": call_id, "content": result_text(kind, item)}, where)
 
     def _is_hosted(self, item: Item, kind: str) -> bool:
-        """Whether this is of a shell that whoever answers runs."""
+        """Returns whether an item belongs to a shell that the upstream runs."""
         if kind == SHELL and not is_own_call(item):
             self._hosted.add(str(item.get("call_id")))
             return True
@@ -341,7 +341,7 @@ class ItemReader:
         self.messages[-1].called = self.messages[-1].called or where
 
     def answer(self, where: str) -> dict[str, Any]:
-        """The assistant's message that a call belongs to."""
+        """Returns the assistant's message that the next call belongs to."""
         if self._answer is None or self._reasoning:
             return self.add_answer({"content": None}, "complete", where)
         return self._answer
@@ -360,39 +360,39 @@ class ItemReader:
         self.thoughts([item], where)
 
     def before_thought(self) -> None:
-        """Before a reasoning item: the one before has led to something."""
+        """Checks, before a reasoning item, that the one before led to something."""
         self.end()
 
     def add_words(self, content: dict[str, Any], item: Item, status: str, where: str) -> None:
-        """An assistant's text, as fields of its message."""
+        """Adds an assistant's text, given as fields of its message."""
         self.add_answer(content, status, where)
 
     def add_answer(self, content: dict[str, Any], status: str, where: str) -> dict[str, Any]:
-        """A new message of the assistant's, with the reasoning that came before it."""
+        """Begins a new message of the assistant's, with the reasoning that came before it."""
         thoughts = self.taken_thoughts()
         self._answer = {"role": "assistant", **content, **thoughts}
         self.messages.append(ReadMessage(self._answer, status, where))
         return self._answer
 
     def taken_thoughts(self) -> dict[str, Any]:
-        """The reasoning whose message has come, as fields of it."""
+        """Returns the pending reasoning as fields of its message, and clears it."""
         items = self.taken_items()
         return self.thoughts(items, self._reasoning_at) if items else {}
 
     def taken_items(self) -> list[Item]:
-        """The same as it came."""
+        """Returns the pending reasoning items, and clears them."""
         items, self._reasoning = self._reasoning, []
         return items
 
     def add(self, body: dict[str, Any], where: str) -> None:
-        """A message that is not the assistant's."""
+        """Adds a message that is not the assistant's."""
         self.end()
         self._answer = None
         self.messages.append(ReadMessage(body, "complete", where))
 
 
 def reasoning_texts(parts: Any, where: str) -> list[str]:
-    """The texts of reasoning. Raises InvalidRequest: a part is something else."""
+    """Returns the texts of reasoning. Raises InvalidRequest: a part is something else."""
     texts: list[str] = []
     for index, part in enumerate(parts):
         name = f"{where}[{index}]"
@@ -403,7 +403,7 @@ def reasoning_texts(parts: Any, where: str) -> list[str]:
 
 
 def text_of(item: Item, name: str, where: str) -> str:
-    """A field that must be a string. Raises InvalidRequest: it is none."""
+    """Returns a field that must be a string. Raises InvalidRequest: it is none."""
     value = item.get(name)
     if value is None:
         raise errors.missing(f"{where}.{name}")
@@ -413,7 +413,7 @@ def text_of(item: Item, name: str, where: str) -> str:
 
 
 def filled(item: Item, name: str, where: str) -> str:
-    """The same, not empty."""
+    """Returns a field that must be a string and not empty. Raises InvalidRequest: it is not."""
     value = text_of(item, name, where)
     if not value:
         raise errors.invalid(f"{where}.{name}", "must not be empty")
@@ -421,7 +421,7 @@ def filled(item: Item, name: str, where: str) -> str:
 
 
 def tool_name(item: Item, where: str) -> str:
-    """The name of the tool that a call is for, or that is chosen, as a chat has it. Models forget names of calls, and
-    what the gateway handed out it takes back (guarantee §1.9)."""
+    """Returns the tool's name of a call or choice in a chat's form. It may be empty: models forget names of calls, and
+    the gateway accepts back what it handed out (guarantee §1.9)."""
     name = text_of(item, "name", where)
     return name if item.get(NAMESPACE) is None else joined(filled(item, NAMESPACE, where), name)

@@ -1,6 +1,6 @@
-"""The body of a request as that of a chat, and what is said in words of Responses alone.
+"""Translates the body of a response request to that of a chat, and keeps what only Responses can express.
 
-`input` of a request: its items as chat messages, with what only an upstream that speaks Responses understands.
+Reads the items of `input` as chat messages, with what only an upstream that speaks Responses understands.
 """
 
 import re
@@ -40,18 +40,18 @@ from gateway.core.types.items import (
 )
 
 STANDING = ("item_reference", "compaction", "compaction_trigger")
-"""Items that stand for something else: they are answered, or that is put in their place, before the rest is read."""
+"""Items that refer to something else: they are answered, or replaced by it, before the rest is read."""
 COVERED = object()
-"""Stands for an item that a compaction behind it stands for."""
+"""Replaces an item that a later compaction covers."""
 OWN_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(_[0-9a-f]{12})?")
-"""An id that this gateway gave to an item of an answer, which is the same for all of them (`core.ids.new_id`)."""
+"""An item id of this gateway; its first group is common to all items of an answer (`core.ids.new_id`)."""
 COMMENTARY = "commentary"
 """The phase of a message that is not the last of its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedExtract:
-    """Stands for a compaction item: what it holds of what was said before it."""
+    """Replaces a compaction item: the extract of what was before it, and the open question."""
 
     text: str | None
     question: Item | None = None
@@ -60,25 +60,25 @@ class CompactedExtract:
 class InputReader(ItemReader):
     """Reads the items of a request.
 
-    The assistant's thoughts are kept as `reasoning_items`, for whoever wrote them, and as `reasoning_content` where
-    they are text. Hosted calls and what belongs to them are kept as `output_items`.
+    The assistant's thoughts are stored as `reasoning_items`, for the upstream that wrote them, and as
+    `reasoning_content` if they are text. Hosted calls and what belongs to them are stored as `output_items`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.unheld: list[str] = []
         self.hosted: list[tuple[str, str]] = []
-        """Path and type of items that only whoever ran them understands."""
+        """Paths and types of items that only the upstream that ran them understands."""
         self.needs = self.unheld
         self._items: list[Item] = []
-        """Those of the open answer, in their order, as they go back."""
+        """Items of the open answer, in order, as they are sent back."""
         self._waiting: list[Item] = []
-        """Thoughts of which the answer has not come yet."""
+        """Thoughts whose answer has not come yet."""
         self._stem: str | None = None
-        """What the ids of the open answer have in common, if this gateway gave them."""
+        """The common part of the open answer's ids, if this gateway gave them."""
 
     def read(self, item: Any, where: str) -> None:
-        """Adds an item, and notes where in its answer it stands."""
+        """Adds an item, and records its place in its answer."""
         before = self._answer
         super().read(item, where)
         kind = item.get("type") or "message"
@@ -90,7 +90,7 @@ class InputReader(ItemReader):
             self._stem = _stem_of(item) or (None if is_new else self._stem)
 
     def read_other(self, item: Item, kind: str, where: str) -> None:
-        """Kept as it is on the assistant's message that it belongs to."""
+        """Stores an item verbatim on the assistant's message that it belongs to."""
         if kind in STANDING:
             raise errors.invalid(f"{where}.type", f"must not be {kind}: this is for responses alone")
         answer = self._answer
@@ -101,17 +101,17 @@ class InputReader(ItemReader):
         self.hosted.append((where, kind))
 
     def read_other_part(self, kind: str, where: str) -> None:
-        """Kept in its place in the answer (`item_order`): only whoever said it understands it."""
+        """Records a part that only its maker understands; it keeps its place in the answer (`item_order`)."""
         self.hosted.append((where, kind))
 
     def end(self) -> None:
-        """Thoughts that led to nothing are left out: an answer was cut, or its rest deleted."""
+        """Completes the last answer. Drops thoughts that led to nothing: an answer was cut off, or its rest deleted."""
         self.taken_items()
         self._waiting = []
         self._close()
 
     def add_answer(self, content: dict[str, Any], status: str, where: str) -> dict[str, Any]:
-        """A new message of the assistant's; the one before is whole."""
+        """Completes the open message of the assistant's and begins a new one."""
         self._close()
         return super().add_answer(content, status, where)
 
@@ -120,16 +120,16 @@ class InputReader(ItemReader):
             self._answer[ITEM_ORDER] = order
 
     def before_thought(self) -> None:
-        """Several in a row belong to what follows."""
+        """Accepts several reasoning items in a row: they belong to what follows."""
 
     def thoughts(self, items: list[Item], where: str) -> dict[str, Any]:
-        """The items, and their text where it is said."""
+        """Returns reasoning items as a message's fields: the items, and their text if it is readable."""
         found: dict[str, Any] = {"reasoning_items": [_without_id(item) for item in items]}
         texts = [text for item in items for text in _texts(item, where)]
         return {**found, "reasoning_content": "\n\n".join(texts)} if texts else found
 
     def answer(self, where: str) -> dict[str, Any]:
-        """What stands between two results, or between what others said, is one message: that is how it is stored."""
+        """Returns the open message, or a new one: all between two results or others' messages is stored as one."""
         answer = self._answer
         if answer is None:
             return super().answer(where)
@@ -137,10 +137,10 @@ class InputReader(ItemReader):
         return answer
 
     def add_words(self, content: dict[str, Any], item: Item, status: str, where: str) -> None:
-        """A text; one between calls and their results becomes part of the message with the calls, and one that goes on
-        with an answer part of that."""
+        """Adds a text. One between calls and their results joins the message with the calls; one that continues an
+        answer joins that answer."""
         if content["content"] is None and not content.get("refusal"):
-            content = {**content, "content": ""}  # of an answer that says nothing
+            content = {**content, "content": ""}  # of an empty answer
         if isinstance(item.get("phase"), str):
             content = {**content, "phase": item["phase"]}
         answer = self._answer
@@ -157,7 +157,7 @@ class InputReader(ItemReader):
             self.add_answer(content, status, where)
 
     def _goes_on(self, item: Item) -> bool:
-        """Whether a message is of the same answer as the one before it, which is stored as one."""
+        """Returns whether a message belongs to the same answer as the one before, and is stored with it."""
         said = [each for each in self._items if each.get("type") in (None, "message")]
         if self._answer is None or not said:
             return False
@@ -173,8 +173,8 @@ class InputReader(ItemReader):
 
 
 def read_input(value: Any, *, goes_on: bool = False) -> tuple[list[ReadMessage], list[str], list[tuple[str, str]]]:
-    """The chat messages that `input` is, the paths of what no chat can hold, and paths and types of hosted calls.
-    `goes_on`: a history is named, so that there need be no input.
+    """Converts `input` to chat messages; also returns the paths of what no chat can hold, and paths and types of hosted
+    calls. `goes_on`: the request names a history, so that `input` may be absent.
     Raises InvalidRequest: an item breaks a rule; names `input[i]…`."""
     if value is None:
         if goes_on:
@@ -198,7 +198,7 @@ def read_input(value: Any, *, goes_on: bool = False) -> tuple[list[ReadMessage],
 
 
 def _texts(item: Item, where: str) -> list[str]:
-    """What a reasoning item says: its thoughts, else their summary where the thoughts are not sealed in it."""
+    """Returns the texts of a reasoning item: its thoughts, else their summary unless the thoughts are sealed in it."""
     for name, sealed in (("content", False), ("summary", bool(item.get("encrypted_content")))):
         parts = item.get(name)
         if parts is None:
@@ -212,20 +212,20 @@ def _texts(item: Item, where: str) -> list[str]:
 
 
 def _without_id(item: Item) -> Item:
-    """An item goes back without the id and status that this gateway gave it: whoever made it knows it by another."""
+    """Removes the id and status that this gateway gave an item: the item's maker knows it by another id."""
     own_id = ("id",) if _stem_of(item) is not None else ()
     status = ("status",) if item.get("type") == "reasoning" and (own_id or not item.get("id")) else ()
     return {name: value for name, value in item.items() if name not in (*own_id, *status, "pinned")}
 
 
 def _stem_of(item: Item) -> str | None:
-    """What the ids of an answer's items have in common; None where this gateway gave it none."""
+    """Returns the common part of the ids of an answer's items; None if this gateway did not give this id."""
     found = OWN_ITEM_ID.fullmatch(str(item.get("id")))
     return found[1] if found else None
 
 
 def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None:
-    """Adds a text to a message in place: to its text with what stands between, else as parts. Refusals become one."""
+    """Adds a text to a message in place: to its text, after `between`, else as parts. Refusals become one."""
     before, said = answer.get("content"), content.get("content")
     cited = [*(answer.get("annotations") or ()), *(content.get("annotations") or ())]
     told = [
@@ -249,7 +249,7 @@ def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None
     answer["content"] = (texts[0] if plain else parts) if parts else None
 
 
-# Tools and their choice: a request's as a chat has them. Hosted ones stay as they are.
+# Tools of a request and their choice, converted to a chat's. Hosted tools stay as they are.
 
 Json = dict[str, Any]
 RESPONSES_TOOL_CHOICES = ("none", "auto", "required")
@@ -298,11 +298,11 @@ TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
         ["type", "path"],
     ),
 }
-"""What each tells a model: what it does, its arguments, and those that it needs."""
+"""For each typed tool: what it does, its arguments, and the required ones, as told to a model."""
 
 
 def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
-    """The tools that a chat has, and the others with their places. Raises InvalidRequest: names `tools[i]…`."""
+    """Splits tools into a chat's and the others with their indexes. Raises InvalidRequest: names `tools[i]…`."""
     if value is None:
         return [], []
     if not isinstance(value, list):
@@ -338,7 +338,7 @@ def _own(tool: Json, where: str) -> Json:
 
 
 def _typed(tool: Json) -> Json:
-    """A tool of a type of its own as the function that stands for it."""
+    """Converts a typed tool to the function that replaces it."""
     does, arguments, needs = TYPED_FUNCTIONS[TYPED_TOOLS[tool["type"]]]
     skills = (tool.get("environment") or {}).get("skills") if isinstance(tool.get("environment"), dict) else ()
     told = [f"{s.get('name')} ({s.get('path')}): {s.get('description')}" for s in skills or () if isinstance(s, dict)]
@@ -349,7 +349,7 @@ def _typed(tool: Json) -> Json:
 
 
 def _within(group: Json, where: str) -> list[tuple[str, Json]]:
-    """The tools of a namespace, under names in one piece, each with its path."""
+    """Returns the tools of a namespace, under joined names, each with its path."""
     namespace, tools = filled(group, "name", where), group.get("tools")
     if not isinstance(tools, list):
         raise errors.invalid(f"{where}.tools", "must be a list")
@@ -371,8 +371,8 @@ class ToolChoice(NamedTuple):
 
 
 def chat_tool_choice(value: Any, typed: Collection[str] = ()) -> ToolChoice:
-    """The choice of a request.
-    `typed`: the types of its tools that stand as functions.
+    """Converts the tool choice of a request.
+    `typed`: the types of its tools that became functions.
     Raises InvalidRequest: names `tool_choice…`."""
     if value is None or isinstance(value, str):
         if value not in (None, *RESPONSES_TOOL_CHOICES):
@@ -435,40 +435,40 @@ RESPONSES_FIELD_NAMES = {
     "verbosity": "text.verbosity",
     "reasoning_effort": "reasoning.effort",
 }
-"""What errors of a chat name, by what they are called here."""
+"""Chat fields that errors name, and their names in this API."""
 MESSAGE_PATH = re.compile(r"messages\[(\d+)\]((?:\.\w+|\[\d+\])*)")
 NO_CHATS = ("instructions", "tools", "tool_choice", "text", "reasoning", "include", "max_tool_calls", "prompt")
-"""Fields that a chat cannot have in these words."""
+"""Fields that a chat cannot have in this form."""
 TRUNCATIONS = ("auto", "disabled")
 OUTPUT_FIELDS = {".content": ".output", ".tool_call_id": ".call_id"}
 OF_FILE = re.compile(r"(\.content\[(\d+)\])\.file(\.\w+)?")
 Place = tuple[str, str, str]
-"""The path of an item, the role of the message that it is, and the path of its first call. The role is `STANDS`
-where the item stands for what is elsewhere, so that nothing below it is told."""
+"""The path of an item, the role of its message, and the path of its first call. The role is `STANDS` if the item was a
+compaction, so that an error names nothing below it."""
 STANDS = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponsesReading:
-    """`chat` is the body of a chat that asks the same; `places` tell where in the request its messages were read from.
-    In `native.fields`, `tools` are the hosted ones, which belong beside those of the chat."""
+    """A request in the inner form. `chat`: the equivalent body of a chat; `places`: where its messages came from in the
+    request. `tools` in `native.fields` are the hosted ones, which are sent beside those of the chat."""
 
     chat: Json
     native: NativeRequest
     places: tuple[Place, ...]
     whole: bool = False
-    """The client wants to be told if not all of it fits: `truncation: disabled`, in so many words."""
+    """The client wants an error if not everything fits: it sent `truncation: disabled` explicitly."""
     previous: str | None = None
     """`previous_response_id`."""
     threshold: int | None = None
     """Tokens that a prompt may have before it is compacted (`context_management`)."""
     said: frozenset[str] = frozenset()
-    """Fields that the client said in a chat's words, amid those of Responses."""
+    """Fields that the client sent in a chat's form, among those of Responses."""
     says_nothing: bool = False
-    """It only goes on with the history that it names."""
+    """The request has no messages and only continues the history that it names."""
 
     def own_name(self, path: str) -> str:
-        """How the request calls a field of the chat."""
+        """Translates the path of a chat's field to its path in the client's request."""
         found = MESSAGE_PATH.match(path)
         if found is None:
             return path if path in self.said else RESPONSES_FIELD_NAMES.get(path, path)
@@ -476,7 +476,7 @@ class ResponsesReading:
         place, role, called = self.places[index] if index < len(self.places) else ("input", "", "")
         if place == "instructions" or role == STANDS:
             return place
-        if called and not path[found.end(1) + 1 :]:  # of an answer with calls no rule is broken but by these
+        if called and not path[found.end(1) + 1 :]:  # in an answer with calls, only these can break a rule
             return called
         if (of_file := OF_FILE.fullmatch(below)) is not None:
             below = of_file[1] + self._file_field(index, int(of_file[2]), of_file[3])
@@ -487,7 +487,7 @@ class ResponsesReading:
         return place + below + path[found.end() :]
 
     def _file_field(self, message: int, part: int, named: str) -> str:
-        """What of an `input_file` holds its file."""
+        """Returns the path, below an `input_file`, of what holds its file."""
         if named:
             return named
         by_id = named_file(part_at(self.chat["messages"], message, part)) is not None
@@ -495,7 +495,7 @@ class ResponsesReading:
 
 
 def read_request(body: Mapping[str, Any]) -> ResponsesReading:
-    """Raises InvalidRequest: a field breaks a rule; `param` names it."""
+    """Reads a request into the inner form. Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("background"):
         text = "background responses are not served: send background false, or leave it out."
         raise errors.InvalidRequest(text, param="background", code="unsupported_parameter")
@@ -547,7 +547,7 @@ def _place(message: ReadMessage) -> Place:
 
 
 def _threshold(body: Mapping[str, Any]) -> int | None:
-    """The least of the thresholds of `context_management`."""
+    """Returns the lowest threshold in `context_management`."""
     given = body.get("context_management")
     if given is None:
         return None
@@ -566,8 +566,8 @@ def _threshold(body: Mapping[str, Any]) -> int | None:
 
 
 def read_as_chat(body: Mapping[str, Any]) -> ResponsesReading:
-    """A body that has the words of Responses and is answered as a chat, as some clients send them: whatever else it
-    says is said to a chat.
+    """Reads a body with fields of Responses that is answered as a chat, as some clients send them: all its other fields
+    are a chat's.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     reading = read_request({name: value for name, value in body.items() if name != "background"})
     others = {name: value for name, value in reading.native.fields.items() if name not in NO_CHATS}
@@ -579,9 +579,9 @@ def read_as_chat(body: Mapping[str, Any]) -> ResponsesReading:
 
 
 def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[str, str]]) -> list[str]:
-    """Puts tools and their choice where they belong.
-    `run`: gets paths and types of the hosted ones.
-    The paths of those that no chat can do without: a choice that forces a hosted one."""
+    """Sets tools and their choice in `chat` and `native`.
+    `run`: receives paths and types of the hosted tools.
+    Returns the paths of what no chat can do without: a choice that forces a hosted tool."""
     own, hosted = chat_tools(body.get("tools"))
     given = body.get("tool_choice")
     choice = chat_tool_choice(given, [tool["function"].get("name") for tool in own if typed_kind(tool)])
@@ -600,7 +600,7 @@ def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[st
 
 
 def _words(body: Mapping[str, Any], chat: Json, native: Json) -> None:
-    """How the answer is to be: its format, its length, its thoughts."""
+    """Sets the form of the answer: its format, its length, its thoughts."""
     text, reasoning = dict(_object(body, "text")), dict(_object(body, "reasoning"))
     shape = text.pop("format", None)
     if shape is not None:

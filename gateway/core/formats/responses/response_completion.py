@@ -1,4 +1,4 @@
-"""Responses as completions of the inner form and back, stored ones too; events of a streamed response as chunks."""
+"""Converts responses, also stored ones, to completions of the inner form and back, and their events to chunks."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ OF_A_RESPONSE = frozenset(
         *("presence_penalty", "output_text"),
     }
 )
-"""What a response says in a chat's words, or repeats of its request. All else is passed on."""
+"""Response fields that a completion has in another form, or that repeat the request. All others are passed on."""
 FINISHED = {"content_filter": "content_filter", "max_output_tokens": "length"}
 FAILURE_STATUSES = {
     **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "insufficient_quota"), 429),
@@ -45,16 +45,16 @@ FAILURE_STATUSES = {
     "invalid_api_key": 401,
     "server_error": 500,
 }
-"""Statuses of what a failed response names by its code or its type."""
+"""HTTP statuses of failed responses, by the code or type of the error."""
 OF_REQUEST = re.compile(r"invalid|image|policy|unsupported")
-"""Codes of faults of the request; all others are the server's, as it had taken the request."""
+"""Codes of faults of the request; all others are the server's fault, since it accepted the request."""
 FAULT_EVENTS = ("error", "response.failed", "response.error")
-"""Events that tell of one."""
+"""Events that report a fault."""
 MAX_STATED_NUMBER = 10**15
 
 
 def completion_of(response: Mapping[str, Any]) -> Json:
-    """A whole response as a completion."""
+    """Converts a whole response to a completion."""
     items = [item for _, item in _placed(response.get("output"))]
     message = message_of(items)
     choice: Json = {"index": 0, "message": message, "finish_reason": finish_reason(response, message)}
@@ -66,14 +66,14 @@ def completion_of(response: Mapping[str, Any]) -> Json:
 
 
 def envelope(response: Mapping[str, Any], kind: str) -> Json:
-    """What a completion, or each chunk of one, says of itself."""
+    """Returns the fields that a completion, or each chunk of one, has beside its choices."""
     found = {"id": response.get("id"), "object": kind, "model": response.get("model")}
     found["created"] = _whole_number(response.get("created_at"))
     return {**found, **{k: v for k, v in response.items() if k not in OF_A_RESPONSE and v is not None}}
 
 
 def message_of(items: Sequence[Json]) -> Json:
-    """The items of an answer as an assistant's message: its words, its calls, its thoughts, and what no chat has."""
+    """Converts an answer's items to an assistant's message: text, calls, thoughts, and what no chat has."""
     message: Json = {"role": "assistant", "content": None}
     texts = [text for item in items if item.get("type") == "message" if (text := _text(item))]
     calls = [chat_call(item) for item in items if is_own_call(item)]
@@ -92,7 +92,7 @@ def message_of(items: Sequence[Json]) -> Json:
 
 
 def order_of(items: Sequence[Json]) -> list[Json]:
-    """The `item_order` of an answer, without the ids that its maker gave."""
+    """Returns the `item_order` of an answer, without its maker's ids."""
     bare = [{name: value for name, value in item.items() if name != "id"} for item in items]
     for item in bare:
         if item.get("type") == "message":
@@ -101,7 +101,7 @@ def order_of(items: Sequence[Json]) -> list[Json]:
 
 
 def finish_reason(response: Mapping[str, Any], message: Mapping[str, Any]) -> str:
-    """Why an answer ended, in a chat's words."""
+    """Returns a chat's finish reason for a response."""
     if response.get("status") == "incomplete":
         details = response.get("incomplete_details")
         return FINISHED.get(str(details.get("reason")) if isinstance(details, dict) else "", "length")
@@ -113,7 +113,7 @@ Failure = tuple[int, Json]
 
 
 def failure_of_event(event: Mapping[str, Any]) -> Failure | None:
-    """What an event tells of, if it is a fault: in a response, in an object, or beside its type."""
+    """Returns the fault in an event: in a response, in an object, or beside its type; None if there is none."""
     kind, error, response = event.get("type"), event.get("error"), event.get("response")
     if kind not in FAULT_EVENTS and not (kind is None and error):
         return None
@@ -125,7 +125,7 @@ def failure_of_event(event: Mapping[str, Any]) -> Failure | None:
 
 
 def failure_of(response: Mapping[str, Any]) -> Failure | None:
-    """The same of a response; None of one that did not fail."""
+    """Returns the fault of a response; None if it did not fail."""
     error = response.get("error")
     if response.get("status") != "failed" and not error:
         return None
@@ -141,7 +141,7 @@ def failure_of(response: Mapping[str, Any]) -> Failure | None:
 
 
 def chat_usage(usage: Any) -> Json | None:
-    """Usage by a chat's names, with its details; what is written to a cache by the name that prices know."""
+    """Converts usage to a chat's names, with details; cache writes get the name that prices use."""
     if not isinstance(usage, dict):
         return None
     renamed = ("input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details")
@@ -158,7 +158,7 @@ def chat_usage(usage: Any) -> Json | None:
 
 
 def chat_call(item: Json) -> Json:
-    """A call that the client answers."""
+    """Converts the item of a client-run call to a chat's call."""
     call_id, name = str(item.get("call_id") or item.get("id") or ""), item.get("name")
     kind = str(item.get("type"))
     if typed := TYPED_CALLS.get(kind):
@@ -170,14 +170,14 @@ def chat_call(item: Json) -> Json:
 
 
 def thoughts_of(item: Json) -> str:
-    """The text of a reasoning item, else its summary."""
+    """Returns the text of a reasoning item, or else its summary."""
     if item.get("type") != "reasoning":
         return ""
     return _thought_in(item)[1]
 
 
 def _thought_in(item: Json) -> tuple[str, str]:
-    """The field of a reasoning item that has its text, and that; empty where there is none."""
+    """Returns the field of a reasoning item that has its text, and the text; both empty if there is none."""
     for name in ("content", "summary"):
         texts = [str(part.get("text") or "") for part in objects(item.get(name))]
         if any(texts):
@@ -186,24 +186,24 @@ def _thought_in(item: Json) -> tuple[str, str]:
 
 
 def chat_token(token: Json) -> Json:
-    """A token's log probability as a chat has it."""
+    """Converts a token's log probability to a chat's form."""
     others = [_with_bytes(_bare(each)) for each in objects(token.get("top_logprobs"))]
     return {**_with_bytes(_bare(token)), "top_logprobs": others}
 
 
 def objects(value: Any) -> list[Json]:
-    """The objects of a list; none of anything else."""
+    """Returns the objects in a list; none for any other value."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _placed(output: Any) -> list[tuple[int, Json]]:
-    """The items of an output, mended, each with its place in it."""
+    """Returns the repaired items of an output, each with its index."""
     entries = enumerate(output if isinstance(output, list) else ())
     return [(place, _mended_item(item)) for place, item in entries if isinstance(item, dict)]
 
 
 def _mended_item(item: Json) -> Json:
-    """An item, with what some servers leave out of a message, or say in a chat's words, as Responses has it."""
+    """Repairs a message: some servers leave out fields, or send them in a chat's form."""
     if item.get("type") is None and "role" in item:
         item = {**item, "type": "message"}
     content = item.get("content")
@@ -219,14 +219,14 @@ def _mended_part(part: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """What should be a string; some servers send JSON as it is."""
+    """Returns a value as a string: some servers send JSON where a string belongs."""
     if value is None or isinstance(value, str):
         return value or ""
     return jsons.dumps_text(value)
 
 
 def is_whole(item: Json) -> bool:
-    """Whether an item is kept as it is, as a chat has no words for it: thoughts, and what the upstream ran."""
+    """Returns whether an item is retained verbatim, since no chat can express it: thoughts, and upstream-run calls."""
     return isinstance(item.get("type"), str) and item["type"] != "message" and not is_own_call(item)
 
 
@@ -249,13 +249,13 @@ def _with_bytes(token: Json) -> Json:
 
 
 def _whole_number(value: Any) -> int:
-    """A count or a time; 0 if it is none."""
+    """Returns a count or a time; 0 for any other value."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and 0 <= value < MAX_STATED_NUMBER else 0
 
 
 OF_A_CHAT = frozenset(("id", "object", "created", "model", "choices", "usage", "system_fingerprint"))
-"""Fields of a completion that a response has in other words. All others are passed on."""
+"""Completion fields that a response has in another form. All others are passed on."""
 ECHOED: Json = {
     "instructions": None,
     "metadata": {},
@@ -277,13 +277,13 @@ ECHOED: Json = {
     "truncation": "auto",
     "user": None,
 }
-"""Fields of the request that its response repeats, and what stands there where the request does not name them."""
+"""Request fields that the response repeats, and their values if the request does not set them."""
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 ENCRYPTED = "reasoning.encrypted_content"
 
 
 def echo(body: Mapping[str, Any], *, store: bool) -> Json:
-    """What a response repeats of its request."""
+    """Returns the request fields that a response repeats."""
     found = {name: default if body.get(name) is None else body[name] for name, default in ECHOED.items()}
     text, reasoning = body.get("text") or {}, body.get("reasoning") or {}
     found["text"] = {"format": {"type": "text"}, **text}
@@ -297,9 +297,9 @@ def response_of(
     include: tuple[str, ...] = (),
     compaction: Json | None = None,
 ) -> Json:
-    """A whole completion as a response.
-    `echoed`: what it repeats of its request; see `echo`; `include`: what the request wants to see beside the usual;
-    `compaction`: the item that stands for all before it."""
+    """Converts a whole completion to a response.
+    `echoed`: the request fields that it repeats; see `echo`; `include`: additional output that the request asks for;
+    `compaction`: the item that replaces everything before it."""
     choice: Json = next(iter(completion.get("choices") or ()), {})
     output = output_items(choice.get("message") or {}, completion["id"], include, choice.get("logprobs"))
     names = names_apart(echoed.get("tools"))
@@ -313,7 +313,7 @@ def response_of(
 
 
 def begun(completion: Mapping[str, Any], echoed: Mapping[str, Any]) -> Json:
-    """A response that is still being made, of a completion or the first chunk of one."""
+    """Builds a response in progress from a completion or the first chunk of one."""
     response: Json = {
         "id": answer_id(completion["id"], RESPONSE),
         "object": "response",
@@ -330,13 +330,13 @@ def begun(completion: Mapping[str, Any], echoed: Mapping[str, Any]) -> Json:
 
 
 def extras(completion: Mapping[str, Any]) -> Json:
-    """What a completion or a chunk says beside what a response says in its own words: the bill, the conversation, and
-    whatever its upstream added."""
+    """Returns the fields of a completion or chunk that a response passes on unchanged: the bill, the conversation, and
+    whatever the upstream added."""
     return {name: value for name, value in completion.items() if name not in OF_A_CHAT and value is not None}
 
 
 def ended(response: Json, output: list[Json], reason: str | None, usage: Any, completion: Mapping[str, Any]) -> Json:
-    """The response with its output. `reason`: why it is incomplete, None where it is not."""
+    """Completes a response with its output. `reason`: why it is incomplete; None if it is complete."""
     found = {**response, **extras(completion), "output": output, "usage": usage_of(usage)}
     if reason:
         return {**found, "status": "incomplete", "incomplete_details": {"reason": reason}}
@@ -344,7 +344,7 @@ def ended(response: Json, output: list[Json], reason: str | None, usage: Any, co
 
 
 def output_items(message: Json, completion_id: str, include: tuple[str, ...], logprobs: Any = None) -> list[Json]:
-    """The items that an answer is: the same as the Conversations API shows."""
+    """Converts an answer's message to items, the same that the Conversations API shows."""
     body = {**message, "role": "assistant"}
     stored = ConversationMessage("assistant", body, message_id=answer_id(completion_id))
     items = items_of(stored)
@@ -362,7 +362,7 @@ def output_items(message: Json, completion_id: str, include: tuple[str, ...], lo
 
 
 def with_sealed(items: list[Json], body: Mapping[str, Any]) -> list[Json]:
-    """The items with what is sealed in their thoughts, for clients that send them again."""
+    """Adds the sealed thoughts to reasoning items, for clients that send them again."""
     thoughts = [each for each in body.get("reasoning_items") or () if isinstance(each, dict)]
     thoughts += [each for each in body.get("output_items") or () if each.get("type") == "reasoning"]
     sealed = iter(thoughts)
@@ -375,17 +375,17 @@ def with_sealed(items: list[Json], body: Mapping[str, Any]) -> list[Json]:
 
 
 def as_incomplete(item: Json) -> Json:
-    """The item in which an answer broke off."""
+    """Marks the item in which an answer broke off."""
     return {**item, "status": status_of(item.get("type"), "incomplete")}
 
 
 def failed(error: errors.GatewayError) -> Json:
-    """What a response says that broke off by an error."""
+    """Returns the fields of a response that an error broke off."""
     return {"status": "failed", "error": {"code": "server_error", "message": told(error)["message"]}}
 
 
 def told(error: errors.GatewayError) -> Json:
-    """An error as its client is told it: `code`, `message`, `param`."""
+    """Returns an error as reported to the client: `code`, `message`, `param`."""
     said = error.body()["error"]
     message = str(said.get("message") or error.message)
     code, param = (said.get(name) and str(said[name]) for name in ("code", "param"))
@@ -393,7 +393,7 @@ def told(error: errors.GatewayError) -> Json:
 
 
 def whole_logprobs(tokens: Any) -> list[Json]:
-    """Log probabilities of a whole text: each with its bytes."""
+    """Adds missing bytes to the log probabilities of a text."""
     found = []
     for each in tokens or ():
         others = [_with_bytes(other) for other in each.get("top_logprobs") or ()]
@@ -402,7 +402,7 @@ def whole_logprobs(tokens: Any) -> list[Json]:
 
 
 def usage_of(usage: Any) -> Json | None:
-    """Usage by the names of Responses; `cost` and whatever else stands there stays."""
+    """Converts usage to the names of Responses; `cost` and all other fields stay."""
     if not isinstance(usage, dict):
         return None
     prompt, completion = _details(usage, "prompt_tokens_details"), _details(usage, "completion_tokens_details")
@@ -426,22 +426,22 @@ def _details(usage: Json, name: str) -> Json:
 
 RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.cancelled")
 SUMMARY = "thoughts_are_summary"
-"""The field of a choice that tells an edge of Responses that its thoughts are a summary of them."""
+"""The field of a choice that marks its thoughts as a summary, for an edge of Responses."""
 MESSAGE_AT = "message_at"
-"""The same for words: the number of their message, that of their part of it, and its phase; and whether they come with
-what stands between messages in a chat's text."""
+"""The field of a choice with the place of its text: the indexes of the message and of the part in it, and the phase;
+and whether the text begins with the separator between messages in a chat's text."""
 MESSAGE_PARTS = ("output_text", "text", "refusal")
 OTHER_PART = "other_part"
-"""The same of a part of a message that is neither a text nor a refusal: the part, beside where it stands."""
+"""The field of a choice with a part that is neither a text nor a refusal; its place is in `MESSAGE_AT`."""
 ITEM_DONE = "item_done"
-"""The same of an item that is complete with this choice: the number of a `message`, or the id of a `call`."""
+"""The field of a choice with the item that it completes: the index of a `message`, or the id of a `call`."""
 
 
 class ResponseChunks:
-    """Makes chunks of events, one answer long: at least one of each, perhaps without choices.
+    """Converts the events of one answer to chunks: each event to at least one, perhaps without choices.
 
-    What an event brings is passed on at once. What a server leaves out of its pieces is made up for where the item, or
-    the response, is there whole; what it says twice counts once.
+    The content of an event is passed on at once. What a server leaves out of its pieces is added when the item, or the
+    response, is there whole; what it repeats counts once.
     """
 
     def __init__(self, *, as_items: bool) -> None:
@@ -451,9 +451,9 @@ class ResponseChunks:
         self._open: dict[Any, _PassedItem] = {}
         """Items by their place in the output."""
         self._whole: dict[Any, Json] = {}
-        """The same as they are when they are done."""
+        """Complete items by their place in the output."""
         self._speaking: _PassedItem | None = None
-        """The message of which words come. Those of others wait until it is done: a chat has one text."""
+        """The message whose text is being sent. Text of others waits until it is done: a chat has one text."""
         self._messages = 0
         self._calls = 0
         self._has_words = False
@@ -466,7 +466,7 @@ class ResponseChunks:
         self._numbers: dict[str, int] = {}
 
     def of(self, event: Mapping[str, Any]) -> list[Json]:
-        """The chunks that an event is, the last of them with the usage where it ends the response."""
+        """Converts an event to chunks; if it ends the response, the last chunk has the usage."""
         kind = str(event.get("type"))
         response = event.get("response")
         if isinstance(response, dict):
@@ -481,7 +481,7 @@ class ResponseChunks:
         return self._ended
 
     def _made(self, kind: str, event: Mapping[str, Any]) -> list[Json]:
-        """The chunks that an event is; none where a chat has none."""
+        """Converts an event inside the response to chunks; none if a chat has none."""
         delta, item = event.get("delta"), event.get("item")
         item = _mended_item(item) if isinstance(item, dict) else None
         place, part = self._place(event), event.get("content_index")
@@ -510,7 +510,7 @@ class ResponseChunks:
         return [] if delta is None else [self._chunk(delta)]
 
     def _place(self, event: Mapping[str, Any]) -> Any:
-        """Where in the output an event belongs: by its number, as some servers change ids, else by its id."""
+        """Returns the place of an event in the output: its index, since some servers change ids, else its id."""
         number, item = event.get("output_index"), event.get("item")
         if isinstance(number, int):
             return number
@@ -533,7 +533,7 @@ class ResponseChunks:
         return found
 
     def _begin(self, place: Any, item: Json) -> Json | None:
-        """An item begins: a call with its name; of all others nothing is known yet."""
+        """Begins an item: a call with its name; other items have no content yet."""
         kind = str(item.get("type"))
         if place in self._open:
             return None
@@ -541,14 +541,14 @@ class ResponseChunks:
         opened.phase = item.get("phase")
         if kind in OWN_CALLS:
             opened.index, self._calls = self._calls, self._calls + 1
-        if kind not in OWN_CALLS or kind in TYPED_CALLS:  # which are told whole
+        if kind not in OWN_CALLS or kind in TYPED_CALLS:  # which are sent whole
             return {} if not self._role_sent else None
         opened.is_named, call = True, chat_call(item)
         opened.chars = len(_arguments_of(call))
         return {"tool_calls": [{"index": opened.index, **call}]}
 
     def _waits(self, item: "_PassedItem", part: Any) -> bool:
-        """Whether words of a message wait, as those of another still come; else says where they belong."""
+        """Returns whether text of a message waits for the end of another; if not, records its place."""
         if self._speaking is not item:
             if item.waits or not (self._speaking is None or self._speaking.is_done):
                 item.waits = True
@@ -585,7 +585,7 @@ class ResponseChunks:
         return self._listed("annotations", [nested_annotation(each) for each in cited])
 
     def _other_part(self, item: "_PassedItem", part: Json, number: Any) -> list[Json]:
-        """A part that no chat has, once and where it stands; a chat's edge has it with the order of items."""
+        """Sends a part that no chat has, once and in its place; a chat's edge gets it with the order of items."""
         is_other = item.kind == "message" and part.get("type") not in MESSAGE_PARTS
         if not (self._as_items and is_other) or number in item.others or self._waits(item, number):
             return []
@@ -609,7 +609,7 @@ class ResponseChunks:
         return {"tool_calls": [_piece(item, text)]}
 
     def _catch_up(self, place: Any, item: Json) -> list[Json]:
-        """An item is there whole: what its pieces did not bring, and all of what is kept as it is."""
+        """Completes an item: sends what its pieces did not bring, or all of an item that is retained verbatim."""
         opened = self._at(place, str(item.get("type")))
         if opened.is_done:
             return []
@@ -634,7 +634,7 @@ class ResponseChunks:
         return chunks + [chunk for at in waiting for chunk in self._catch_up(at, self._whole[at])]
 
     def _done(self, chunks: list[Json], **item: Any) -> list[Json]:
-        """The last chunks of an item, for an edge that shows when it ends."""
+        """Marks the last chunks of an item, for an edge that shows when it ends."""
         if not self._as_items:
             return chunks
         chunks = chunks or [self._chunk({})]
@@ -678,7 +678,7 @@ class ResponseChunks:
         return chunks
 
     def _listed(self, name: str, entries: list[Any]) -> Json:
-        """Entries of a list. Chat clients put a stream together by their numbers."""
+        """Builds a delta with entries of a list, numbered for chat clients, which merge a stream by these indexes."""
         if self._as_items:
             return {name: entries}
         first = self._numbers.get(name, 0)

@@ -1,6 +1,6 @@
-"""A streamed answer of the inner form as the events of a response, in OpenAI's order and numbering.
+"""Converts a streamed answer of the inner form to the events of a response, in OpenAI's order and numbering.
 
-The items of a streamed response while they come, and the events of each.
+Holds the items of a streamed response while they arrive, and makes the events of each.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ Events = list[Json]
 
 
 class OpenItem:
-    """An item that has begun. `index` is its number in the output. Each method gives events without their numbers."""
+    """An item that has begun. `index` is its number in the output. Methods return events without sequence numbers."""
 
     def __init__(self, item_id: str) -> None:
         self.item_id = item_id
@@ -55,11 +55,11 @@ class OpenItem:
         self.is_open = True
 
     def item(self, status: str = "completed") -> Json:
-        """The item as far as it has come."""
+        """Returns the item as received so far."""
         raise NotImplementedError
 
     def first(self) -> Json:
-        """The item as it begins, with nothing in it."""
+        """Returns the item as it begins, without content."""
         raise NotImplementedError
 
     def begin(self, index: int) -> Events:
@@ -67,7 +67,7 @@ class OpenItem:
         return [{"type": "response.output_item.added", "output_index": index, "item": self.first()}]
 
     def close(self) -> Events:
-        """Its last events; none where it is closed."""
+        """Closes the item and returns its last events; none if it was closed before."""
         if not self.is_open:
             return []
         self.is_open = False
@@ -75,7 +75,7 @@ class OpenItem:
         return [*self.closing(), done]
 
     def closing(self) -> Events:
-        """The ends of what is in it."""
+        """Returns the events that end the item's content."""
         return []
 
     def event(self, kind: str, **fields: Any) -> Json:
@@ -109,7 +109,7 @@ class ReasoningItem(OpenItem):
         return {**shown, **content, "status": status}
 
     def add(self, text: str) -> Events:
-        """More of its text."""
+        """Adds to the reasoning's text; returns the events."""
         begins = [] if self._pieces else [self._begins()]
         self._pieces.append(text)
         if self._is_summary:
@@ -117,7 +117,7 @@ class ReasoningItem(OpenItem):
         return [*begins, self.event("reasoning_text.delta", content_index=0, delta=text)]
 
     def take(self, whole: Json) -> Events:
-        """All of it, as its maker has it; the text that is new is an event."""
+        """Stores the whole item as its maker has it; returns the events of a summary that was not sent yet."""
         parts = whole.get("summary") or []
         texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
         events: Events = []
@@ -151,12 +151,12 @@ class MessageItem(OpenItem):
     """A message: a text, or a refusal, or one after the other."""
 
     def __init__(self, item_id: str, number: int | None = None, phase: str | None = None) -> None:
-        """`number`: that of the message in its maker's answer, where it tells that."""
+        """`number`: the index of the message in its maker's answer, if reported."""
         super().__init__(item_id)
         self.number = number
         self.phase = phase
         self.part = 0
-        """The number that its maker gives to the part of which pieces come."""
+        """The maker's index of the part whose pieces are arriving."""
         self._parts: list[_MessagePart] = []
         self._ended = 0
 
@@ -168,7 +168,7 @@ class MessageItem(OpenItem):
         return {**self.first(), "status": status, "content": [part.whole() for part in self._parts]}
 
     def text(self, text: str, logprobs: Any) -> Events:
-        """More of its text, with its tokens' log probabilities."""
+        """Adds to the message's text, with its tokens' log probabilities; returns the events."""
         part, events = self._part("output_text")
         part.pieces.append(text)
         part.logprobs += logprobs or []
@@ -177,17 +177,17 @@ class MessageItem(OpenItem):
         return [*events, self.event("output_text.delta", **place, delta=text, logprobs=said)]
 
     def empty(self) -> Events:
-        """A text of which nothing came."""
+        """Adds an empty text to the message; returns the events."""
         return self._part("output_text")[1]
 
     def refusal(self, text: str) -> Events:
-        """More of its refusal."""
+        """Adds to the message's refusal; returns the events."""
         part, events = self._part("refusal")
         part.pieces.append(text)
         return [*events, self.event("refusal.delta", content_index=part.index, delta=text)]
 
     def other(self, whole: Json) -> Events:
-        """A part of another type, which comes whole."""
+        """Adds a part of another type, which comes whole; returns the events."""
         part = _MessagePart(str(whole.get("type")), len(self._parts), self.part, whole)
         before = self.closing()
         self._parts.append(part)
@@ -195,7 +195,7 @@ class MessageItem(OpenItem):
         return [*before, added, *self.closing()]
 
     def annotation(self, annotation: Any) -> Events:
-        """A citation of its text; it may come after the part."""
+        """Adds a citation to the message's text, which may have ended; returns the events."""
         known = [part for part in self._parts if (part.kind, part.number) == ("output_text", self.part)]
         part, events = (known[-1], []) if known else self._part("output_text")
         flat = flat_annotation(annotation)
@@ -250,13 +250,13 @@ class _MessagePart:
 
 
 def _token(token: Json) -> Json:
-    """A token's log probability as events have it."""
+    """Converts a token's log probability to the form of events."""
     others = [{"token": each.get("token"), "logprob": each.get("logprob")} for each in token.get("top_logprobs") or ()]
     return {"token": token.get("token"), "logprob": token.get("logprob"), "top_logprobs": others}
 
 
 class ToolCallItem(OpenItem):
-    """A call of a tool that the client runs. Those of types of their own come whole: no event tells of pieces."""
+    """A call of a client-run tool. Calls of typed tools come whole: no event exists for their pieces."""
 
     def __init__(self, stem: str, call_id: str, before: int, name: Json, kind: str) -> None:
         """`name`: the tool's, and its namespace if it has one. `kind`: the type of the item."""
@@ -280,7 +280,7 @@ class ToolCallItem(OpenItem):
         return {**shared, "type": self._kind, **self._name, self._field: text}
 
     def add(self, piece: str) -> Events:
-        """More of its arguments."""
+        """Adds to the call's arguments; returns the events."""
         self._pieces.append(piece)
         return [self.event(f"{self._event}.delta", delta=piece)] if piece and self._kind not in TYPED_CALLS else []
 
@@ -313,11 +313,11 @@ Compaction = Callable[[Mapping[str, Any]], Json | None]
 
 
 class ResponseEvents:
-    """Makes events of chunks, one answer long.
+    """Converts the chunks of one answer to events.
 
-    A chunk has one choice, or none. The response's items are numbered as they begin. Where the upstream does not tell
-    (`ITEM_DONE`), thoughts end where words or calls begin, and words where calls begin; calls stay open to the end, as
-    their pieces may be mixed.
+    A chunk has one choice, or none. The response's items are numbered as they begin. If the upstream does not report
+    the end of an item (`ITEM_DONE`), thoughts end when text or calls begin, and text when calls begin; calls stay open
+    to the end, since their pieces may be mixed.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ class ResponseEvents:
         self._echoed = echoed
         self._include = include
         self._compaction = compaction
-        """Makes of the first chunk the item that stands for all before the answer."""
+        """Makes the item that replaces everything before the answer, from the first chunk."""
         self._ahead = 0
         self._number = 0
         self._choice: Any = None
@@ -337,13 +337,13 @@ class ResponseEvents:
         self._items: list[OpenItem] = []
         self._names = names_apart(echoed.get("tools"))
         self._calls: dict[int, ToolCallItem] = {}
-        """The call that a piece of an index belongs to."""
+        """Calls by the index of their pieces."""
         self._has_content = False
         self._finish: Any = None
         self._usage: Any = None
 
     def of(self, chunks: Sequence[Json]) -> list[Json]:
-        """The events that these chunks are."""
+        """Converts chunks to events."""
         events: list[Json] = []
         for chunk in chunks:
             if self._response is None:
@@ -359,7 +359,7 @@ class ResponseEvents:
         return self._numbered(events)
 
     def end(self) -> list[Json]:
-        """What stands behind the last chunk: the ends of all items, and the whole response."""
+        """Returns the events after the last chunk: the ends of all items, and the whole response."""
         events: list[Json] = []
         if len(self._items) == self._ahead:
             words, events = self._words()
@@ -374,7 +374,7 @@ class ResponseEvents:
         return self._numbered([*events, {"type": f"response.{response['status']}", "response": response}])
 
     def fault(self, error: errors.GatewayError) -> list[Json]:
-        """What stands at the end of an answer that broke off."""
+        """Returns the events that end an answer that broke off."""
         events: list[Json] = [{"type": "error", **told(error)}]
         if self._response is not None:
             output = [self._shown(item.item("completed" if not item.is_open else "incomplete")) for item in self._items]
@@ -409,7 +409,7 @@ class ResponseEvents:
         return found
 
     def _shown(self, item: Json) -> Json:
-        """An item as the request wants to see it."""
+        """Removes sealed thoughts from an item unless the request includes them."""
         if item.get("type") != "reasoning" or "encrypted_content" not in item or ENCRYPTED in self._include:
             return item
         return {name: value for name, value in item.items() if name != "encrypted_content"}
@@ -429,7 +429,7 @@ class ResponseEvents:
         self._has_content = self._has_content or isinstance(content, str)
         if at and at.get("between"):
             last, _, content = content.partition(BETWEEN)
-            if last:  # which was held back of the message before
+            if last:  # which was held back from the message before
                 words, begun_now = self._words()
                 events += [*begun_now, *words.text(last, None)]
         if OTHER_PART in choice:
@@ -453,12 +453,12 @@ class ResponseEvents:
         for position, piece in enumerate(delta.get("tool_calls") or ()):
             events += self._call(position, piece)
         for item in self._items:
-            if isinstance(item, MessageItem) and item.number is None:  # it comes with the end
+            if isinstance(item, MessageItem) and item.number is None:  # its phase comes at the end
                 item.phase = delta.get("phase") or item.phase
         return events + self._done(choice.get(ITEM_DONE) or {})
 
     def _done(self, told: Json) -> list[Json]:
-        """The end of an item of which its upstream told that it ends."""
+        """Closes the item that the upstream reports as complete."""
         for item in self._items if told else ():
             if isinstance(item, MessageItem) and item.is_open and item.number == told.get("message", ""):
                 item.phase = told.get("phase") or item.phase
@@ -476,7 +476,7 @@ class ResponseEvents:
         return thought, self._opened(thought)
 
     def _words(self, at: Json | None = None) -> tuple[MessageItem, list[Json]]:
-        """The open message, or the one that an upstream names; with the events of its beginning."""
+        """Returns the open message, or the one that the upstream names, with the events of its beginning."""
         events: list[Json] = []
         number = at["message"] if at else None
         said = [item for item in self._items if isinstance(item, MessageItem)]
@@ -493,7 +493,7 @@ class ResponseEvents:
         return words, events
 
     def _whole(self, item: Any) -> list[Json]:
-        """An item that its maker sends whole: thoughts, or a hosted call."""
+        """Adds an item that its maker sends whole: thoughts, or a hosted call."""
         if not isinstance(item, dict):
             return []
         if item.get("type") != "reasoning":
@@ -524,7 +524,7 @@ class ResponseEvents:
         return [item for item in self._items if isinstance(item, ToolCallItem)]
 
     def _opened(self, item: OpenItem) -> list[Json]:
-        """Begins an item; thoughts before it end, and words of which nobody tells when they do."""
+        """Begins an item; closes thoughts before it, and messages whose end no upstream reports."""
         tells = not isinstance(item, MessageItem)
         ending = [
             each
@@ -539,7 +539,7 @@ class ResponseEvents:
 
 
 def _in_order(choice: Json) -> list[Json]:
-    """The choice of an answer that comes in one piece, once for each of its items, as they would come one by one."""
+    """Splits the choice of an answer that comes in one piece into choices for its items, as if they were streamed."""
     delta = choice["delta"]
     calls = [{"call_id": str(call.get("id")), "piece": call} for call in delta.get("tool_calls") or ()]
     kept = [*(delta.get("reasoning_items") or ()), *(delta.get("output_items") or ())]
@@ -570,7 +570,7 @@ def _apart(entry: Json, _: int) -> Json:
 
 
 def whole_events(begins: Json, response: Json) -> list[Json]:
-    """The events of a response whose items are made at once."""
+    """Builds the events of a response whose items are all complete."""
     events = [{"type": f"response.{name}", "response": begins} for name in ("created", "in_progress")]
     for index, item in enumerate(response["output"]):
         place = {"output_index": index, "item": item}

@@ -1,4 +1,4 @@
-"""A chat of the inner form as a request for a response."""
+"""Translates a chat of the inner form to a response request."""
 
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -31,23 +31,23 @@ RESPONSE_COMMON_FIELDS = (
     "messages tools tool_choice response_format verbosity reasoning_effort max_tokens max_completion_tokens"
 )
 RESPONSE_REWORDED_FIELDS = frozenset((*RESPONSE_COMMON_FIELDS.split(), "logprobs", "stream_options"))
-"""Fields of a chat that a response has in other words. All others go up as they are; the upstream may refuse them."""
+"""Chat fields that Responses has in another form. All others are sent as they are; the upstream may refuse them."""
 NEUTRAL: Json = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "stop": [], "functions": []}
-"""What says nothing, where a response has no such field: SDKs send it all the same."""
+"""Neutral values of chat fields that Responses lacks; SDKs send them all the same, and they are dropped."""
 RESPONSE_GATEWAY_FIELDS = ("previous_response_id", "conversation")
-"""What names a history here says nothing to an upstream, which is sent all of it."""
+"""Fields that name a history here; an upstream is sent the whole history instead."""
 INSTRUCTIONS_FIELD = "instructions"
 RESPONSE_MERGED_FIELDS = ("text", "reasoning", "tools", "include", INSTRUCTIONS_FIELD)
-"""Fields to which both a chat's words and the request's own add."""
+"""Fields that merge a chat's fields with the request's native ones."""
 Calls = dict[str, Json]
-"""The items of calls so far by their ids."""
+"""The items of calls so far, by their ids."""
 
 
 def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None = None) -> Json:
-    """The request that asks the same as a chat, with what the client said in words of Responses (`native`).
+    """Builds the response request for a chat, with the client's native fields of Responses (`native`).
 
-    Thoughts and hosted calls of earlier answers go back where they stood. Nothing is kept by the upstream unless the
-    chat says so; then thoughts are asked for sealed, as the upstream has to be given them again.
+    Thoughts and hosted calls of earlier answers return to their places. The upstream stores nothing unless the chat
+    asks for it; without storage, the request asks for sealed thoughts, so that they can be sent again.
     """
     own: Json = dict(native or {})
     said_by_chat = rest_of(chat, *RESPONSE_REWORDED_FIELDS)
@@ -100,8 +100,8 @@ def _reasoning(chat: Mapping[str, Any], own: Json) -> Json:
 
 
 def _tool(tool: Any, *, strict: bool | None) -> Any:
-    """A tool with its fields beside its type. `strict`: what holds for functions that do not say, as a chat's are not
-    strict and a response's are."""
+    """Moves a tool's fields beside its type. `strict`: the value for functions that do not set it, since a chat's are
+    not strict by default and a response's are."""
     if not isinstance(tool, dict):
         return tool
     if typed_kind(tool):
@@ -122,7 +122,7 @@ def _tool(tool: Any, *, strict: bool | None) -> Any:
 
 
 def _tool_choice(choice: Any, typed: Container[str]) -> Any:
-    """`typed`: the names of functions that are tools of types of their own."""
+    """Converts a tool choice. `typed`: the names of functions that replace typed tools."""
     if not isinstance(choice, dict):
         return choice
     kind = choice.get("type")
@@ -136,7 +136,7 @@ def _tool_choice(choice: Any, typed: Container[str]) -> Any:
 
 
 def input_items(messages: list[Json], *, keeps: bool = False) -> list[Json]:
-    """The messages as items. `keeps`: the upstream keeps responses, so that it knows its items by their ids."""
+    """Converts messages to items. `keeps`: the upstream stores responses, so that it knows its items by their ids."""
     found: list[Json] = []
     calls: Calls = {}
     for message in messages:
@@ -152,21 +152,21 @@ def input_items(messages: list[Json], *, keeps: bool = False) -> list[Json]:
 
 
 def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:
-    """An assistant's message: thoughts and hosted calls, its words, its calls; or all of them in their own order. Items
-    keep their ids where none of their thoughts is left out: their maker knows of it by their ids."""
+    """Converts an assistant's message: thoughts and hosted calls, text, calls, or all of them in their own order. Items
+    keep their ids only if none of their thoughts is left out: their maker would notice by the ids."""
     items = [item for name in ("reasoning_items", "output_items") for item in message.get(name) or ()]
     kept = [_given_back(item, keeps=keeps) for item in items if isinstance(item, dict)]
     words = _words(message)
     phase = {"phase": message["phase"]} if isinstance(message.get("phase"), str) else {}
     said = [{"role": "assistant", "content": words, **phase}] if words else []
     found = ordered(message, kept, said, [_call(call, calls) for call in named_calls(message)], _apart)
-    while found and found[-1].get("type") == "reasoning":  # led to nothing: refused without the item that follows it
+    while found and found[-1].get("type") == "reasoning":  # thoughts at the end are refused without a following item
         found.pop()
     return found if all(kept) else unnamed(found)
 
 
 def unnamed(items: Iterable[Json]) -> list[Json]:
-    """The items, messages and calls without their ids."""
+    """Removes the ids of messages and calls among items; calls of local shells keep theirs."""
     return [
         {k: v for k, v in each.items() if k != "id"}
         if each.get("type") in (None, "message") or (is_own_call(each) and each["type"] != LOCAL_SHELL)
@@ -176,15 +176,14 @@ def unnamed(items: Iterable[Json]) -> list[Json]:
 
 
 def _apart(entry: Json, number: int) -> Json:
-    """One of an answer's messages, as it came."""
+    """Returns one of an answer's messages as it came."""
     content = entry["content"]
     return {**entry, "content": content if isinstance(content, str) else _parts(content)}
 
 
 def _given_back(item: Json, *, keeps: bool) -> Json:
-    """An item as it came, without what is null, as some upstreams send fields that they do not take, and without its
-    number in a stream. Empty where an upstream that keeps nothing does not understand it: thoughts that are neither
-    sealed in it nor there to be read."""
+    """Returns an item as it came, but without null fields, which some upstreams send and do not accept, and without its
+    index in a stream. Empty for thoughts that are neither sealed nor readable, if the upstream stores nothing."""
     is_thought = item.get("type") == "reasoning"
     if is_thought and not (keeps or item.get("encrypted_content") or item.get("content")):
         return {}
@@ -226,5 +225,5 @@ def _output(message: Json, calls: Calls) -> Json:
         output = input_parts(content) if isinstance(content, list) else content or ""
         return {"type": kind + OUTPUT, "call_id": call_id, "output": output}
     found = {"id" if kind == LOCAL_SHELL else "call_id": call_id, "type": kind + OUTPUT}
-    limit = call["action"].get("max_output_length") if kind == SHELL else None  # which is to be told again
+    limit = call["action"].get("max_output_length") if kind == SHELL else None  # which must be sent again
     return {**found, **result_item(kind, text_of(content)), **({"max_output_length": limit} if limit else {})}

@@ -1,5 +1,5 @@
-"""What is kept of a request for a response beside its answer, and what a stored response tells of that later (guarantee
-§10.5)."""
+"""What is stored of a response's request beside its answer, and what the stored response later shows of that request
+(guarantee §10.5)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,15 +20,15 @@ RESPONSE_ECHOED_FIELDS = (
     "text",
     "reasoning",
 )
-"""Fields of a request that are kept with its answer. Its instructions stand among the system messages, its metadata
-beside the completion."""
+"""Request fields that are stored with the answer. Instructions are among the system messages, metadata is beside the
+completion."""
 BROUGHT, SYSTEM_TOO = "messages", "system_messages"
-"""How many messages the request brought behind the leading system messages, and whether it brought some of those."""
+"""How many messages the request had after the leading system messages, and whether it had some of those."""
 
 
 def asked_of(body: Mapping[str, Any], messages: Sequence[Json]) -> Json:
-    """What is kept of a request with its answer (`ChatRequest.asked`).
-    `messages`: what it says as chat messages, its instructions first."""
+    """Returns what is stored of a request with its answer (`ChatRequest.asked`).
+    `messages`: those of the request in a chat's form, its instructions first."""
     asked: Json = {name: body[name] for name in RESPONSE_ECHOED_FIELDS if body.get(name) is not None}
     own = body.get("instructions")
     if own:
@@ -42,7 +42,7 @@ def asked_of(body: Mapping[str, Any], messages: Sequence[Json]) -> Json:
 
 
 def echoed_of(asked: Mapping[str, Any] | None, metadata: Json | None, instructions: Sequence[Json]) -> Json:
-    """What a stored response repeats of its request; of a chat's answer nothing is known.
+    """Returns the request fields that a stored response repeats; none were stored of a chat.
     `instructions`: the system messages that were in force."""
     found = {name: value for name, value in (asked or {}).items() if name in RESPONSE_ECHOED_FIELDS}
     if is_own(asked, instructions):
@@ -51,8 +51,8 @@ def echoed_of(asked: Mapping[str, Any] | None, metadata: Json | None, instructio
 
 
 def input_of(asked: Mapping[str, Any] | None, found: Sequence[Named], include: Sequence[str]) -> list[Json]:
-    """The items that a request brought, oldest first: of a chat, everything that it answers.
-    `found`: the messages that it answers, from the system messages in force on."""
+    """Returns the items that a request brought, oldest first; of a chat, all that its answer follows.
+    `found`: the messages before the answer, from the system messages in force on."""
     leading = next((i for i, (_, each) in enumerate(found) if each["role"] not in INSTRUCTION_ROLES), len(found))
     system, said = found[:leading], found[leading:]
     brought = said
@@ -73,7 +73,7 @@ def input_of(asked: Mapping[str, Any] | None, found: Sequence[Named], include: S
 
 
 def referred(message: ConversationMessage, item_id: str) -> Json | None:
-    """The item of a stored message that has this id, with all that its maker wants back; None if there is none."""
+    """Finds the item of a stored message by its id, with all that its maker needs back; None if there is none."""
     call_id = str(message.body.get("tool_call_id"))
     items = items_of(message, {call_id: answered_kind(item_id)})
     found = next((item for item in with_sealed(items, message.body) if item["id"] == item_id), None)
