@@ -1,6 +1,7 @@
 """Entries of `model_list`, in LiteLLM's shape (guarantee §9)."""
 
 import re
+from collections.abc import Container
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
@@ -10,16 +11,44 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from gateway.core.config import setting_sections
 from gateway.core.names import is_credential
 
+MAX_PRICE = Decimal(1_000_000)
+"""USD; a bill can be made of a price up to this."""
+TIERED_PRICING = "tiered_pricing"
+"""LiteLLM's table of context tiers: prices beside the range of prompts that they are for."""
 
-def _prices_as_decimals(values: Any) -> Any:
-    """YAML reads `9e-08` as a text; what is no number at all must not be ignored either."""
+
+def _prices_as_decimals(values: Any, checked: Container[str]) -> Any:
+    """YAML reads `9e-08` as a text; what is no number at all must not be ignored either, and no price may make a bill
+    that is below 0 or cannot be written. `checked`: fields that are left to their own checks."""
     if not isinstance(values, dict):
         return values
-    prices = {k: v for k, v in values.items() if "_cost" in str(k) and isinstance(v, str)}
+    found, wrong = _exact_prices(values)
+    if wrong := [name for name in wrong if name not in checked]:
+        raise ValueError(f"prices must be numbers from 0 to {MAX_PRICE}: {', '.join(wrong)}")
+    return found
+
+
+def _exact_prices(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """These with exact prices, and the names of what is none."""
+    found, wrong = dict(values), []
+    for name, value in values.items():
+        if name == TIERED_PRICING and isinstance(value, list):
+            tiers = [_exact_prices(tier) for tier in value if isinstance(tier, dict)]
+            found[name] = [prices for prices, _ in tiers]
+            wrong += [f"{name}.{each}" for _, names in tiers for each in names]
+        elif "_cost" in str(name) and isinstance(value, str | int | float) and not isinstance(value, bool):
+            price = _price(value)
+            found[name] = value if price is None else price
+            wrong += [name] if price is None else []
+    return found, wrong
+
+
+def _price(value: str | float) -> Decimal | None:
     try:
-        return {**values, **{name: Decimal(text) for name, text in prices.items()}}
+        price = Decimal(str(value))
     except InvalidOperation:
-        raise ValueError(f"prices must be numbers: {', '.join(prices)}") from None
+        return None
+    return price if price.is_finite() and 0 <= price <= MAX_PRICE else None
 
 
 def _as_texts(values: Any) -> Any:
@@ -74,7 +103,10 @@ class LitellmParams(BaseModel):
     tpm: float | None = Field(None, ge=0, description="Maximum tokens a minute sent to it.")
     max_parallel_requests: float | None = Field(None, ge=0, description="Maximum concurrent requests sent to it.")
 
-    _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
+    @model_validator(mode="before")
+    @classmethod
+    def _prices_are_numbers(cls, values: Any) -> Any:
+        return _prices_as_decimals(values, cls.model_fields)
 
     def timeouts(self, general: setting_sections.UpstreamTimeouts) -> setting_sections.UpstreamTimeouts:
         """How long this model may take: what is not said here is as for all. A number is LiteLLM's, which means the
@@ -115,9 +147,10 @@ class ModelInfo(BaseModel):
     )
     input_cost_per_token: setting_sections.Price | None = Field(
         None,
+        le=MAX_PRICE,
         description="USD. Setting any price here, including other `…_cost…` fields, replaces all prices from the map.",
     )
-    output_cost_per_token: setting_sections.Price | None = Field(None, description="USD.")
+    output_cost_per_token: setting_sections.Price | None = Field(None, le=MAX_PRICE, description="USD.")
     base_model: str | None = Field(None, description="The model in LiteLLM's map whose facts apply.")
     tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = Field(
         None, description="The tiktoken encoding to count with."
@@ -126,7 +159,10 @@ class ModelInfo(BaseModel):
         1.0, ge=0.5, le=4, description="The model's tokens for each token of that encoding; learned if unset."
     )
 
-    _prices_are_numbers = model_validator(mode="before")(_prices_as_decimals)
+    @model_validator(mode="before")
+    @classmethod
+    def _prices_are_numbers(cls, values: Any) -> Any:
+        return _prices_as_decimals(values, cls.model_fields)
 
 
 STAR = re.compile(r"(?!(?:.*/)?\.{0,2}(?:/|$))[^\s?#%\\\x00-\x1f\x7f]+")

@@ -181,6 +181,18 @@ def test_a_price_is_exactly_what_was_written(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, config).model_list[0].model_info.input_cost_per_token == Decimal(text)
 
 
+@pytest.mark.parametrize("price", [-1e-6, float("nan"), float("inf"), "1e300", "cheap"])
+@pytest.mark.parametrize("part", ["litellm_params", "model_info"])
+def test_s6_no_price_makes_a_bill_that_is_below_0_or_cannot_be_written(tmp_path: Path, part: str, price: Any) -> None:
+    """Whatever kind of token it is for, and in a table of context tiers as well."""
+    tier = {"range": [0, 1000], "output_cost_per_token": price}
+    for wrong in ({"cache_read_input_token_cost": price}, {"tiered_pricing": [tier]}):
+        entry = {**MODEL, part: {"model": "m", **wrong}}
+        message = refused(tmp_path, {"model_list": [entry]})
+        assert f"config.yaml: model_list[0].{part}: prices must be numbers from 0 to " in message
+        assert message.endswith(("_cost_per_token", "_token_cost"))
+
+
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         load_settings(None, {}).server.port = 5  # type: ignore[misc]
