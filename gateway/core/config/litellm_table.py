@@ -68,13 +68,15 @@ SETTING_RULES: tuple[SettingRule, ...] = (
      "litellm_params.timeout litellm_params.stream_timeout"),
     SettingRule("not supported", "`limits.keys` limits each key for all models together", "default_api_key_*_limit"),
     SettingRule("kept", "prices, the provider's address, version and credentials, and what is known of the model",
-     "litellm_params.*_cost* litellm_params.*_multiplier* litellm_params.custom_llm_provider "
+     "litellm_params.*_cost* litellm_params.custom_llm_provider "
      "litellm_params.organization litellm_params.api_base litellm_params.api_key litellm_params.base_url "
      "litellm_params.api_version litellm_params.aws_* litellm_params.vertex_* litellm_params.watsonx_* "
      "litellm_params.azure_* litellm_params.client_secret litellm_params.client_id litellm_params.tenant_id "
      "litellm_params.extra_headers litellm_params.extra_body litellm_params.model litellm_params.model_info "
      "litellm_params.litellm_credential_name litellm_params.allowed_openai_params litellm_params.tiered_pricing "
-     "litellm_params.cost_per_second litellm_params.anthropic_*"),
+     "litellm_params.anthropic_*"),
+    SettingRule("not supported", "`…_cost…` fields say what is charged",
+     "litellm_params.*_multiplier* litellm_params.cost_per_second"),
     SettingRule("not supported", "`api_key` of each entry, or `credential_list`",
      "litellm_params.openai_* use_xai_oauth proxy_auth token"),
     SettingRule("kept", "for models that are called through litellm, of each entry or of all",

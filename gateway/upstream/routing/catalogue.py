@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.core import jsons
-from gateway.core.config.model_list import CLOUDS, ModelEntry
+from gateway.core.config.model_list import CLOUDS, TIERED_PRICING, ModelEntry
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelFacts
 
@@ -33,7 +33,7 @@ class ModelCatalogue:
         extra: dict[str, Any] = dict(info.model_extra or {}) if info else {}
         if entry is not None:  # LiteLLM takes prices there, too
             named = entry.litellm_params.model_extra or {}
-            extra = {**{k: v for k, v in named.items() if "_cost" in k}, **extra}
+            extra = {**{k: v for k, v in named.items() if "_cost" in k or k == TIERED_PRICING}, **extra}
         prices, is_configured = {**_tiered(known), **_prices(known)}, False
         if info is not None:
             own = {
@@ -112,7 +112,7 @@ def _prices(known: dict[str, Any]) -> dict[str, Decimal]:
 def _tiered(known: dict[str, Any]) -> dict[str, Decimal]:
     """LiteLLM's `tiered_pricing` (Qwen, Doubao) under the names that it gives context tiers elsewhere: a tier holds
     for prompts above the lower end of its range."""
-    tiers = known.get("tiered_pricing")
+    tiers = known.get(TIERED_PRICING)
     found: dict[str, Decimal] = {}
     for tier in tiers if isinstance(tiers, list) else ():
         match tier:

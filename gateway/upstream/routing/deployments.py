@@ -13,7 +13,7 @@ from gateway.core import ids
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
 from gateway.core.config.litellm_table import ROUTER_PARAMETERS
-from gateway.core.config.model_list import ModelEntry
+from gateway.core.config.model_list import TIERED_PRICING, ModelEntry
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.routing.catalogue import AZURE, THROUGH_LITELLM, named_base, origin_of, unsupported
 
@@ -22,11 +22,21 @@ AZURE_API_VERSION = "2025-02-01-preview"
 AZURE_V1 = ("v1", "latest", "preview")
 """Values of `api_version` that mean Azure's second API, whose paths are OpenAI's."""
 OWN_PARAMETERS = {"base_url", "azure_ad_token"}
-LITELLM_KNOBS = {
-    *("drop_params", "additional_drop_params", "allowed_openai_params", "modify_params"),
-    "merge_reasoning_content_in_choices",
-}
+LITELLM_KNOBS = frozenset(
+    {
+        *("drop_params", "additional_drop_params", "allowed_openai_params", "modify_params", "base_model", "headers"),
+        *("merge_reasoning_content_in_choices", "supports_system_message", "ensure_alternating_roles", TIERED_PRICING),
+        *("user_continue_message", "assistant_continue_message", "enable_json_schema_validation", "request_timeout"),
+        *("client_side_timeout", "turn_off_message_logging", "stream_chunk_size", "silent_model", "caching_groups"),
+        *("client_id", "client_secret", "tenant_id", "bedrock_tags", "bucket_name", "cost_per_second"),
+    }
+)
 """What litellm understands and providers do not."""
+OF_OTHER_SERVICES = (
+    *("anthropic_", "arize_", "aws_", "azure_", "dd_", "gcs_", "humanloop_", "langfuse_", "langsmith_", "litellm_"),
+    *("newrelic_", "posthog_", "regional_", "s3_", "signoz_", "vertex_", "wandb_", "watsonx_", "weave_"),
+)
+"""How names begin that tell litellm of clouds and of services that watch it: keys of these go to no upstream."""
 REQUEST_FIELDS = frozenset(
     {
         *("messages", "stream", "stream_options", "temperature", "top_p", "n", "stop", "max_tokens"),
@@ -88,10 +98,14 @@ def deployment_of(
         options = {k: v for k, v in extras.items() if k not in REQUEST_FIELDS}
         options |= {k: v for k in ("custom_llm_provider", "api_version") if (v := getattr(params, k))}
         return ModelDeployment(**shared, parameters=parameters | more, options=options, protocol="litellm")
-    shared["parameters"] = {k: v for k, v in extras.items() if k not in LITELLM_KNOBS} | more
+    shared["parameters"] = {k: v for k, v in extras.items() if not _is_litellms(k)} | more
     if provider == AZURE:
         shared |= _azure(base, name, params.api_version, unknown.get("azure_ad_token"))
     return ModelDeployment(**shared)
+
+
+def _is_litellms(parameter: str) -> bool:
+    return parameter in LITELLM_KNOBS or parameter.startswith(OF_OTHER_SERVICES)
 
 
 def _has_responses(entry: ModelEntry) -> bool | None:

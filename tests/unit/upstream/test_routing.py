@@ -244,6 +244,37 @@ def test_what_litellm_keeps_to_itself_is_not_sent_and_its_prices_count() -> None
     assert listed.facts("m").prices == expected
 
 
+def test_s1_keys_of_other_services_and_what_is_said_to_litellm_alone_are_in_no_request() -> None:
+    keys: dict[str, Any] = {
+        "langfuse_secret_key": "sk-lf",
+        "aws_secret_access_key": "s",
+        "azure_password": "p",
+        "client_secret": "c",
+    }
+    told: dict[str, Any] = {
+        "base_model": "gpt-4o",
+        "supports_system_message": False,
+        "litellm_metadata": {"a": "b"},
+        "headers": {},
+    }
+    listed = router(entry(api_base="http://own/v1", top_k=5, chat_template_kwargs={"x": 1}, **keys, **told))
+    assert listed.deployment("m", CLIENT).parameters == {"top_k": 5, "chat_template_kwargs": {"x": 1}}
+
+
+def test_s6_a_table_of_tiers_beside_the_key_counts_and_is_not_sent() -> None:
+    """YAML reads `5e-08` as a text."""
+    low = {"range": [0, 256000], "input_cost_per_token": "5e-08", "output_cost_per_token": 4.5e-07}
+    high = {"range": [256000, 1000000], "input_cost_per_token": 2.5e-07, "output_cost_per_token": "2e-06"}
+    listed = router(entry(api_base="http://own/v1", tiered_pricing=[low, high]))
+    assert listed.deployment("m", CLIENT).parameters == {}
+    assert listed.facts("m").prices == {
+        "input_cost_per_token": Decimal("5e-08"),
+        "output_cost_per_token": Decimal("4.5e-07"),
+        "input_cost_per_token_above_256k_tokens": Decimal("2.5e-07"),
+        "output_cost_per_token_above_256k_tokens": Decimal("2e-06"),
+    }
+
+
 @pytest.mark.parametrize(
     ("params", "expected"),
     [

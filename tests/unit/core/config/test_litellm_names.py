@@ -15,6 +15,16 @@ from gateway.core.config.litellm_table import (
     UNKNOWN_SETTING,
     rule_of,
 )
+from gateway.core.config.settings import Settings
+from gateway.core.types.chat import RequestCaller
+from gateway.upstream.routing.catalogue import ModelCatalogue
+from gateway.upstream.routing.deployments import REQUEST_FIELDS
+from gateway.upstream.routing.router import ConfiguredRouter
+
+MODEL = {
+    "model": "openai/x", "custom_llm_provider": "openai", "api_base": "http://x/v1", "api_key": "k",
+    "organization": "o", "api_version": "v1", "extra_headers": {}, "extra_body": {},
+}  # fmt: skip
 
 NO_SETTING = re.compile(
     r"_(?:models|llms|list_set|by_provider)$|^(?:initialized_|_)|client_session$|^(?:model_list|adapters|"
@@ -102,6 +112,13 @@ def test_s12_14_every_section_and_every_parameter_that_is_not_sent_is_in_the_tab
     assert not sorted(name for name in LITELLM_SECTIONS - {*MAPPINGS} if rule_of(name) is UNKNOWN_SETTING)
     parameters = (f"model_list[].litellm_params.{name}" for name in ROUTER_PARAMETERS)
     assert not sorted(path for path in parameters if rule_of(path) is UNKNOWN_SETTING)
+
+
+def test_s1_no_setting_of_litellm_is_sent_with_requests() -> None:
+    entry = {"model_name": "m", "litellm_params": dict.fromkeys(theirs()["litellm_params"], 1) | MODEL}
+    settings = Settings.model_validate({"model_list": [entry]})
+    deployment = ConfiguredRouter(settings, ModelCatalogue()).deployment("m", RequestCaller("t"))
+    assert not deployment.parameters.keys() - REQUEST_FIELDS
 
 
 def test_what_is_read_is_not_told_as_not_supported() -> None:
