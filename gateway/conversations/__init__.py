@@ -1,7 +1,7 @@
-"""A conversation as it was: matched, rebuilt out of what is stored, and as it was last forwarded.
+"""A conversation: matched, rebuilt from what is stored, and in the form in which it was last forwarded.
 
-Read first: `rebuild.py` (which conversation a request continues, and its history out of the store and the request)
-and `message_forms.py` (how messages of it may go up). Never drops a message for want of room: that is the window's.
+Read first: `rebuild.py` (which conversation a request continues, and its history out of the store and the request) and
+`message_forms.py` (the forms in which its messages are sent upstream). Dropping messages is left to the window.
 """
 
 from typing import TYPE_CHECKING

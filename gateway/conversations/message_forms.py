@@ -1,6 +1,6 @@
-"""In which form messages of a conversation go up again: tool calls paired with their results by adjacency, as local
-servers repeat ids (guarantee §3.3, §4 I3); as their model was sent them before, and without what another provider or
-client may not get (ADR 12). What agents write for whoever routes their messages is told apart from what they say."""
+"""The forms in which messages of a conversation are sent upstream again: calls paired with their results by adjacency,
+as local servers repeat ids (guarantee §3.3, §4 I3); as their model was sent them before; without what another provider
+or client may not receive (ADR 12). Agents' routing markers are kept apart from their text."""
 
 import re
 from collections.abc import Sequence
@@ -22,24 +22,24 @@ from gateway.core.types.conversation import (
 from gateway.core.types.short_inputs import with_short_inputs
 
 MARKER = re.compile(r"[ \t]*\[(?:NEXT|FROM|TEAM_TASK)(?:[ \t]*:[^\]\n]*)?\]", re.IGNORECASE)
-"""What agents write for whoever routes their messages: `[NEXT:max]`, `[TEAM_TASK]`, `[TEAM_TASK: ship it]`."""
+"""Markers that agents write for the router of their messages: `[NEXT:max]`, `[TEAM_TASK]`, `[TEAM_TASK: ship it]`."""
 
 
 def without_markers(text: str) -> str:
-    """The text without the markers of routing; unchanged if it has none, or nothing else."""
+    """Removes the routing markers from a text. A text without markers, or of nothing else, is returned unchanged."""
     found = MARKER.sub("", text)
     return text if found == text else found.strip() or text
 
 
 def parts_beside_text(message: ConversationMessage | None) -> tuple[dict[str, Any], ...]:
-    """Returns what a message holds beside text."""
+    """Returns the parts of a message's content that are not text."""
     content = message.content if message is not None else None
     return tuple(part for part in dicts_of(content) if part.get("type") != "text")
 
 
 def is_end_of(path: Sequence[ConversationMessage], bodies: Sequence[dict[str, Any]]) -> bool:
-    """Whether a conversation ends with these messages, the same role's and words, markers and tool steps aside; a
-    speaker counts where both are named."""
+    """Returns whether a conversation ends with these messages: the same roles and texts, without markers and tool
+    steps. Speakers are compared where both are named."""
     said = [message for message in path if chain.is_said(message.body)][-len(bodies) :]
     return len(said) == len(bodies) and all(map(_says_the_same, said, map(conversation.new_message, bodies)))
 
@@ -56,10 +56,10 @@ def _says_the_same(one: ConversationMessage, other: ConversationMessage) -> bool
 
 
 def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset: int, whole: int = 0) -> None:
-    """Every result follows its call, every call but the last message's is answered.
+    """Checks that every result follows its call, and that every call but those of the last message is answered.
     `messages`: the whole conversation, stored part first; `first_sent`: index of the first message that the client
     sent; `offset`: index of that message in the client's own `messages`, so that an error can name the field; `whole`:
-    as many messages are known to pair, and no result follows them.
+    how many of the first messages are known to pair, and are followed by no result.
     Raises InvalidRequest: a `tool` message whose call is nowhere, or a call left unanswered; names `messages[i]`."""
     open_calls: list[tuple[str, int]] = []
 
@@ -88,8 +88,8 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
 
 
 def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0) -> None:
-    """Who sends a call again sends its results, too, whatever is stored.
-    `known`: as many of them were in an earlier request, which was answered.
+    """Checks that a client which sends a call again sends its results too, whatever is stored.
+    `known`: how many of the messages were in an earlier request that was answered.
     Raises InvalidRequest: a call is left unanswered; names `messages[i]`, counted from `offset`."""
     open_calls: list[str] = []
     at = first = max(0, min(known, len(bodies)) - 1)
@@ -108,9 +108,9 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0
 
 
 def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> int:
-    """How many messages of a stored path, from the first on, `regrouped` and `forwardable` leave as they are, whatever
-    follows, and no result follows them. Of a path that has grown, only what is new is looked at.
-    `notes`: of the path; what is found is noted."""
+    """Counts the leading messages of a stored path that `regrouped` and `forwardable` leave as they are, whatever
+    follows, and that no result follows. When the path has grown, only its new part is examined.
+    `notes`: those of the path; the count is stored in them."""
     last, count = notes.whole
     if count > len(messages) or (count and messages[count - 1].message_id != last):
         count = 0
@@ -136,8 +136,8 @@ def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> in
 
 
 def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
-    """The path with its turns whole: where another request's turn was committed between a call and its results, the
-    results and all that followed from them go back to their call (guarantee §3.7)."""
+    """Restores whole turns in a path. If another request's turn was committed between a call and its results, the
+    results and everything that followed from them move back to their call (guarantee §3.7)."""
     starts = set(tool_steps.turn_starts(message.role for message in path))
     turns: list[list[ConversationMessage]] = []
     for index, message in enumerate(path):
@@ -156,10 +156,10 @@ def forwardable(
     follows: Sequence[ConversationMessage] = (),
     restored: frozenset[str] | None = None,
 ) -> list[ConversationMessage]:
-    """The stored path without what may not be forwarded: empty partial answers, and tool calls that nobody answered
-    (the text beside them stays). Some of the last calls' results may stand in what `follows`.
-    `restored`: ids of the messages that the client did not send; None: it sent none. Functions may be called, and tell
-    results, without each other: what the client sends of them is its own affair."""
+    """Removes from the stored path what may not be forwarded: empty partial answers, and tool calls without results
+    (the text beside them stays). Results of the last calls may be in `follows`.
+    `restored`: ids of the messages that the client did not send; None: it sent none. A legacy function call and its
+    result may each stand alone: whether they pair in what the client sends is the client's own affair."""
     kept: list[ConversationMessage] = []
     whole = [*messages, *follows]
     open_calls: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ def forwardable(
 def without_open_calls(
     messages: Sequence[ConversationMessage], restored: frozenset[str] | None = None
 ) -> list[ConversationMessage]:
-    """Like `forwardable`, when what follows is no tool result: the last message's calls stay unanswered too."""
+    """Removes the last message's calls, which stay unanswered where no tool result follows (see `forwardable`)."""
     last = messages[-1] if messages else None
     if last is None or not tool_steps.calls_of(last.body):
         return list(messages)
@@ -197,7 +197,7 @@ def without_open_calls(
 
 
 def _are_answered(calls: Sequence[dict[str, Any]], messages: Sequence[ConversationMessage], start: int) -> bool:
-    """Whether the results that stand in a row from `start` on answer each call."""
+    """Returns whether the unbroken run of results from `start` on answers each call."""
     waiting = list(calls)
     for index in range(start, len(messages)):
         if messages[index].role not in tool_steps.RESULT_ROLES:
@@ -207,7 +207,7 @@ def _are_answered(calls: Sequence[dict[str, Any]], messages: Sequence[Conversati
 
 
 def _awaits(turn: Sequence[ConversationMessage], result: ConversationMessage) -> bool:
-    """Whether the last calls of a turn are still without this result."""
+    """Returns whether the last calls of a turn still lack this result."""
     results: list[ConversationMessage] = []
     for message in reversed(turn):
         if message.role not in tool_steps.RESULT_ROLES:
@@ -220,12 +220,12 @@ def _awaits(turn: Sequence[ConversationMessage], result: ConversationMessage) ->
 
 
 SIGNED_ID = "__thought__"
-"""litellm appends the signature of Gemini's thought to the id of the tool call."""
+"""litellm appends Gemini's thought signature to the id of the tool call."""
 
 
 def for_origin(history: ConversationHistory, origin: str) -> ConversationHistory:
-    """The conversation for a model of the provider `origin`: stored answers of others lose their provider's fields.
-    What the client sent with this request stays as it is."""
+    """Adapts the conversation to a model of the provider `origin`: stored answers of other providers lose their
+    provider's fields. What the client sent with this request is unchanged."""
     stored = history.messages[: history.stored]
     foreign = [m.origin is not None and m.origin != origin for m in stored]
     if not any(foreign):
@@ -244,7 +244,7 @@ def for_origin(history: ConversationHistory, origin: str) -> ConversationHistory
 
 
 def without_provider_fields(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is forwarded, without what only the provider understands that made it, whoever sent it."""
+    """Removes from messages to be forwarded the fields that only the provider which made them understands."""
     shortened: set[str] = set()
     found: list[dict[str, Any]] = []
     for message in messages:
@@ -258,7 +258,7 @@ def without_provider_fields(messages: Sequence[dict[str, Any]]) -> list[dict[str
 
 
 def _without_provider_fields(body: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
-    """An assistant's message without provider fields. Ids of calls lose signatures that no new result names."""
+    """Returns an assistant message without provider fields. Ids of calls lose signatures that no new result names."""
     found = {k: v for k, v in body.items() if k not in items.PROVIDER_FIELDS}
     calls = body.get("tool_calls")
     if isinstance(calls, list):
@@ -282,7 +282,7 @@ def _without_signature(call_id: str) -> str:
 
 
 def as_frozen(history: ConversationHistory) -> ConversationHistory:
-    """The conversation with its stored messages in the forms in which they were forwarded (guarantee §4 I7)."""
+    """Replaces the stored messages of a conversation by the forms in which they were forwarded (guarantee §4 I7)."""
     frame = history.frame
     if frame is None or not frame.forms:
         return history
@@ -307,8 +307,8 @@ def _as_frozen(message: ConversationMessage, frame: PromptFrame) -> Conversation
 
 
 def _paired(form: Form, body: dict[str, Any]) -> Form:
-    """The forwarded form, if its tool calls are still those of the message, or these without their long inputs; else
-    `body`: an unanswered call may have been taken out, or ids were shortened for another provider."""
+    """Returns the forwarded form if its tool calls are still those of the message, with or without their long inputs;
+    else `body`: an unanswered call may have been removed, or ids were shortened for another provider."""
     if form is None or form.get("tool_calls") != body.get("tool_calls"):
         return form if form is None or form == with_short_inputs(body) else body
     if form.get("tool_call_id") != body.get("tool_call_id"):
@@ -317,8 +317,8 @@ def _paired(form: Form, body: dict[str, Any]) -> Form:
 
 
 def frame_for_unproven_sender(stored: StoredConversation) -> PromptFrame | None:
-    """The part of a frame for a client that has sent all messages, but has not shown that the conversation is its own:
-    without forms that hold anything it did not send, and without a memory message (guarantee §3.2)."""
+    """Returns the part of a frame for a client that has sent all messages, but has not proved that the conversation is
+    its own: without forms that contain anything it did not send, and without a memory message (guarantee §3.2)."""
     frame = stored.frame
     if frame is None or not (frame.unsent or frame.memory):
         return frame
@@ -330,7 +330,7 @@ def frame_for_unproven_sender(stored: StoredConversation) -> PromptFrame | None:
 def with_stored_ids(
     messages: Sequence[ConversationMessage], stored: StoredConversation
 ) -> tuple[ConversationMessage, ...]:
-    """The messages of a chain that was sent as it is stored, with stored ids, as far as it was read from its end."""
+    """Puts stored ids on the messages of a chain sent as it is stored, as far as the end of its path was read."""
     kept = stored.resume_point.kept
     known = list(messages[:kept])
     for index, message in enumerate(reversed(stored.path[-kept:] if kept else ()), 1):

@@ -1,5 +1,5 @@
-"""Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3). Recognises one in what a client sent,
-and finds what the client left out of it (guarantee §3.2, ADR 8); `storage/lookup/find.py` looks the digests up."""
+"""Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3). Recognises it in what a client sent,
+and finds what the client left out (guarantee §3.2, ADR 8); `storage/lookup/find.py` looks the digests up."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from gateway.core.types.conversation import (
 )
 
 EVIDENCE_CHARS = 200
-"""Characters of assistant text that hardly two conversations have in common (guarantee §3.2)."""
+"""Characters of assistant text that two conversations hardly ever share (guarantee §3.2)."""
 
 
 @record
@@ -32,8 +32,8 @@ class SentChain:
     """The messages of a request: leading system messages, the other ones, and the chain digests after each of these.
 
     `prefilled`: the last message is the beginning of the answer (guarantee §3.4); `delivered`: it is an assistant's,
-    and what an agent is to answer (§11.3). `answers`: there are assistant messages before that. `known`: as many of
-    `bodies` were in an earlier request that was answered. `pinned`: indexes of those that stay in every window.
+    for an agent to answer (§11.3). `answers`: there are assistant messages before it. `known`: how many of `bodies`
+    were in an earlier request that was answered. `pinned`: indexes of messages that stay in every window.
     """
 
     instructions: tuple[dict[str, Any], ...]
@@ -52,16 +52,16 @@ class SentChain:
 
     @property
     def trails(self) -> bool:
-        """Whether it ends with an assistant message, which may be new."""
+        """Whether the chain ends with an assistant message, which may be new."""
         return self.prefilled or self.delivered
 
     def digest(self, count: int) -> ChainDigest:
-        """The chain digest after the first `count` messages."""
+        """Returns the chain digest after the first `count` messages."""
         return self.digests[count - 1] if count else chain.CHAIN_START
 
 
 def sent_chain(request: ChatRequest) -> SentChain:
-    """The messages of a request as a chain."""
+    """Builds the chain of a request's messages, and stores its digests with the request (`request.known`)."""
     instructions = sent_instructions(request)
     count = len(instructions)
     bodies = request.messages[count:]
@@ -82,8 +82,8 @@ def sent_chain(request: ChatRequest) -> SentChain:
 
 
 def _known_digests(request: ChatRequest, bodies: Sequence[dict[str, Any]]) -> Sequence[ChainDigest]:
-    """The chain digests that are known from an earlier request, but for those of a run of answers at their end: it may
-    go on, and answers next to each other count as one."""
+    """Returns the chain digests known from an earlier request, except those of answers at their end: that run of
+    answers may go on, and adjacent answers count as one."""
     known = request.known.digests
     count = min(len(known), len(bodies))
     while count and bodies[count - 1]["role"] == "assistant":
@@ -92,7 +92,7 @@ def _known_digests(request: ChatRequest, bodies: Sequence[dict[str, Any]]) -> Se
 
 
 def sent_instructions(request: ChatRequest) -> tuple[dict[str, Any], ...]:
-    """The leading system and developer messages."""
+    """Returns the leading system and developer messages."""
     messages, count = request.messages, 0
     while count < len(messages) and messages[count]["role"] in conversation.INSTRUCTION_ROLES:
         count += 1
@@ -100,8 +100,8 @@ def sent_instructions(request: ChatRequest) -> tuple[dict[str, Any], ...]:
 
 
 def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
-    """The keys of the chains that a request may continue; the first that is known counts. They are that of its last
-    answer and, where that may be new, that of the answer before. `whole` is empty where no tool step was sent."""
+    """Returns the keys of the chains that a request may continue, of which the first known one counts: the key of the
+    last answer and, where that answer may be new, of the answer before. `whole` is empty if no tool step was sent."""
     found: list[ChainKey] = []
     for index in range(len(sent.bodies) - 1, -1, -1):
         body = sent.bodies[index]
@@ -123,8 +123,8 @@ def recognition_keys(sent: SentChain, keys: ChainKeys) -> tuple[ChainKey, ...]:
 class MergedPath:
     """The stored messages of a chain that was sent again, and the ids of those that the client left out.
 
-    System messages between them are those that were sent this time; `before` are those sent before what was read of
-    the path, None where nothing was.
+    System messages between them are those that were sent this time; `before` holds those sent before the part of the
+    path that was read, None if there are none.
     """
 
     messages: tuple[ConversationMessage, ...]
@@ -136,16 +136,16 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
     """Aligns the stored path with the messages that were sent, from their common end backwards.
 
     Only the end of the path may have been read. A message and its prefill may have been sent as two messages, or
-    without the prefill; answers next to each other may have been sent as one.
+    without the prefill; adjacent answers may have been sent as one.
     `beyond`: also take stored messages that are older than all that was sent. A conversation that was recognised
-    without a name gives back only turns of the chain (guarantee §3.2)."""
+    without a name returns only turns of the chain (guarantee §3.2)."""
     found: list[ConversationMessage] = []
     left_out: set[str] = set()
     at = len(sent) - 1
     for message in reversed(path):
         if at < 0 and not beyond:
             break
-        if chain.says_nothing(message.body, message.status):  # in no chain, so it stands for nothing that was sent
+        if chain.says_nothing(message.body, message.status):  # in no chain, so it matches nothing that was sent
             left_out.add(message.message_id or "")
             found.append(message)
             continue
@@ -159,7 +159,7 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
         if at >= 0 and message.digest == chain.message_digest(sent[at]):
             at -= 1
         elif at >= 0 and chain.is_said(message.body) and chain.is_said(sent[at]):
-            if message.role == sent[at]["role"]:  # else it is stored as one of several answers that were sent as one
+            if message.role == sent[at]["role"]:  # else one of several stored answers that were sent as one
                 at -= 1
                 while at >= 0 and chain.is_continued(sent, at):
                     at -= 1
@@ -180,8 +180,8 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
 
 
 def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]], at: int) -> int:
-    """How many of the sent messages, `at` being the last, make up the stored one with tool calls: 1 without its
-    prefill, 2 with it, 0 if it is another message."""
+    """Counts the sent messages, ending at `at`, that make up the stored one with tool calls: 1 without its prefill, 2
+    with it, 0 if it is another message."""
     words, rest = chain.content_text(message.content), chain.content_text(sent[at].get("content") or "")
     if not chain.call_ids(message.body) or words is None or rest is None or not words.strip().endswith(rest.strip()):
         return 0
@@ -197,10 +197,10 @@ def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]]
 
 
 def has_evidence(sent: Sequence[dict[str, Any]], known: int, path: Sequence[ConversationMessage]) -> bool:
-    """Whether a recognised chain shows that it is the client's own conversation, not one of somebody who said the same:
-    it holds the id of a tool call, or enough assistant text (guarantee §3.2).
-    `chain`: the messages that were sent. `known`: how many of them are stored with their tool steps. `path`: the stored
-    messages. The calls of an `unproven` one are no evidence: another client may have sent them."""
+    """Returns whether a recognised chain proves that the conversation is the client's own, and not that of another
+    client with the same messages: it holds the id of a tool call, or enough assistant text (guarantee §3.2).
+    `sent`: the messages that were sent. `known`: how many of them are stored with their tool steps. `path`: the stored
+    messages. Calls of an `unproven` message are no evidence: another client may have sent them."""
     worthless = {each for message in path if message.unproven for each in chain.call_ids(message.body)}
     chars = 0
     for index, body in enumerate(sent):
@@ -217,10 +217,10 @@ def has_evidence(sent: Sequence[dict[str, Any]], known: int, path: Sequence[Conv
 SMALL_BODY_BYTES = 2**20
 """A body of fewer bytes is compared and paired in less time than other requests would notice."""
 COMPACTED_BYTES = 8000
-"""Stored bytes of the path before a compaction that stay in the window, whole turns: the latest does in any case."""
+"""Stored bytes of the path before a compaction that stay in the window, in whole turns; the latest always stays."""
 COMPACTED_BYTES_PER_TOKEN = 2
-"""The same for each token of the limit above which it was compacted, so that it is not compacted anew at once: half of
-the limit, at four bytes a token."""
+"""Stored bytes that stay for each token of the limit that triggered the compaction: half of the limit, at four bytes a
+token, so that the path is not compacted again at once."""
 MAX_BYTES_PER_TOKEN = 8
 """Stored bytes that are read for each token of the budget: no text has longer tokens on average."""
 
@@ -229,10 +229,10 @@ MAX_BYTES_PER_TOKEN = 8
 class RebuildOptions:
     """How a request's conversation is rebuilt.
 
-    `remembers`: the request leaves stored content. `match`: whose conversations
-    may be continued without a name (`conversation.match`). `fits_as_sent`: the request fits as it was sent, so messages
-    that are stored the same need not be read. `budget_tokens`: only as much of the path is read as could fit into it
-    (None: all). `before_lookup` is awaited before the storage is read, with the chain digests of what was sent.
+    `remembers`: the request leaves stored content. `match`: whose conversations may be continued without a name
+    (`conversation.match`). `fits_as_sent`: the request fits as it was sent, so messages that are stored the same need
+    not be read. `budget_tokens`: only as much of the path is read as could fit into this budget (None: all).
+    `before_lookup` is awaited before the storage is read, with the chain digests of what was sent.
     """
 
     remembers: bool
@@ -242,7 +242,7 @@ class RebuildOptions:
     before_lookup: Callable[[Sequence[ChainDigest]], Awaitable[None]] | None = None
 
     def matches(self, request: ChatRequest) -> bool:
-        """Whether a conversation without a name is recognised for this request's user."""
+        """Returns whether a conversation without a name is recognised for this request's user."""
         return self.match != "off" and (self.match != "user" or bool(request.users))
 
     @property
@@ -253,10 +253,10 @@ class RebuildOptions:
 async def build_llm_messages(
     request: ChatRequest, store: ports.HistoryStore, options: RebuildOptions
 ) -> ConversationHistory:
-    """The messages of the conversation, each with its reasoning steps, and where the new ones are attached.
+    """Rebuilds the messages of the conversation, each with its reasoning steps, and finds where the new ones attach.
     Raises ConversationNotFound: the id is unknown, deleted or another tenant's; InvalidRequest: results and calls do
-    not pair; names `messages[i]`. Or there is no message at all, or no such answer as it is to go on from (status and
-    words are OpenAI's); StorageUnavailable: it was needed and cannot be reached."""
+    not pair (names `messages[i]`), there is no message at all, or the response to continue from does not exist (status
+    and text are OpenAI's); StorageUnavailable: the storage was needed and cannot be reached."""
     small = _is_small(request)
     sent = await offload_if(not small, sent_chain, request)
     ref, tenant = request.conversation, request.caller.tenant
@@ -293,11 +293,11 @@ async def build_llm_messages(
 
 
 Meter = tuple[datetime | None, bill.BranchCosts | None]
-"""When a conversation was used last, and what the branch that goes on has cost; None where that does not count."""
+"""When a conversation was last used, and what the continued branch has cost; None where that does not count."""
 
 
 def _meter(request: ChatRequest, stored: StoredConversation) -> Meter:
-    """The costs are those that the latest answer of the branch tells."""
+    """Reads the costs from the branch's latest answer."""
     if request.options.economy == bill.OFF:
         return None, None
     text = next((message.costs for message in reversed(stored.path) if message.role == "assistant"), None)
@@ -305,20 +305,20 @@ def _meter(request: ChatRequest, stored: StoredConversation) -> Meter:
 
 
 def starts_conversation(request: ChatRequest, match: str) -> bool:
-    """Whether there is nothing that the request could continue.
+    """Returns whether the request cannot continue any conversation.
     `match`: whose conversations may be continued without a name (`conversation.match`)."""
     is_named = request.conversation != conversation.UNNAMED
     return not is_named and (match == "off" or "assistant" not in [message["role"] for message in request.messages])
 
 
 def new_history(request: ChatRequest) -> ConversationHistory:
-    """The conversation of a request that was to be forwarded as it was sent, and of which nothing was looked up."""
+    """Builds the conversation of a request that is forwarded as it was sent, without any lookup."""
     sent = sent_chain(request)
     return _new_conversation(request, sent, RebuildOptions(remembers=False))
 
 
 def completed_history(request: ChatRequest, history: ConversationHistory) -> ConversationHistory:
-    """The conversation of such a request with all of its messages, also those that `history` left unread."""
+    """Completes the conversation of a request forwarded as sent: adds the messages that `history` left unread."""
     instructions = sent_instructions(request)
     bodies = request.messages[len(instructions) :]
     first = len(bodies) - len(history.new_messages)
@@ -329,8 +329,8 @@ def completed_history(request: ChatRequest, history: ConversationHistory) -> Con
 async def with_older_messages(
     history: ConversationHistory, store: ports.HistoryStore, tenant: str, max_bytes: int
 ) -> ConversationHistory:
-    """The conversation with older messages than were read for the window: the latest of them, `max_bytes` at most. What
-    a question needs is recalled from them (guarantee §4 I6). Unchanged where everything was read.
+    """Adds older messages than were read for the window: the latest of them, `max_bytes` at most. What a question needs
+    is recalled from them (guarantee §4 I6). Returns `history` unchanged if everything was read.
     Raises StorageUnavailable: the storage cannot be reached."""
     if not has_unread(history) or history.read_from is None:
         return history
@@ -339,21 +339,21 @@ async def with_older_messages(
 
 
 def begins_turn(history: ConversationHistory) -> bool:
-    """Whether the request brings the message that begins its turn, so that recalled passages can be put before it."""
+    """Returns whether the request brings the message that begins its turn, so that recalled passages can precede it."""
     return any(
         start >= history.stored for start in tool_steps.turn_starts(message.role for message in history.messages)
     )
 
 
 def has_unread(history: ConversationHistory) -> bool:
-    """Whether there are older messages than those that were read for the window, and none of them was read yet."""
+    """Returns whether older messages than those read for the window are stored, and none of them was read yet."""
     return history.read_from is not None and history.earlier is None
 
 
 async def _lookup(
     request: ChatRequest, sent: SentChain, store: ports.HistoryStore, options: RebuildOptions
 ) -> HistoryLookup | None:
-    """What to look up of a resend; None for a delta, and for a request that can continue nothing."""
+    """Returns what to look up for a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
     if not (sent.answers or (sent.trails and ref.behind is None)):
         return None
@@ -375,7 +375,7 @@ async def _lookup(
 
 
 def _is_small(request: ChatRequest) -> bool:
-    """Whether comparing and pairing takes less time than starting a thread for it."""
+    """Returns whether comparing and pairing takes less time than starting a thread for it."""
     return len(request.messages) < conversation.INLINE_MESSAGES and request.size < SMALL_BODY_BYTES
 
 
@@ -430,7 +430,7 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
 def _continued_unchanged(
     sent: SentChain, stored: StoredConversation, options: RebuildOptions, meter: Meter
 ) -> ConversationHistory:
-    """The conversation goes on, and only what was sent is forwarded."""
+    """Continues the conversation, and forwards only what was sent."""
     point = stored.resume_point
     frame: PromptFrame | None = None
     if stored.read:
@@ -476,9 +476,9 @@ def _delta(
     replaces: bool | None = None,
     known: int = 0,
 ) -> ConversationHistory:
-    """New messages, appended to the whole path (guarantee §3.1).
-    `replaces`: the system messages that were sent replace the stored ones; None: wherever there are any. `known`: as
-    many of what was sent are the end of the path already."""
+    """Appends new messages to the whole path (guarantee §3.1).
+    `replaces`: the system messages that were sent replace the stored ones; None: if any were sent. `known`: how many of
+    the sent messages are already the end of the path."""
     path, whole = _in_turns(stored)
     base = [*path[:whole], *message_forms.forwardable(path[whole:])]
     new = _new_messages(sent, known, _next_number(stored))
@@ -516,14 +516,14 @@ def _delta(
 
 
 def _says_more(request: ChatRequest, sent: SentChain) -> bool:
-    """Whether a response's request sends system messages beside its `instructions`."""
+    """Returns whether a Responses API request sends system messages beside its `instructions`."""
     return len(sent.instructions) > turn.is_own(request.asked, sent.instructions)
 
 
 def _resent(
     sent: SentChain, stored: StoredConversation, options: RebuildOptions, meter: Meter, *, recognised: bool
 ) -> ConversationHistory:
-    """The stored messages of a resend, with those that its client left out, and the new ones."""
+    """Builds the messages of a resend: the stored ones, with those that its client left out, and the new ones."""
     point = stored.resume_point
     same = point.digest.path == sent.digest(point.kept).path
     known = (
@@ -542,7 +542,7 @@ def _resent(
     older = stored.older_kept
     if known.before is not None:
         older = (*known.before, *_without_instructions(older))
-    elif sent.instructions and not same:  # they replace those that are older than what was sent
+    elif sent.instructions and not same:  # they replace those older than what was sent
         base = [m for m in base if m.role not in conversation.INSTRUCTION_ROLES or m.message_id not in known.left_out]
         older = tuple(_without_instructions(older))
     messages = [*base, *new]
@@ -584,19 +584,19 @@ def _without_instructions(messages: Sequence[ConversationMessage]) -> list[Conve
 
 
 def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> list[ConversationMessage]:
-    """The stored messages, pinned where the client now says so of what it sends again."""
+    """Marks stored messages as pinned where the client now pins them in what it sends again."""
     names = {chain.message_digest(sent.bodies[index]) for index in sent.pinned if 0 <= index < kept}
     return [replace(m, pinned=True) if m.digest in names and not m.pinned else m for m in base] if names else base
 
 
 def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage], int]:
-    """The stored path with its turns whole, and how many of its first messages are to be forwarded as they are."""
+    """Returns the stored path with its turns whole, and how many of its first messages are forwarded unchanged."""
     whole = message_forms.whole_until(stored.path, stored.notes)
     rest = message_forms.regrouped(stored.path[whole:])
     if whole and any(one is not other for one, other in zip(rest, stored.path[whole:], strict=True)):
         return message_forms.regrouped(
             stored.path
-        ), 0  # turns are moved whole, and the first of these may have begun before
+        ), 0  # turns move as a whole, and the first may begin in the earlier part
     return [*stored.path[:whole], *rest], whole
 
 
@@ -613,7 +613,7 @@ def _next_number(stored: StoredConversation) -> int:
 
 
 def _of_chain(attachments: Sequence[Artifact], sent: SentChain, kept: int) -> tuple[Artifact, ...]:
-    """The attachments that came with turns of the recognised chain (guarantee §3.2)."""
+    """Returns the attachments that came with turns of the recognised chain (guarantee §3.2)."""
     if not attachments:
         return ()
     said = {digest.said for digest in sent.digests[:kept]}
