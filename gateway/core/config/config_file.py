@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 ENVIRONMENT_REFERENCE = "os.environ/"
-"""LiteLLM's way to name a value of the environment."""
+"""LiteLLM's prefix of a reference to the environment."""
 MAX_INCLUDED = 50
 
 
@@ -17,9 +17,9 @@ class ConfigurationError(Exception):
 
 
 def read_file(path: str, places: dict[str, str] | None = None) -> dict[str, Any]:
-    """The sections of a file, those of its `include` among them: lists are appended, other sections replaced, as
-    LiteLLM does it.
-    `places`: is told where each `section`, `section.key` and member `section[0]` stands: `FILE:LINE`.
+    """Reads the sections of a file and of the files that it includes: lists are appended, other sections replaced, as
+    in LiteLLM.
+    `places`: receives the place, `FILE:LINE`, of each `section`, `section.key` and member `section[0]`.
     Raises ConfigurationError: a file is missing or is no YAML mapping."""
     waiting = [Path(path)]
     sections: dict[str, Any] = {}
@@ -99,14 +99,14 @@ def _lines(node: yaml.Node | None) -> Lines:
 
 
 def fault(error: yaml.YAMLError) -> str:
-    """What is wrong and where, without the line itself, which may hold a key."""
+    """Describes an error and its position, without the line itself, which may hold a key."""
     mark = getattr(error, "problem_mark", None)
     position = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
     return f"{getattr(error, 'problem', None) or 'cannot be read'}{position}"
 
 
 def section(raw: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
-    """A copy of a section, which may be changed; a new one if there is none.
+    """Replaces a section by a copy that may be changed, or adds an empty one, and returns it.
     Raises ConfigurationError: it is no mapping."""
     values = raw.get(name)
     if values is not None and not isinstance(values, dict):
@@ -117,9 +117,8 @@ def section(raw: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
 
 
 def resolve(value: Any, environ: Mapping[str, str], where: str, missing: Callable[[str, str], Any]) -> Any:
-    """A value with the environment's in the place of each `os.environ/NAME` in it.
-    `missing`: called with the path and the name of what the environment does not have; gives what stands there instead,
-    or raises."""
+    """Replaces each `os.environ/NAME` in a value by the variable's value.
+    `missing`: called with the path and the name of a variable that is not set; returns the replacement, or raises."""
     if isinstance(value, dict):
         return {str(k): resolve(v, environ, f"{where}.{k}".lstrip("."), missing) for k, v in value.items()}
     if isinstance(value, list):

@@ -1,5 +1,5 @@
-"""Who could spend an operator's keys, where such a server may listen, what it must not call,
-and where its page is (guarantee §8, §13.2)."""
+"""Who could spend an operator's keys, where such a server may listen, which address it must not call, and whether it
+has a web UI (guarantee §8, §13.2)."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -8,11 +8,11 @@ from gateway.core import printing
 from gateway.core.config.settings import Settings
 
 MIN_KEY_CHARS = 8
-"""Characters that a key of ours has at least."""
+"""Minimum characters of a key of ours."""
 
 
 def operators_keys(settings: Settings) -> str:
-    """The operator's keys that whoever reaches the port may spend, in words; empty if there are none, or if only
+    """Describes the operator's keys that anyone who reaches the port may spend; empty if there are none, or if only
     holders of the gateway's own keys are served."""
     if settings.auth.wants_keys or not settings.has_operator_key():
         return ""
@@ -24,7 +24,7 @@ def operators_keys(settings: Settings) -> str:
 
 
 def refusal(settings: Settings) -> str | None:
-    """Why the server does not start, or None: it was asked to listen beyond loopback, where anyone could spend an
+    """Returns why the server does not start, or None: it is set to listen beyond loopback, where anyone could spend an
     operator's key. The text ends with what to set."""
     keys = operators_keys(settings)
     if not keys or settings.auth.mode == "open" or is_loopback(settings.server.host):
@@ -37,7 +37,7 @@ def refusal(settings: Settings) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether that address is reached from this machine alone."""
+    """Returns whether an address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -45,14 +45,14 @@ def is_loopback(host: str) -> bool:
 
 
 def has_page(settings: Settings) -> bool:
-    """Whether anybody may open the page `/ui` (guarantee §13.2): with keys to log in with, else on loopback."""
+    """Returns whether the web UI `/ui` may be opened (guarantee §13.2): with keys for its login, else on loopback."""
     if settings.server.ui == "off":
         return False
     return settings.auth.wants_keys or is_loopback(settings.server.host.strip("[]"))
 
 
 def weak_keys(settings: Settings) -> list[str]:
-    """A warning where a key that is easily guessed is all that keeps strangers out."""
+    """Returns a warning if only a key that is easily guessed guards access."""
     if is_loopback(settings.server.host) or all(len(each.key) >= MIN_KEY_CHARS for each in settings.auth.keys):
         return []
     text = f"is shorter than {MIN_KEY_CHARS} characters, and {settings.server.host} is reached from beyond this machine"
@@ -60,7 +60,7 @@ def weak_keys(settings: Settings) -> list[str]:
 
 
 def is_own(base: str, settings: Settings) -> bool:
-    """Whether an address is the one that the gateway listens on: it would call itself without end."""
+    """Returns whether an address is the one that the gateway listens on: it would call itself without end."""
     try:
         parts = urlsplit(base)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)

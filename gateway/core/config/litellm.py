@@ -1,6 +1,6 @@
-"""Takes over the `config.yaml` of a LiteLLM proxy: what has an equivalent is mapped, nothing else stops the start.
+"""Imports the `config.yaml` of a LiteLLM proxy: settings with an equivalent are mapped, no other stops the start.
 
-What became of each setting is kept for `gateway check` (guarantee §9, §12.14).
+What became of each setting is recorded for `gateway check` (guarantee §9, §12.14).
 """
 
 import copy
@@ -29,11 +29,11 @@ from gateway.core.config.settings import SECTIONS
 FOR_ALL_MODELS = ("drop_params", "additional_drop_params", "modify_params")
 """Parameters that LiteLLM sets for all models; here they are added to each."""
 MAPPINGS = ("litellm_settings", "general_settings", "router_settings")
-"""In the order in which they count: of a setting that stands in several the last one does."""
+"""In order of precedence: of a setting in several of them, the last one counts."""
 DATABASE = "DATABASE_URL"
 MASTER = "LITELLM_MASTER_KEY"
 NEAR_SECTION = 0.7
-"""How alike a section's name must be to one of ours to be a slip of the pen."""
+"""Similarity to the name of one of our sections from which a name counts as a typo."""
 
 
 class EnvironmentReferences(dict[str, str]):
@@ -48,10 +48,10 @@ class EnvironmentReferences(dict[str, str]):
 
 @dataclass(slots=True)
 class ImportedConfig:
-    """A file that was taken over. `raw` holds our sections and `model_list` alone.
+    """An imported file. `raw` holds only our sections and `model_list`.
 
     `environ` is the environment with the file's own `environment_variables` beneath it; `names_database`: LiteLLM's
-    part of the file says where its database is, which is none of ours.
+    part of the file names LiteLLM's database, which is not ours.
     """
 
     raw: dict[str, Any]
@@ -62,19 +62,19 @@ class ImportedConfig:
     warnings: list[str] = field(default_factory=list)
 
     def tell(self, path: str) -> None:
-        """Notes what becomes of a setting, as the table has it."""
+        """Records what becomes of a setting, by the table."""
         self.fates.append(fate_of(path))
 
     def tell_off(self, path: str) -> None:
-        """Notes that a setting is off, as it is here."""
+        """Records that a setting is off, as it is here."""
         self.fates.append(SettingFate(path, "kept", "off, as here"))
 
 
 def move_in(raw: dict[str, Any], environ: Mapping[str, str], origin: str, *, referring: bool = False) -> ImportedConfig:
-    """Maps LiteLLM's sections onto ours and takes them out.
-    `referring`: `os.environ/NAME` stays what it is, wherever it stands.
-    Raises ConfigurationError: a section has no shape that could be read, or one that keeps strangers out (`master_key`)
-    cannot be."""
+    """Maps LiteLLM's sections onto ours and removes them.
+    `referring`: every `os.environ/NAME` stays a reference.
+    Raises ConfigurationError: a section has a shape that cannot be read, or a setting that guards access (`master_key`)
+    cannot be read."""
     moved = ImportedConfig(dict(raw), origin, EnvironmentReferences(environ) if referring else dict(environ))
     foreign = _foreign_sections(moved)
     moved.names_database = _names(foreign, DATABASE)
@@ -108,12 +108,12 @@ def move_in(raw: dict[str, Any], environ: Mapping[str, str], origin: str, *, ref
 
 
 def foreign_keys(raw: Mapping[str, Any]) -> set[str]:
-    """The names of the sections that are LiteLLM's."""
+    """Returns the names of LiteLLM's sections."""
     return {name for name in raw if name in LITELLM_SECTIONS}
 
 
 def _foreign_sections(moved: ImportedConfig) -> dict[str, Any]:
-    """Takes out what is LiteLLM's: by its name, or because it stands in LiteLLM's file and is no slip of the pen."""
+    """Removes and returns LiteLLM's sections: by name, or because a LiteLLM file has them and they are no typo."""
     is_litellms = bool(foreign_keys(moved.raw))
     found = {}
     for name in list(moved.raw):
@@ -126,7 +126,7 @@ def _foreign_sections(moved: ImportedConfig) -> dict[str, Any]:
 
 
 def _names(value: Any, variable: str) -> bool:
-    """Whether a variable of the environment is named anywhere in it, or a database is."""
+    """Returns whether a value names a variable of the environment, or a database, at any depth."""
     if isinstance(value, dict):
         named = any(key in (variable, "database_url") for key in value)
         return named or any(_names(each, variable) for each in value.values())
@@ -136,7 +136,7 @@ def _names(value: Any, variable: str) -> bool:
 
 
 def _set_environment(moved: ImportedConfig, values: Any) -> None:
-    """What the file says of the environment; the process's own environment outranks it."""
+    """Adds the file's environment variables; the process's own environment takes precedence."""
     if not values:
         return
     if not isinstance(values, dict):
@@ -191,7 +191,7 @@ def _entry(moved: ImportedConfig, entry: Any, named: dict[str, Any], where: str)
 
 
 def _credentials(moved: ImportedConfig, values: Any) -> dict[str, Any]:
-    """LiteLLM's `credential_list`: parameters by the name that entries give as `litellm_credential_name`."""
+    """Returns the parameters of LiteLLM's `credential_list`, by the entries' `litellm_credential_name`."""
     if values is None:
         return {}
     moved.tell("credential_list")
@@ -204,7 +204,7 @@ def _credentials(moved: ImportedConfig, values: Any) -> dict[str, Any]:
 
 
 def _read(moved: ImportedConfig, draft: LitellmDraft, path: str, value: Any, read: SettingReader) -> None:
-    """One setting that our `routing` or `limits` has an equivalent of."""
+    """Reads a setting that has an equivalent in our sections."""
     missing: list[str] = []
     value = resolve(value, moved.environ, path, lambda _, name: missing.append(name))
     if value is None or value is False or value in ("", [], {}):
@@ -221,7 +221,7 @@ def _read(moved: ImportedConfig, draft: LitellmDraft, path: str, value: Any, rea
 
 
 def _finish(moved: ImportedConfig, draft: LitellmDraft) -> None:
-    """What becomes of all of them together, beneath our own sections."""
+    """Completes the draft from all settings together, and merges it beneath our own sections."""
     finish_routing(draft)
     for path, text in finish_limits(draft):
         moved.fates = [each for each in moved.fates if each.path != path]
@@ -232,7 +232,7 @@ def _finish(moved: ImportedConfig, draft: LitellmDraft) -> None:
 
 
 def _move(moved: ImportedConfig, path: str, key: str, value: Any) -> None:
-    """One setting of LiteLLM's three mappings."""
+    """Maps a setting of LiteLLM's three mappings that has no reader."""
     if key == "master_key":
         _master(moved, path, value)
         return
@@ -255,7 +255,7 @@ def _move(moved: ImportedConfig, path: str, key: str, value: Any) -> None:
 
 
 def _master(moved: ImportedConfig, path: str, value: Any) -> None:
-    """The key that all may be done with. It is what keeps strangers out: one that is named but not set is an error."""
+    """Adds the master key, which may do everything and guards access. If it is named but not set, that is an error."""
 
     def missing(where: str, name: str) -> None:
         raise ConfigurationError(f"{moved.origin}: {where}: the environment has no {name}")
@@ -281,8 +281,8 @@ def _add_master(moved: ImportedConfig, path: str, key: str) -> None:
 
 
 def _add_aliases(moved: ImportedConfig, path: str, aliases: dict[str, Any]) -> None:
-    """Further names of models that are listed, with all their entries; LiteLLM writes `alias: model` or
-    `alias: {model: …, hidden: …}`."""
+    """Adds further names of listed models, with all their entries. LiteLLM writes
+    `alias: model` or `alias: {model: …, hidden: …}`."""
     models = moved.raw.get("model_list")
     entries = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
     listed = {each.get("model_name") for each in entries}
@@ -302,7 +302,7 @@ def _add_aliases(moved: ImportedConfig, path: str, aliases: dict[str, Any]) -> N
 
 
 def _limit_alike(raw: dict[str, Any], name: str, alias: str) -> bool:
-    """Gives a model's other name the limits of the model: else it would be a way past them. Whether there are any."""
+    """Copies a model's limits to its alias, which would otherwise bypass them. Returns whether there are any."""
     limits = raw.get("limits")
     models = limits.get("models") if isinstance(limits, dict) else None
     if not isinstance(models, dict) or name not in models:
@@ -312,7 +312,7 @@ def _limit_alike(raw: dict[str, Any], name: str, alias: str) -> bool:
 
 
 def _by_star(entries: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """The first entry whose pattern fits a name, as it serves it."""
+    """Returns the first entry whose pattern matches a name, resolved for that name."""
     for each in entries:
         before, star, after = str(each.get("model_name")).partition("*")
         params = each.get("litellm_params")
@@ -339,7 +339,7 @@ def _set_for_all(raw: dict[str, Any], parameter: str, value: Any) -> bool:
 
 
 def _describe_models(moved: ImportedConfig) -> None:
-    """Says what becomes of the parameters of `model_list` that are not sent with requests."""
+    """Records what becomes of the parameters of `model_list` that are not sent with requests."""
     models = moved.raw.get("model_list")
     entries = [each for each in models if isinstance(each, dict)] if isinstance(models, list) else []
     used: dict[str, None] = {}

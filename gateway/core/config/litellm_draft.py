@@ -1,6 +1,6 @@
-"""What LiteLLM's settings say of our sections, before it is put beneath what the file itself says in them: how their
-values are read and what became of each (guarantee §9, §12.14), first those of budgets and limits, then those of
-fallbacks, tries, rests, timeouts and the choice among deployments."""
+"""Reads LiteLLM's settings into a draft of our sections, which is then merged beneath what the file itself sets in
+them, and records what became of each (guarantee §9, §12.14): first budgets and limits, then fallbacks, retries,
+cooldowns, timeouts and the choice among deployments."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,14 +17,14 @@ NO_NUMBER = "is no number that could be taken over"
 
 
 Group = Literal["kept", "replaced", "not supported"]
-"""It means here what it means there; something else stands for it; it is ignored."""
+"""The setting means the same here; something else replaces it; it is ignored."""
 FATE_GROUPS: tuple[Group, ...] = ("kept", "replaced", "not supported")
 
 
 @record
 class SettingFate:
-    """What becomes of a setting of somebody else's, in one line. `path` is where it stands: `section.name`; `origin`
-    whose it is."""
+    """What becomes of a foreign setting, in one line. `path`: its place, `section.name`; `origin`: whose setting it
+    is."""
 
     path: str
     group: Group
@@ -33,14 +33,14 @@ class SettingFate:
 
 
 class UnreadableValue(ValueError):
-    """A value of a setting that has none of the forms it may have. The message never repeats it."""
+    """A setting's value has none of the allowed forms. The message never repeats the value."""
 
 
 @dataclass(slots=True)
 class LitellmDraft:
-    """Sections of ours, and what they differ in from what was said.
+    """A draft of our sections, and where they differ from LiteLLM's settings.
 
-    `spent` holds LiteLLM's settings of budgets by name, until all of them were read. `models` are the entries of
+    `spent` holds LiteLLM's budget settings by name, until all of them are read. `models` are the entries of
     `model_list`.
     """
 
@@ -57,11 +57,11 @@ class LitellmDraft:
         return list(dict.fromkeys(str(each.get("model_name")) for each in self.models))
 
     def differs(self, path: str, text: str) -> None:
-        """Notes what a setting does not mean here."""
+        """Records how a setting differs here."""
         self.warnings.append(f"{path}: {text}")
 
     def put_in(self, raw: dict[str, Any], origin: str) -> None:
-        """Puts the sections beneath those of the file: what it says in ours counts.
+        """Merges the draft beneath the file's own sections, which take precedence.
         Raises ConfigurationError: a section of the file is no mapping."""
         for name, values in (("routing", self.routing), ("limits", self.limits), ("upstream", self.upstream)):
             own = raw.get(name) or {}
@@ -88,8 +88,8 @@ SettingReader = Callable[[LitellmDraft, str, Any], None]
 
 
 def whole(value: Any, least: int = 0) -> Any:
-    """A whole number, or a reference to one that is not resolved yet.
-    Raises UnreadableValue: it is none, or less than `least`."""
+    """Parses a whole number; returns an unresolved reference as it is.
+    Raises UnreadableValue: the value is neither, or less than `least`."""
     found = number(value)
     if is_reference(found):
         return found
@@ -99,7 +99,7 @@ def whole(value: Any, least: int = 0) -> Any:
 
 
 def number(value: Any) -> Any:
-    """A number of 0 or more, or a reference to one that is not resolved yet. Raises UnreadableValue: it is none."""
+    """Parses a number of 0 or more; returns an unresolved reference as it is. Raises UnreadableValue: it is neither."""
     if is_reference(value):
         return value
     try:
@@ -112,26 +112,26 @@ def number(value: Any) -> Any:
 
 
 def is_reference(value: Any) -> bool:
-    """Whether a value stands in the environment or in a file, and was not looked up."""
+    """Returns whether a value is an unresolved reference to the environment or to a file."""
     return isinstance(value, str) and value.startswith((ENVIRONMENT_REFERENCE, "file:///"))
 
 
 def looked_up(value: Any) -> Any:
-    """A value that has to be known to be taken over. Raises UnreadableValue: it stands in the environment."""
+    """Returns a value that must be resolved to be imported. Raises UnreadableValue: it is a reference."""
     if is_reference(value):
         raise UnreadableValue("stands in the environment: set what it stands for here by hand")
     return value
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Raises UnreadableValue: it is no mapping."""
+    """Returns a mapping, its names as strings. Raises UnreadableValue: the value is no mapping."""
     if not isinstance(looked_up(value), dict):
         raise UnreadableValue("is no mapping")
     return {str(name): each for name, each in value.items()}
 
 
 def unused(draft: LitellmDraft, path: str, names: Iterable[str]) -> None:
-    """Notes the parts of a setting that nothing here stands for."""
+    """Records the parts of a setting that have no equivalent here."""
     if found := ", ".join(names):
         draft.differs(path, f"{found} of it: nothing here stands for that")
 
@@ -141,7 +141,7 @@ EXACT_PERIODS: dict[str, setting_sections.Period] = {
     **dict.fromkeys(("7d", "1w", "weekly"), "week"),
     **dict.fromkeys(("30d", "1mo", "monthly"), "month"),
 }
-"""LiteLLM begins 7d on Mondays and 30d on the first of a month, as our weeks and months are."""
+"""LiteLLM begins 7d on Mondays and 30d on the first of a month, like our weeks and months."""
 DURATION_PATTERN = re.compile(r"(\d+)(mo|[smhdw])")
 UNIT_DAYS = {"s": 1 / 86400, "m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "mo": 30.0}
 LONGEST_PERIODS: tuple[tuple[float, setting_sections.Period], ...] = ((1, "day"), (7, "week"), (31, "month"))
@@ -154,15 +154,15 @@ KEY_SETTINGS = (
     *("default_key_generate_params", "upperbound_key_generate_params", "default_internal_user_params"),
     *("max_internal_user_budget", "default_max_internal_user_budget"),
 )
-"""What may be said of each key, the nearest first."""
+"""Settings that may hold for each key, the most specific first."""
 
 
 def budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str, Any] | None:
-    """A budget of ours; None where the sum is 0, which to LiteLLM is none.
+    """Builds a budget; returns None if the sum is 0, which to LiteLLM is no budget.
 
-    A duration that is none of our periods becomes the next longer one with the same sum, or a month with its share of
+    A duration without an equal period becomes the next longer period with the same sum, or a month with its share of
     the sum: never more than was meant.
-    Raises UnreadableValue: the sum is no number, or the duration none."""
+    Raises UnreadableValue: the sum is no number, or the duration is invalid."""
     amount = number(usd)
     if not amount:
         return None
@@ -187,29 +187,29 @@ def budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str,
 
 
 def note_spending(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Note a budget or its duration: `finish_limits` reads it when all the others are there."""
+    """Stores a budget or its duration: `finish_limits` reads it after all the others."""
     draft.spent[path.rpartition(".")[2]] = (path, value)
 
 
 def read_concurrent(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `concurrent` of `limits.all`."""
+    """Sets `concurrent` of `limits.all`."""
     draft.limits.setdefault("all", {})["limits"] = {"concurrent": whole(value, 1)}
 
 
 def read_each_user(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set the budget of `limits.each_user`."""
+    """Sets the budget of `limits.each_user`."""
     if found := budget(draft, path, value, None):
         draft.limits["each_user"] = {"budgets": [found]}
 
 
 def read_closed(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `limits.when_down`."""
+    """Sets `limits.when_down`."""
     if looked_up(value):
         draft.limits["when_down"] = "closed"
 
 
 def read_each_entry(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `max_parallel_requests` of the entries that have none."""
+    """Sets `max_parallel_requests` of the entries that have none."""
     most = whole(value, 1)
     for entry in draft.models:
         params = entry.get("litellm_params")
@@ -218,7 +218,7 @@ def read_each_entry(draft: LitellmDraft, path: str, value: Any) -> None:
 
 
 def read_provider_budgets(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set budgets in `limits.models`, where a provider serves one name alone."""
+    """Sets budgets in `limits.models` if a provider serves only one name."""
     for provider, said in mapping(value).items():
         names = {str(each.get("model_name")) for each in draft.models if _provider(each) == provider}
         if len(names) != 1:
@@ -238,14 +238,14 @@ def _provider(entry: dict[str, Any]) -> str:
 
 
 def _add(draft: LitellmDraft, path: str, model: str, fields: dict[str, Any]) -> None:
-    """A budget of a model, unless it has one already."""
+    """Sets the budget of a model, unless it has one already."""
     if found := budget(draft, path, fields.get(BUDGET_FIELDS[0]) or 0, fields.get(BUDGET_FIELDS[1])):
         draft.limits.setdefault("models", {}).setdefault(model, {"budgets": [found]})
 
 
 def finish_limits(draft: LitellmDraft) -> list[tuple[str, str]]:
-    """What needs several settings: sums and their durations, and which of those for keys is the nearest.
-    Paths of settings that could not be read, and why."""
+    """Sets what needs several settings: sums and their durations, and the most specific of those for keys.
+    Returns the paths of settings that could not be read, and why."""
     problems: list[tuple[str, str]] = []
     for read in (_all, _keys, _entries):
         try:
@@ -276,7 +276,7 @@ def _budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str
 
 
 def _keys(draft: LitellmDraft) -> None:
-    """Of settings that say something of each key the nearest counts."""
+    """Sets `limits.keys`. Of the settings for each key, the most specific counts."""
     for name in KEY_SETTINGS:
         path, value = draft.spent.get(name, ("", None))
         if not path:
@@ -303,7 +303,7 @@ def _keys(draft: LitellmDraft) -> None:
 
 
 def _entries(draft: LitellmDraft) -> None:
-    """Budgets of entries of `model_list`, which here are those of the names that they serve."""
+    """Sets budgets of entries of `model_list`, which here belong to the names that they serve."""
     for position, entry in enumerate(draft.models):
         params = entry.get("litellm_params")
         if not isinstance(params, dict) or not params.get(BUDGET_FIELDS[0]):
@@ -320,7 +320,7 @@ def _entries(draft: LitellmDraft) -> None:
 
 MAX_RETRIES = 10
 NEVER_RESTING_FAILS = 1_000_000
-"""Failures within a minute that nothing reaches."""
+"""Failures within a minute that no deployment reaches."""
 ANY = "*"
 LITELLM_STRATEGIES = {
     "simple-shuffle": "weighted",
@@ -344,13 +344,13 @@ RETRIED_STATUSES = {
     "InternalServerErrorRetries": (500, 502, 529),
     "ServiceUnavailableErrorRetries": (503,),
 }
-"""LiteLLM's kinds of errors after which a try may help, as statuses of upstreams."""
+"""LiteLLM's kinds of errors after which a retry may help, as statuses of upstreams."""
 FAILS = ("Timeout", "InternalServer", "ServiceUnavailable", "BadGateway", "RateLimit")
 """Kinds of errors that count against a deployment here."""
 
 
 def read_retries(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.retries`."""
+    """Sets `routing.retries`."""
     found = whole(value)
     if isinstance(found, int) and found > MAX_RETRIES:
         draft.differs(path, f"{MAX_RETRIES} tries are the most")
@@ -359,7 +359,7 @@ def read_retries(draft: LitellmDraft, path: str, value: Any) -> None:
 
 
 def read_retry_policy(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.retry_statuses`, and note how many tries there are."""
+    """Sets `routing.retry_statuses`, and stores the number of retries."""
     counts = {name: whole(looked_up(each)) for name, each in mapping(value).items() if each is not None}
     unused(draft, path, [name for name in counts if name not in RETRIED_STATUSES])
     counts = {name: each for name, each in counts.items() if name in RETRIED_STATUSES}
@@ -376,7 +376,7 @@ def read_retry_policy(draft: LitellmDraft, path: str, value: Any) -> None:
 
 
 def read_backoff(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.backoff`, and `routing.backoff_max` where it is longer."""
+    """Sets `routing.backoff`, and `routing.backoff_max` if the backoff is longer."""
     if found := number(value):
         draft.routing["backoff"] = found
         most = setting_sections.RoutingSettings().backoff_max
@@ -386,12 +386,12 @@ def read_backoff(draft: LitellmDraft, path: str, value: Any) -> None:
 
 
 def read_allowed_fails(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.allowed_fails`: LiteLLM counts those that do no harm yet."""
+    """Sets `routing.allowed_fails` to one more: LiteLLM counts failures that have no effect yet."""
     draft.routing["allowed_fails"] = whole(looked_up(value)) + 1
 
 
 def read_allowed_fails_policy(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Note the least of the counts, for all kinds alike."""
+    """Stores the lowest of the counts, for all kinds of errors alike."""
     given = {name.removesuffix("ErrorAllowedFails"): each for name, each in mapping(value).items() if each is not None}
     unused(draft, path, [f"{name}ErrorAllowedFails" for name in given if name not in FAILS])
     counts = [whole(looked_up(each)) for name, each in given.items() if name in FAILS]
@@ -400,7 +400,7 @@ def read_allowed_fails_policy(draft: LitellmDraft, path: str, value: Any) -> Non
 
 
 def read_cooldown(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.cooldown`, and `routing.cooldown_max` where it is longer; 0: nothing rests."""
+    """Sets `routing.cooldown`, and `routing.cooldown_max` if the cooldown is longer; 0: nothing rests."""
     if found := number(value):
         draft.routing["cooldown"] = found
         if not isinstance(found, str) and found > setting_sections.RoutingSettings().cooldown_max:
@@ -410,13 +410,13 @@ def read_cooldown(draft: LitellmDraft, path: str, value: Any) -> None:
 
 
 def read_no_cooldowns(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Note that nothing rests."""
+    """Stores that nothing rests."""
     if looked_up(value):
         draft.spent["never"] = NEVER_RESTING_FAILS
 
 
 def read_strategy(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.strategy`."""
+    """Sets `routing.strategy`."""
     name = str(looked_up(value)).strip().lower()
     if name not in LITELLM_STRATEGIES:
         raise UnreadableValue(f"known: {', '.join(LITELLM_STRATEGIES)}")
@@ -426,7 +426,7 @@ def read_strategy(draft: LitellmDraft, path: str, value: Any) -> None:
 
 
 def read_checks(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.sticky`."""
+    """Sets `routing.sticky`."""
     if not isinstance(looked_up(value), list):
         raise UnreadableValue("is no list")
     names = [str(each) for each in value]
@@ -437,7 +437,7 @@ def read_checks(draft: LitellmDraft, path: str, value: Any) -> None:
 
 
 def timeout_reader(setting: str) -> SettingReader:
-    """Make what sets a time of `upstream`."""
+    """Makes a reader that sets a time of `upstream`."""
 
     def read(draft: LitellmDraft, path: str, value: Any) -> None:
         if found := number(value):
@@ -447,17 +447,17 @@ def timeout_reader(setting: str) -> SettingReader:
 
 
 def read_max_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.max_fallbacks`."""
+    """Sets `routing.max_fallbacks`."""
     draft.routing["max_fallbacks"] = whole(value)
 
 
 def read_default_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.default_fallbacks`."""
+    """Sets `routing.default_fallbacks`."""
     draft.routing["default_fallbacks"] = _targets(draft, path, value)
 
 
 def read_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
-    """Set `routing.fallbacks`, and `routing.default_fallbacks` of `*` and plain names."""
+    """Sets `routing.fallbacks`, and `routing.default_fallbacks` from `*` and plain names."""
     table, rest = _table(draft, path, value)
     draft.routing["fallbacks"] = table
     if rest:
@@ -465,7 +465,7 @@ def read_fallbacks(draft: LitellmDraft, path: str, value: Any) -> None:
 
 
 def fallback_reader(setting: str) -> SettingReader:
-    """Make what sets fallbacks for one kind of failure. Ours have no `*`: it is each name without its own."""
+    """Makes a reader of fallbacks for one kind of failure. Ours have no `*`: it becomes each name without its own."""
 
     def read(draft: LitellmDraft, path: str, value: Any) -> None:
         table, rest = _table(draft, path, value)
@@ -478,7 +478,7 @@ def fallback_reader(setting: str) -> SettingReader:
 
 
 def _table(draft: LitellmDraft, path: str, value: Any) -> tuple[dict[str, list[str]], list[str]]:
-    """Models by the one that they stand in for, and those that stand in for all: LiteLLM writes
+    """Returns the fallbacks of each model, and those of all models: LiteLLM writes
     `[{name: [other, …]}, …]`, `{"*": […]}`, or plain names."""
     listed = looked_up(value)
     listed = [listed] if isinstance(listed, dict) else listed
@@ -500,7 +500,7 @@ def _table(draft: LitellmDraft, path: str, value: Any) -> tuple[dict[str, list[s
 
 
 def _targets(draft: LitellmDraft, path: str, value: Any) -> list[str]:
-    """Raises UnreadableValue: it is neither a name nor a list of names."""
+    """Returns the models that a fallback names. Raises UnreadableValue: it is neither a name nor a list of names."""
     listed = [value] if isinstance(value, str | dict) else value
     if not isinstance(listed, list):
         raise UnreadableValue("names no models")
@@ -523,7 +523,7 @@ def _serves(pattern: str, name: str) -> bool:
 
 
 def finish_routing(draft: LitellmDraft) -> None:
-    """What can only be said once all settings were read: policies by kind of error, and that nothing rests."""
+    """Sets what depends on all settings: policies by kind of error, and that nothing rests."""
     if (most := draft.spent.pop("retries", None)) is not None:
         said = draft.routing.get("retries")
         draft.routing["retries"] = max(most, said) if isinstance(said, int) else most

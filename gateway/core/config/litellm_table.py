@@ -1,7 +1,7 @@
 """One table of LiteLLM's settings: what becomes of each, in one line, and what reads it (guarantee §9, §12.14).
 
-`litellm.py` takes a file over by it, `gateway check` tells it, and docs/litellm.md is made of it (`make docs`). A name
-that is not here is not supported either: LiteLLM's next release must not keep a file from being read.
+`litellm.py` imports a file by this table, `gateway check` reports from it, and docs/litellm.md is made of it (`make
+docs`). A name that is not in it is not supported either: LiteLLM's next release must not keep a file from being read.
 """
 
 from fnmatch import fnmatchcase
@@ -37,9 +37,9 @@ from gateway.core.config.litellm_draft import (
 class SettingRule(NamedTuple):
     """What becomes of some settings.
 
-    `names` are separated by blanks and may be patterns; one that means another thing in an entry of `model_list` stands
-    as `litellm_params.…` in front of the rule that has the name alone. `read` puts the value into our sections; where
-    it is None, `litellm.py` does, or nothing.
+    `names` are separated by blanks and may be patterns; a name with another meaning in an entry of `model_list` is
+    listed as `litellm_params.…`, before the rule with the name alone. `read` puts the value into our sections; if it is
+    None, `litellm.py` does, or nothing.
     """
 
     group: Group
@@ -328,7 +328,7 @@ LITELLM_SECTIONS = frozenset(
         *("pass_through_endpoints", "cache_params", "team_settings", "alerting", "custom_prompt_dict"),
     }
 )
-"""Top-level names that make a file LiteLLM's. Others are taken for its own where one of these stands beside them."""
+"""Top-level names that mark a file as LiteLLM's. Beside one of these, unknown names are taken for LiteLLM's, too."""
 ROUTER_PARAMETERS = frozenset(
     {
         *("rpm", "tpm", "weight", "order", "max_retries", "num_retries", "tags", "tag_regex", "model_info"),
@@ -366,16 +366,16 @@ ON_HERE = frozenset(
         "include_cost_in_streaming_usage",
     }
 )
-"""What is, or may be, on here although a file has it off."""
+"""Settings that are, or may be, on here even if a file turns them off."""
 SILENT = frozenset({"model_info", "extra_body", "litellm_credential_name"})
-"""Those of them that mean the same here."""
+"""Router parameters that mean the same here."""
 
 
 UNKNOWN_SETTING = SettingRule("not supported", "unknown here, and ignored", "")
 
 
 def rule_of(path: str) -> SettingRule:
-    """The first rule for the setting at `path`, by its name, or by its section, too; a name may have dots."""
+    """Returns the first rule for the setting at `path`, by name, or by section and name; a name may have dots."""
     named = path.removeprefix("model_list[].")
     name = named.partition(".")[2] or named
     for rule in SETTING_RULES:
@@ -385,6 +385,6 @@ def rule_of(path: str) -> SettingRule:
 
 
 def fate_of(path: str) -> SettingFate:
-    """What becomes of the setting at `path`."""
+    """Returns what becomes of the setting at `path`."""
     rule = rule_of(path)
     return SettingFate(path, rule.group, rule.advice)

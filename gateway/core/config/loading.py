@@ -1,8 +1,8 @@
-"""Reads `config.yaml` and the environment into `Settings`, and says precisely what is wrong with them.
+"""Reads `config.yaml` and the environment into `Settings`, and reports precisely what is wrong with them.
 
 Order, later wins: defaults, classic names, file, environment, command line. Environment names of the classic API
-(guarantee §9.4) are general ones that may stand there for somebody else's sake: each counts only where nothing else
-says anything of its setting. What became of each that is set is told by `gateway check`.
+(guarantee §9.4) are general and may be meant for another program: each counts only if nothing else sets its setting.
+`gateway check` reports what became of each that is set.
 """
 
 import difflib
@@ -38,16 +38,16 @@ Read = Callable[[str], Any]
 ORIGIN = "environment"
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 AS_IT_IS = None
-"""What a value gives that asks for what is done anyway."""
+"""Result for a value that asks for the default."""
 DATABASE_FILE = "context-gateway.db"
 LONGEST_TTL = 600.0
-"""What a replica keeps of a conversation that another deletes is gone by then (guarantee §3.8)."""
+"""Seconds by which a replica has dropped a conversation that another one deleted (guarantee §3.8)."""
 
 
 @record
 class ClassicName:
-    """A name, the setting that it gives, and how its text is read; `Read` may raise `ValueError` with a rule. Without a
-    setting `text` says what holds instead, in the group `group`; with one what it sets, where that is not the value."""
+    """An environment name, its setting, and how its text is read; `read` may raise `ValueError` with a rule. `text`:
+    without a setting, what holds instead, in the group `group`; with one, what it sets if that is not the value."""
 
     name: str
     setting: Place | None
@@ -57,7 +57,7 @@ class ClassicName:
 
 
 def a_flag(text: str) -> bool:
-    """A truth value, as environments have them."""
+    """Parses a truth value of the environment. Raises ValueError: it is none."""
     word = text.strip().lower()
     if word not in (*TRUE, *FALSE):
         raise ValueError("must be true or false")
@@ -65,7 +65,7 @@ def a_flag(text: str) -> bool:
 
 
 def a_number(text: str) -> float:
-    """A number greater than 0."""
+    """Parses a number greater than 0. Raises ValueError: it is none."""
     try:
         found = float(text)
     except ValueError:
@@ -133,7 +133,7 @@ CLASSIC_NAMES = (
 
 
 def fill_in(raw: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[Place, str], list[SettingFate]]:
-    """Puts what these names say where nothing is said yet; returns the name by which each setting was given, and what
+    """Applies the classic names to settings that nothing else sets; returns the name that gave each setting, and what
     became of each name.
     `raw`: the settings of file, environment and command line; changed in place.
     Raises ConfigurationError: a value cannot be read; names the variable."""
@@ -168,7 +168,7 @@ def _read(name: ClassicName, text: str) -> Any:
         raise ConfigurationError(f"{ORIGIN}: {name.name}: {error}") from None
 
 
-# Secrets that stand outside the configuration: in files, or in a vault that a package of its own asks.
+# Secrets outside the configuration: in files, or in a vault that a separate package asks.
 #
 # `file:///run/secrets/NAME` is the content of that file. `SCHEME://…` is what the entry point SCHEME of the group
 # `gateway.secrets` returns for it: a callable that takes the whole reference and returns the secret, asked once at
@@ -181,18 +181,18 @@ SECRET_REFERENCE = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
 ADDRESSES = frozenset(
     ("http", "https", "redis", "rediss", "unix", "postgres", "postgresql", "postgresql+asyncpg", "sqlite"),
 )
-"""Schemes that settings themselves have; no package takes them."""
+"""URL schemes of settings themselves; no package reads them."""
 
 
 def look_up(value: Any, origin: str, where: str = "") -> Any:
-    """A value with secrets in the place of each reference in it.
+    """Replaces each reference to a secret in a value by that secret.
     `origin`: what the configuration was read from; `where`: the path of the value in it.
-    Raises ConfigurationError: a secret cannot be read, or nobody reads such; the message holds none of it."""
+    Raises ConfigurationError: a secret cannot be read, or no package reads its scheme; the message holds none of it."""
     if isinstance(value, dict):
         return {name: look_up(each, origin, f"{where}.{name}".lstrip(".")) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [look_up(each, origin, f"{where}[{number}]") for number, each in enumerate(value)]
-    if isinstance(value, setting_sections.ApiKey):  # LiteLLM's master key, which is no text any more
+    if isinstance(value, setting_sections.ApiKey):  # LiteLLM's master key, which is an object by now
         key = look_up(value.key.get_secret_value(), origin, f"{where}.key")
         return value.model_copy(update={"key": SecretStr(key)})
     if not isinstance(value, str) or (found := SECRET_REFERENCE.match(value)) is None or found[1] in ADDRESSES:
@@ -204,7 +204,7 @@ def look_up(value: Any, origin: str, where: str = "") -> Any:
 
 
 class _Unreadable(Exception):
-    """A secret is not to be had."""
+    """A secret cannot be read."""
 
 
 def _of_file(reference: str) -> str:
@@ -255,18 +255,18 @@ ENVIRONMENT_ALIASES = {
     "OTEL_EXPORTER_OTLP_HEADERS": ("telemetry", "headers"),
     "OTEL_SERVICE_NAME": ("telemetry", "service_name"),
 }
-"""Of two names for one setting the later one counts, and `GATEWAY_…` before both."""
+"""Of two names for one setting the later one counts; `GATEWAY_…` takes precedence over both."""
 BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 GUARDS = "guards"
 """A list beside the sections."""
 UNION_MEMBERS = ("UpstreamTimeouts", "constrained-float")
-"""Names that pydantic puts into the path of a setting that may be one thing or another."""
+"""Names that pydantic puts into the path of a setting of a union type."""
 INTERNAL = ("warnings", "moved", "origins", "storage_is_named")
 """Fields of `Settings` that no file sets."""
 
 
 def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings out of a file (optional), the environment, and `section.key` overrides.
+    """Loads settings from a file (optional), the environment, and `section.key` overrides.
     Raises ConfigurationError: the file is missing, is no YAML mapping, or holds an unknown or unusable setting."""
     origin = path or "environment"
     places: dict[str, str] = {}
@@ -287,7 +287,7 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
 
 
 def _imported(moved: ImportedConfig, places: Mapping[str, str]) -> dict[str, str]:
-    """Where settings come from that stand in no section of ours: LiteLLM's sections were mapped onto them."""
+    """Returns the origin of settings that no section of ours has: they were mapped from LiteLLM's sections."""
     origin = f"{moved.origin}, LiteLLM's sections"
     named = (f"{part}.{key}" for part in SECTIONS for key in _keys(moved.raw.get(part)))
     return {path: origin for path in named if path not in places}
@@ -298,7 +298,7 @@ def _keys(section_values: Any) -> list[str]:
 
 
 def _with_references(path: str, place: str, raw: Mapping[str, Any]) -> str:
-    """A place, with the references to secrets and to the environment that stand there."""
+    """Returns a place, followed by the references to secrets and to the environment in its value."""
     part, _, key = path.partition(".")
     section_values = raw.get(part)
     value = section_values.get(key) if key and isinstance(section_values, dict) else None
@@ -317,7 +317,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tuple[str, ...]) -> Settings:
-    """`ignored`: names of the environment that do not count."""
+    """Builds the settings. `ignored`: names of the environment that do not count."""
     raw = dict(moved.raw)
     if moved.names_database:
         ignored = (*ignored, DATABASE)
@@ -356,7 +356,7 @@ def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tupl
 
 
 def environment_names() -> dict[str, tuple[str, str]]:
-    """Every environment name and its setting."""
+    """Returns every environment name with its setting."""
     names = dict(ENVIRONMENT_ALIASES)
     for part in SECTIONS:
         for key in _fields(Settings, (part,)):
@@ -386,7 +386,7 @@ def _annotation(part: str, key: str) -> Any:
 
 
 def _parsed(text: str, annotation: Any) -> Any:
-    """A value of the environment: texts and words as they stand, lists also with commas between, all else as YAML."""
+    """Parses a value of the environment: texts and words verbatim, lists also comma-separated, all else as YAML."""
     members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     if setting_sections.words(annotation) or str in members or SecretStr in members:
         return None if type(None) in members and text in ("null", "~") else text
@@ -396,7 +396,7 @@ def _parsed(text: str, annotation: Any) -> Any:
 
 
 def _fields(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """The names known at a path of the settings."""
+    """Returns the names known at a path of the settings."""
     current: Any = model
     for step in path:
         if isinstance(step, int):
@@ -435,5 +435,5 @@ def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str]
 
 
 def process_environment() -> Mapping[str, str]:
-    """The process's environment: the one place that touches it."""
+    """Returns the process's environment; nothing else reads it."""
     return os.environ

@@ -12,14 +12,14 @@ from gateway.core.config import setting_sections
 from gateway.core.names import is_credential
 
 MAX_PRICE = Decimal(1_000_000)
-"""USD; a bill can be made of a price up to this."""
+"""USD; the highest price of which a bill can be made."""
 TIERED_PRICING = "tiered_pricing"
-"""LiteLLM's table of context tiers: prices beside the range of prompts that they are for."""
+"""LiteLLM's table of context tiers: prices with the range of prompts to which they apply."""
 
 
 def _prices_as_decimals(values: Any, checked: Container[str]) -> Any:
-    """YAML reads `9e-08` as a text; what is no number at all must not be ignored either, and no price may make a bill
-    that is below 0 or cannot be written. `checked`: fields that are left to their own checks."""
+    """Parses prices: YAML reads `9e-08` as a text. `checked`: fields that are left to their own checks.
+    Raises ValueError: a price is no number, or would make a bill that is below 0 or cannot be written."""
     if not isinstance(values, dict):
         return values
     found, wrong = _exact_prices(values)
@@ -29,7 +29,7 @@ def _prices_as_decimals(values: Any, checked: Container[str]) -> Any:
 
 
 def _exact_prices(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """These with exact prices, and the names of what is none."""
+    """Returns the values with exact prices, and the names of invalid prices."""
     found, wrong = dict(values), []
     for name, value in values.items():
         if name == TIERED_PRICING and isinstance(value, list):
@@ -52,7 +52,7 @@ def _price(value: str | float) -> Decimal | None:
 
 
 def _as_texts(values: Any) -> Any:
-    """Headers are texts: YAML reads `2024` as a number."""
+    """Converts header values to texts: YAML reads `2024` as a number."""
     if not isinstance(values, dict):
         return values
     return {name: str(value) if isinstance(value, int | float) else value for name, value in values.items()}
@@ -64,7 +64,7 @@ def _first_of(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """YAML reads `2024-10-21` as a date."""
+    """Converts a date to a text: YAML reads `2024-10-21` as a date."""
     return value.isoformat() if isinstance(value, date) else value
 
 
@@ -109,8 +109,8 @@ class LitellmParams(BaseModel):
         return _prices_as_decimals(values, cls.model_fields)
 
     def timeouts(self, general: setting_sections.UpstreamTimeouts) -> setting_sections.UpstreamTimeouts:
-        """How long this model may take: what is not said here is as for all. A number is LiteLLM's, which means the
-        time until the answer begins, and its `stream_timeout` the time between two chunks."""
+        """Returns this model's timeouts, the general ones where it has none. A number is LiteLLM's: it means the time
+        until the answer begins, and `stream_timeout` the time between two chunks."""
         own: dict[str, float] = {}
         if self.stream_timeout is not None:
             own["idle"] = self.stream_timeout
@@ -166,7 +166,7 @@ class ModelInfo(BaseModel):
 
 
 STAR = re.compile(r"(?!(?:.*/)?\.{0,2}(?:/|$))[^\s?#%\\\x00-\x1f\x7f]+")
-"""What a star may stand for: it may become part of an address, where it must not lead to another place."""
+"""Text that a star may match: it may become part of a URL, where it must not lead elsewhere."""
 
 
 class ModelEntry(BaseModel):
@@ -180,11 +180,11 @@ class ModelEntry(BaseModel):
     litellm_params: LitellmParams
     model_info: ModelInfo = ModelInfo()
     unset: tuple[str, ...] = Field((), exclude=True)
-    """What its parameters name and the environment does not have: it is not served without."""
+    """Environment variables that its parameters name and that are not set: the entry is not served without them."""
 
     def star(self, model: str) -> str | None:
-        """What the star of this entry's name stands for in that of a model (`*`, `openai/*`: LiteLLM's wildcards); None
-        if there is no star, or the rest of the name is another."""
+        """Returns what the star of this entry's name matches in a model's name (`*`, `openai/*`: LiteLLM's wildcards);
+        None if there is no star, or the rest of the name differs."""
         before, star, after = self.model_name.partition("*")
         fits = star and model.startswith(before) and model.endswith(after) and len(model) > len(before) + len(after)
         found = model[len(before) : len(model) - len(after)] if fits else ""

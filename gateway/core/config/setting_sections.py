@@ -27,21 +27,21 @@ from gateway.core.names import did_you_mean
 
 
 def _exact_decimal(value: Any) -> Any:
-    """A price as it is written: 2.5e-06 means exactly that, not the nearest double."""
+    """Converts a price exactly: 2.5e-06 means exactly that, not the nearest double."""
     if isinstance(value, bool):
         raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into its report
     return Decimal(str(value)) if isinstance(value, float | int) else value
 
 
 def words(annotation: Any) -> tuple[str, ...]:
-    """The words that a setting may be, where they are enumerated."""
+    """Returns the words that a setting's type enumerates; empty if it enumerates none."""
     if get_origin(annotation) is Literal:
         return tuple(word for word in get_args(annotation) if isinstance(word, str))
     return tuple(word for each in get_args(annotation) for word in words(each))
 
 
 def _as_word(value: Any, allowed: tuple[str, ...]) -> Any:
-    """The word that was written. YAML 1.1 reads some bare words as booleans, `off` among them; case does not matter."""
+    """Restores the word as written: YAML 1.1 reads some bare words as booleans, such as `off`. Case does not matter."""
     if isinstance(value, bool):
         meant = [word for word in allowed if yaml.safe_load(word) is value]
         return meant[0] if len(meant) == 1 else value
@@ -100,12 +100,12 @@ class UpstreamTimeouts(SettingsSection):
 
 
 def _as_bool(value: Any) -> Any:
-    """The environment says truth in letters."""
+    """Converts a truth value that the environment gives as text."""
     return {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower(), value)
 
 
 RecallMode = Annotated[Literal["auto", True, False], BeforeValidator(_as_bool)]
-"""Whether a model has the tool `recall`; `auto`: once something is left out."""
+"""Whether a model has the tool `recall`; `auto`: after something is left out."""
 
 
 MASK_RULES = (
@@ -139,7 +139,7 @@ class GuardEntry(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the entry says to the guard itself."""
+        """Options for the guard itself."""
         return dict(self.model_extra or {})
 
 
@@ -273,7 +273,7 @@ class StorageSettings(SettingsSection):
 
 
 def key_bytes(key: SecretStr) -> bytes:
-    """The bytes of an encryption key. Raises ValueError: it is not `KEY_BYTES` long."""
+    """Returns the bytes of an encryption key. Raises ValueError: it is not `KEY_BYTES` long."""
     text = key.get_secret_value().strip()
     if re.fullmatch(r"[0-9A-Fa-f]{64}", text):
         return bytes.fromhex(text)
@@ -383,7 +383,7 @@ def _collector(text: str) -> str:
 
 
 def _headers(value: Any) -> Any:
-    """A mapping as it is; a text as `OTEL_EXPORTER_OTLP_HEADERS` has it: `name=value,name=value`, percent-encoded."""
+    """Returns a mapping as it is; parses a text of `OTEL_EXPORTER_OTLP_HEADERS`: `name=value,…`, percent-encoded."""
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
     if not isinstance(value, str):
@@ -556,9 +556,9 @@ Period = Literal["day", "week", "month", "total"]
 
 
 MIN_BUDGET_USD = Decimal("1e-12")
-"""A smaller one would be kept as 0, which refuses everything."""
+"""A smaller budget would be stored as 0, which refuses everything."""
 MAX_LIMIT = 10**12
-"""More than anybody asks for, and what every place that counts can hold."""
+"""More than anybody needs, and within the range of every counter."""
 
 
 def _countable(usd: Decimal) -> Decimal:
@@ -659,10 +659,10 @@ NO_DEFAULTS = ContextDefaults()
 USER: Literal["user"] = "user"
 VIEWER: Literal["viewer"] = "viewer"
 ADMIN: Literal["admin"] = "admin"
-"""Roles of a key: it may ask models and change what is stored; it may look at its tenant on the page `/ui`; it may look
-at all tenants there and in `/v1/organization/`."""
+"""Roles of a key: `user` may call models and change what is stored; `viewer` may view its tenant in the web UI `/ui`;
+`admin` may view all tenants there and in `/v1/organization/`."""
 LOOKS = frozenset((VIEWER, ADMIN))
-"""Either of these roles opens the page."""
+"""Roles that may open the web UI."""
 
 
 ModelPattern = Annotated[str, Field(min_length=1, max_length=256, pattern=LABEL)]
@@ -738,7 +738,7 @@ class AuthSettings(SettingsSection):
 
     @model_validator(mode="after")
     def _whose_is_plain(self) -> Self:
-        """A key that stands twice says the same of itself each time."""
+        """Checks that a key that is listed twice has the same tenant, project, roles and limits each time."""
         said = {entry.key.get_secret_value(): entry for entry in self.keys}
         for entry in self.keys:
             other = said[entry.key.get_secret_value()]

@@ -137,7 +137,7 @@ class CacheSettings(SettingsSection):
 
     @property
     def half_of_conversations(self) -> int:
-        """Most bytes of conversations as forwarded, and as many of requests as they came."""
+        """Maximum bytes of conversations as forwarded; the same maximum holds for requests as received."""
         return self.conversation_bytes // 2
 
 
@@ -423,8 +423,8 @@ class Settings(SettingsSection):
     moved: tuple[SettingFate, ...] = Field((), exclude=True)
     """What became of LiteLLM's settings, and of classic names in the environment."""
     origins: dict[str, str] = Field({}, exclude=True)
-    """Where each `section.key` that is no default, and each `model_list[0]`, comes from: file and line, a name of the
-    environment, or the command line; a reference such as `os.environ/NAME` stands behind its line."""
+    """Origin of each `section.key` that is not the default, and of each `model_list[0]`: file and line, a name of the
+    environment, or the command line; a reference such as `os.environ/NAME` follows its line."""
     storage_is_named: bool = Field(False, exclude=True)
     """Whether anything names the storage; else it is the default, in the working directory."""
 
@@ -444,15 +444,15 @@ class Settings(SettingsSection):
 
     @property
     def max_turns(self) -> int | None:
-        """Most turns that are forwarded as messages, by either of its names."""
+        """Maximum turns that are forwarded as messages, from either of its names."""
         return self.conversation.max_turns or self.memory.max_turns
 
     def model(self, name: str) -> ModelEntry | None:
-        """The first entry of that `model_name`, or None."""
+        """Returns the first entry with this `model_name`, or None."""
         return next((entry for entry in self.model_list if entry.model_name == name), None)
 
     def lists(self, name: str) -> bool:
-        """Whether an entry of `model_list` serves a model of that name."""
+        """Returns whether an entry of `model_list` serves a model of this name."""
         return self.model(name) is not None or any(entry.star(name) is not None for entry in self.model_list)
 
     @property
@@ -461,12 +461,12 @@ class Settings(SettingsSection):
         return not self.model_list or self.upstream.unlisted == "relay"
 
     def unknown(self, name: str, may_ask: Callable[[str], bool]) -> str:
-        """Says that no model of that name is served here, and which is the nearest of those that may be asked."""
+        """Returns the error text for a model that is not served here; names the nearest that may be requested."""
         known = [each.model_name for each in self.model_list if may_ask(each.model_name)]
         return f"The model {shown(name)} does not exist here.{did_you_mean(name, known)}"
 
     def has_operator_key(self) -> bool:
-        """Whether anyone who reaches the port could spend the operator's money."""
+        """Returns whether an operator's key is set, so that requests may spend the operator's money."""
         return self.upstream.api_key is not None or any(e.litellm_params.has_credentials for e in self.model_list)
 
 

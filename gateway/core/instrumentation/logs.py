@@ -24,23 +24,23 @@ IN_WORDS = frozenset(
         "upstream",
     }
 )
-"""Fields of a request's line that are not shown as `name=value`: they have a place, or are left to JSON."""
+"""Fields of a request's line that are not shown as `name=value`: they have a fixed place, or are in JSON only."""
 
 
 def json_line(created: float, level: str, name: str, event: str, fields: dict[str, Any]) -> str:
-    """One JSON object; what looks like a key or a password is masked."""
+    """Renders a line as one JSON object; what looks like a key or a password is masked."""
     stamp = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
     return masked(jsons.dumps_text({"timestamp": stamp, "level": level, "logger": name, "event": event, **fields}))
 
 
 class TextLine:
-    """Makes lines for people: local time, level, event, fields. `colour`: the reader is a terminal that shows it."""
+    """Renders lines for people: local time, level, event, fields. `colour`: the output is a terminal that shows it."""
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
 
     def __call__(self, created: float, level: str, name: str, event: str, fields: dict[str, Any]) -> str:
-        """The line, and below it a traceback, if there is one."""
+        """Renders the line, and below it a traceback, if there is one."""
         rest = dict(fields)
         traceback = rest.pop("exception", "")
         if event == "request" and "method" in rest:
@@ -55,7 +55,7 @@ class TextLine:
         return f"{stamp} {label} {shown}" + (f"\n{masked(traceback)}" if traceback else "")
 
     def _request(self, fields: dict[str, Any]) -> str:
-        """Takes out of `fields` what it shows."""
+        """Renders a request; removes from `fields` what it shows."""
         found = {name: fields.pop(name, None) for name in IN_WORDS}
         status = found["status"] or 0
         colour = GREEN if status < 400 else YELLOW if status < 500 else RED
@@ -79,7 +79,7 @@ class TextLine:
 
 
 def masked(text: str) -> str:
-    """The text without what looks like a key or a password."""
+    """Masks what looks like a key or a password in a text."""
     lower = text.lower()
     return SECRETS.sub(r"\1***", text) if "sk-" in lower or "bearer" in lower or "://" in lower else text
 
@@ -114,14 +114,14 @@ def _pairs(fields: dict[str, Any]) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """What a client named must not command the terminal."""
+    """Escapes control characters: text from a client must not control the terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 Line = Callable[[float, str, str, str, dict[str, Any]], str]
-"""Makes a line of when, level, logger, event and fields."""
+"""Renders a line from time, level, logger, event and fields."""
 Fields = Callable[[], dict[str, Any]]
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 QUIET = ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "alembic", "asyncio", "aiohttp")
@@ -134,7 +134,7 @@ class EventLogger:
         self._logger = logging.getLogger(name)
 
     def info(self, event: str, **fields: Any) -> None:
-        """What happened as it should."""
+        """Logs an event of normal operation."""
         if not self._logger.isEnabledFor(logging.INFO):
             return
         handlers = self._logger.root.handlers
@@ -144,15 +144,15 @@ class EventLogger:
             self._logger.info(event, extra={"fields": fields})
 
     def warning(self, event: str, **fields: Any) -> None:
-        """What an operator should know of."""
+        """Logs what an operator should know of."""
         self._logger.warning(event, extra={"fields": fields})
 
     def failure(self, event: str, **fields: Any) -> None:
-        """What ended the work, said in its fields."""
+        """Logs what ended the work; the fields describe it."""
         self._logger.error(event, extra={"fields": fields})
 
     def fault(self, event: str, error: BaseException, **fields: Any) -> None:
-        """What should not have happened, with the fault's traceback."""
+        """Logs an unexpected error, with its traceback."""
         self._logger.error(event, extra={"fields": fields}, exc_info=error)
 
 
@@ -161,13 +161,13 @@ def get_logger(name: str) -> EventLogger:
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes each record as a line (with what stands below it), by `line`."""
+    """Writes each record as a line, with a traceback below it if there is one; `line` renders it."""
 
     def __init__(self, stream: TextIO, line: Line) -> None:
         super().__init__(stream)
         self._line = line
         self.also: Fields | None = None
-        """Tells fields of every line, where there are any."""
+        """Returns fields to add to every line; None if there are none."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = dict(getattr(record, "fields", {}))
@@ -178,24 +178,24 @@ class LineHandler(logging.StreamHandler[TextIO]):
         return self._line(record.created, record.levelname.lower(), record.name, record.getMessage(), fields)
 
     def write(self, level: str, name: str, event: str, fields: dict[str, Any]) -> None:
-        """Does what `emit` does without making a record: this writes the line of every request."""
+        """Writes a line as `emit` does, but without a record: this writes the line of every request."""
         if self.also is not None:
             fields = {**fields, **self.also()}
         try:
             self.stream.write(self._line(time.time(), level, name, event, fields) + "\n")
-        except (OSError, ValueError):  # a closed log is no reason not to answer
+        except (OSError, ValueError):  # a closed log must not stop an answer
             return
 
 
 def tell_also(fields: Fields) -> None:
-    """Adds these fields, such as the id of a trace, to every line from now on."""
+    """Adds fields, such as the id of a trace, to every line from now on."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, LineHandler):
             handler.also = fields
 
 
 def configure(level: str, form: str = "auto", *, colour: bool = True) -> None:
-    """Sends the gateway's own logs and those of its libraries the same way.
+    """Configures logging for the gateway and its libraries alike.
     `form`: `text`, `json`, or `auto`: text if the log is a terminal; `colour`: whether text may be coloured, if the log
     is a terminal."""
     # Not looked up for each record, since nothing here shows them (the standard library's how-to: "Optimization").

@@ -1,8 +1,8 @@
 """Counts of what happened, for `GET /metrics` and OTLP, as families of samples (guarantee §9). No count names a tenant.
 
 Plain dicts and lists, written on the event loop's thread alone: counting takes a few microseconds a request and needs
-neither locks nor Prometheus' library, which is loaded when it is first asked. Of several workers each writes its counts
-to a file that only they can read; whoever is asked adds up.
+neither locks nor Prometheus' library, which is loaded when metrics are first requested. With several workers, each
+writes its counts to a file that only they can read; the worker that is asked adds them up.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 SHARE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 OTHER = "other"
 REFUSED_ALL = (401, 403, 408, 429)
-"""Statuses by which an upstream refuses whatever it is asked now."""
+"""Statuses with which an upstream refuses every request for now."""
 MAX_UNLISTED = 100
-"""Models that are no names of `model_list` but have a label of their own."""
+"""Models outside `model_list` that have a label of their own."""
 LONGEST_NAME = 128
-"""Characters of such a name."""
+"""Maximum characters of an unlisted model's label."""
 MAX_REASONS = 50
-"""Of reasons for a fallback, and of kinds of warnings; there are about half as many."""
+"""Labels for reasons of a fallback, and for kinds of warnings; there are about half as many."""
 MAX_RECENT = 100
 """Requests whose windows are summed up for health."""
 COUNTED_ENDPOINTS = (
@@ -50,20 +50,20 @@ COUNTED_ENDPOINTS = (
     "/api/v1/chat/stream",
 )
 PAGE_LABEL = "/ui"
-"""With all that is below it."""
+"""The web UI, with all paths below it."""
 RELAYED_PATH_LABELS = frozenset(
     {
         *("audio", "batches", "completions", "compress", "conversations", "embeddings", "files", "fine_tuning"),
         *("images", "messages", "moderations", "responses", "uploads", "vector_stores"),
     }
 )
-"""Of paths below `/v1/`: each is a label of its own."""
+"""First segments of paths below `/v1/`: each is a label of its own."""
 CLOCK = SystemClock()
 COUNTED_METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
 class BucketHistogram:
-    """How often a value was within each of `bounds`, beyond them last."""
+    """Counts values by bucket: within each of `bounds`, and last, beyond them."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -93,7 +93,7 @@ def _sums() -> dict[Any, Decimal]:
 
 @dataclass(slots=True)
 class MetricCounts:
-    """Everything counted since the process began; the keys are the values of the labels that `METRICS` has."""
+    """Everything counted since the process began; the keys are the values of the labels in `METRICS`."""
 
     in_flight: int = 0
     kept_bytes: int = 0
@@ -130,7 +130,7 @@ class MetricCounts:
     window_shares: dict[tuple[str], BucketHistogram] = field(default_factory=partial(_histograms, SHARE_BUCKETS))
     messages_excluded: Counter[tuple[str]] = field(default_factory=Counter)
     warnings: Counter[tuple[str]] = field(default_factory=Counter)
-    """By what stands before the colon."""
+    """By the text before the colon."""
     prefix_breaks: Counter[tuple[str, str]] = field(default_factory=Counter)
     internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By `planner` or `summarizer`; and `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
@@ -144,7 +144,7 @@ class MetricCounts:
 
 
 class MetricRow(NamedTuple):
-    """As what a field of `MetricCounts` is told; gauges end with their process. `labels` have blanks between them."""
+    """How a field of `MetricCounts` is exported; gauges end with their process. `labels` are separated by blanks."""
 
     field: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -224,7 +224,7 @@ METRICS = (
     MetricRow("deployment_failures", "counter", "gateway_deployment_failures", "deployment code",
             "Failures that count against a deployment."),
 )  # fmt: skip
-"""In the order in which they are told."""
+"""In the order in which they are exported."""
 
 
 class WindowUse(NamedTuple):
@@ -240,7 +240,7 @@ class WindowUse(NamedTuple):
 
 @dataclass(slots=True)
 class UpstreamTrouble:
-    """Errors of a model's upstream since its last answer, but for what it found wrong with a request. `code` is of the
+    """Errors of a model's upstream since its last answer, except those that blame the request. `code` is that of the
     latest."""
 
     since: datetime
@@ -267,7 +267,7 @@ class GatewayMetrics:
         self._counts.in_flight += 1
 
     def ended(self, method: str, path: str, status: int, seconds: float, facts: dict[str, object]) -> None:
-        """A request has its answer; `facts` are the edge's, where there are any (`model`, `stream`, `citations` …)."""
+        """Counts an answered request; `facts` are the edge's, if there are any (`model`, `stream`, `citations` …)."""
         counts = self._counts
         counts.in_flight -= 1
         endpoint, model = endpoint_of(path), facts.get("model")
@@ -281,7 +281,7 @@ class GatewayMetrics:
         counts.durations[endpoint, label, stream].observe(seconds)
 
     def first_chunk(self, model: str, seconds: float) -> None:
-        """A stream's first chunk is about to be sent, so long after its request came."""
+        """Counts the first chunk of a stream, so many seconds after its request arrived."""
         self._counts.first_chunks[(self._labels.get(model, OTHER),)].observe(seconds)
 
     def billed(self, entry: LedgerEntry) -> None:
@@ -304,12 +304,12 @@ class GatewayMetrics:
             self._count_window(label, used)
 
     def prefix_broken(self, model: str, reason: str) -> None:
-        """A request did not begin with what the one before in its conversation forwarded (guarantee §4 I7)."""
+        """Counts a request that did not begin with what the previous one of its conversation forwarded (§4 I7)."""
         self._counts.prefix_breaks[self._labels.get(model, OTHER), reason] += 1
 
     def windows(self) -> dict[str, Any]:
-        """How the latest requests, `MAX_RECENT` at most, used their windows: `average` and `max` of each figure of
-        `WindowUse`, null where nothing is known; and all warnings and breaks since the process began."""
+        """Summarizes how the latest requests, at most `MAX_RECENT`, used their windows: `average` and `max` of each
+        figure of `WindowUse`, null if nothing is known; and all warnings and breaks since the process began."""
         counts, names = self._counts, WindowUse._fields
         columns = zip(*self._recent, strict=True) if self._recent else [()] * len(names)
         return {
@@ -322,8 +322,8 @@ class GatewayMetrics:
     def amended(
         self, model: str, calls: Iterable[CallCost], before: LedgerEntry | None, now: LedgerEntry | None
     ) -> None:
-        """A bill has got further calls of internal models, after the answer; it is in the net saving with what it says
-        now. None: it is not there."""
+        """Counts internal calls that a bill gained after the answer, and replaces its net saving `before` by that of
+        `now`. None: there is no bill."""
         label = self._labels.get(model, OTHER)
         for call in calls:
             self._count_call(label, call)
@@ -337,8 +337,8 @@ class GatewayMetrics:
         self._counts.internal_calls[purpose, outcome] += 1
 
     def upstream_failed(self, model: str, error: Exception) -> None:
-        """An upstream gave an error instead of an answer; also one that the client never sees, because the request
-        could be mended. Anything else than an upstream's error is not counted."""
+        """Counts an upstream's error in place of an answer, even one that the client never sees because the request was
+        repaired. Ignores any other error."""
         if isinstance(error, errors.UpstreamError):
             label, code = self._labels.get(model, OTHER), _code(error)
             self._counts.upstream_errors[label, code] += 1
@@ -346,33 +346,33 @@ class GatewayMetrics:
                 self._note(label, code, self._now())
 
     def limited(self, whose: str, what: str) -> None:
-        """A request has come to a budget or limit."""
+        """Counts a request that reached a budget or limit."""
         self._counts.limited[whose, what] += 1
 
     def limits_down(self) -> None:
         self._counts.limits_down += 1
 
     def retried(self, error: Exception) -> None:
-        """A call is tried again, after this error."""
+        """Counts another try of a call, after this error."""
         self._counts.retries[(_code(error) if isinstance(error, errors.UpstreamError) else OTHER,)] += 1
 
     def fell_back(self, kind: str) -> None:
         self._counts.other_models[(kind,)] += 1
 
     def troubles(self) -> dict[str, UpstreamTrouble]:
-        """Models whose upstream has answered nothing since it gave an error, and what it gave."""
+        """Returns the errors of upstreams that have not answered since, by model."""
         return {label: replace(each) for label, each in self._troubles.items()}
 
     def last_troubles(self) -> dict[str, UpstreamTrouble]:
-        """The latest error of each model's upstream, also where answers followed."""
+        """Returns the latest errors of each model's upstream, even if answers followed."""
         return {label: replace(each) for label, each in self._last_troubles.items()}
 
     def label(self, model: str) -> str:
-        """What stands for a model: its name, or `other`."""
+        """Returns the label of a model: its name, or `other`."""
         return self._labels.get(model, OTHER)
 
     def snapshot(self) -> MetricCounts:
-        """A copy of the counts, for another thread."""
+        """Copies the counts, for another thread."""
         return MetricCounts(**{each.name: _copied(getattr(self._counts, each.name)) for each in fields(MetricCounts)})
 
     def _note(self, label: str, code: str, now: datetime) -> None:
@@ -412,7 +412,7 @@ class GatewayMetrics:
                 counts.summaries[(result,)] += number
 
     def _count_window(self, label: str, used: dict[str, Any]) -> None:
-        """Counts how a request used its window. Nothing is counted in mode `off` but warnings."""
+        """Counts how a request used its window. In mode `off`, only warnings are counted."""
         counts, tokens, share = self._counts, used.get("tokens_used"), share_of_window(used)
         for warning in used.get("warnings") or ():
             _count_few(counts.warnings, warning.partition(":")[0])
@@ -428,7 +428,7 @@ class GatewayMetrics:
 
 
 def share_of_window(used: Mapping[str, Any]) -> float | None:
-    """Share of the model's window that a prompt took, by its bill's `context_utilization`; None: not known."""
+    """Returns a prompt's share of its model's window, by its bill's `context_utilization`; None: not known."""
     tokens, window = used.get("tokens_used"), used.get("context_window")
     return tokens / window if tokens is not None and window else None
 
@@ -449,14 +449,14 @@ def _count_few(counter: Counter[tuple[str]], reason: str) -> None:
 
 
 def _copied(counts: Any) -> Any:
-    """A number, a counter or histograms, as they are now."""
+    """Copies a number, a counter or histograms."""
     if isinstance(counts, dict) and any(isinstance(each, BucketHistogram) for each in counts.values()):
         return {key: each.copy() for key, each in counts.items()}
     return counts.copy() if isinstance(counts, dict) else counts
 
 
 def endpoint_of(path: str) -> str:
-    """The path with `{id}` for ids and names, so that labels are few."""
+    """Returns the label of a path, with `{id}` for ids and names, so that labels are few."""
     if path in COUNTED_ENDPOINTS:
         return path
     if path == PAGE_LABEL or path.startswith(PAGE_LABEL + "/"):
@@ -469,7 +469,7 @@ def endpoint_of(path: str) -> str:
 
 
 def _is_trouble(error: errors.UpstreamError) -> bool:
-    """Whether an error says something of the upstream, not of what it was asked."""
+    """Returns whether an error blames the upstream, not the request."""
     return not isinstance(error, errors.UpstreamRefused) or error.status >= 500 or error.status in REFUSED_ALL
 
 
@@ -483,7 +483,7 @@ def _code(error: errors.UpstreamError) -> str:
 
 
 def families(counts: MetricCounts) -> Iterable[Any]:
-    """Each metric with its samples, as `prometheus_client` has them."""
+    """Yields each metric with its samples, as a family of `prometheus_client`."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
@@ -500,16 +500,16 @@ def families(counts: MetricCounts) -> Iterable[Any]:
 
 
 SERVED = "served"
-"""The file that says that a worker has accepted connections."""
+"""The file that records that a worker has accepted connections."""
 DEAD = "dead"
-"""The file of the counts of all workers that have ended: a sum must not become less."""
+"""The file with the counts of all workers that have ended: a sum must not decrease."""
 log = get_logger("gateway.core.instrumentation.metrics")
 COUNTS_WRITE_SECONDS = 1.0
-"""Between two times that a worker writes its counts: so old may the others' be."""
+"""Interval at which a worker writes its counts: the others' may be this old."""
 
 
 class SharedCounts:
-    """The counts of one of several workers. `folder`: theirs alone; `name`: of this worker's file."""
+    """The counts of one of several workers. `folder`: theirs alone; `name`: that of this worker's file."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
@@ -517,7 +517,7 @@ class SharedCounts:
         self._writing = Lock()
 
     def write(self, counts: MetricCounts) -> None:
-        """Lets the others know these counts."""
+        """Writes the counts for the other workers, if they have changed."""
         content = _written(counts)
         with self._writing:
             if content != self._last:
@@ -525,7 +525,7 @@ class SharedCounts:
                 self._last = content
 
     def serves(self) -> None:
-        """Lets the process that started this worker know that it accepts connections."""
+        """Records, for the process that started this worker, that it accepts connections."""
         with _not_written():
             self._folder.mkdir(mode=0o700, exist_ok=True)
             (self._folder / SERVED).touch()
@@ -537,12 +537,12 @@ class SharedCounts:
             return added([own, *(found for path in others if (found := _read(path)) is not None)])
 
     def pids(self) -> list[int]:
-        """The processes that have written counts and are alive."""
+        """Returns the ids of the live processes that have written counts, or this one's."""
         return [int(path.stem.split("-")[1]) for path in self._folder.glob("*-*.json")] or [os.getpid()]
 
 
 def bury(folder: Path, name: str) -> None:
-    """Adds the counts of a worker that has ended, in that file, to those of the dead. One process does this."""
+    """Adds the counts of a worker that has ended to those of all such workers. One process calls this."""
     with _not_written(), _locked(folder, fcntl.LOCK_EX):
         path = folder / f"{name}.json"
         last = _read(path)
@@ -557,7 +557,7 @@ def bury(folder: Path, name: str) -> None:
 
 
 def _replace(folder: Path, name: str, content: bytes) -> None:
-    """As a whole: nobody reads half of it."""
+    """Replaces a file as a whole: nobody reads half of it."""
     with _not_written():
         folder.mkdir(mode=0o700, exist_ok=True)  # somebody may have tidied up
         new = folder / f"{name}.new"
@@ -566,13 +566,13 @@ def _replace(folder: Path, name: str, content: bytes) -> None:
 
 
 def has_served(folder: Path) -> bool:
-    """Whether any of the workers has ever accepted connections."""
+    """Returns whether any of the workers has ever accepted connections."""
     return (folder / SERVED).exists()
 
 
 @contextlib.contextmanager
 def _not_written() -> Iterator[None]:
-    """Counts are not worth a worker: what cannot be written is told, and left."""
+    """Logs counts that cannot be written and goes on: they are not worth a worker."""
     try:
         yield
     except OSError as error:
@@ -581,7 +581,7 @@ def _not_written() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(folder: Path, how: int) -> Iterator[None]:
-    """While counts are moved from one file to another, nobody adds up; without the folder there is nothing to add."""
+    """Locks the folder: nobody adds up while counts move between files. Without the folder, there is nothing to add."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""The latest requests that were refused before a model was asked, without content: they leave no bill."""
+"""The latest requests that were refused before a model was called, without content: they have no bill."""
 
 import re
 from collections import Counter, deque
@@ -8,20 +8,20 @@ from datetime import datetime
 from gateway.core.bounded_cache import BoundedCache
 
 MAX_TENANTS, KEPT_EACH = 200, 50
-"""Of so many tenants the latest: whoever floods the gateway pushes out nothing of others."""
+"""Tenants, and latest requests of each: a tenant that floods the gateway evicts nothing of others."""
 MAX_KINDS = 100
-"""Statuses and codes that are counted apart."""
+"""Pairs of status and code that are counted separately."""
 MAX_REFUSAL_CODE_CHARS = 64
 REFUSED_FIELD_NAME = re.compile(r"[a-z_][a-z0-9_.\[\]]{0,63}", re.ASCII)
 NO_TENANT = ""
-"""In the place of a tenant, where a request had no key that counts."""
+"""The tenant of a request without a valid key."""
 Kind = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """A request that was refused. `endpoint`: the path without ids; `field`: the one that its error names; `key_id`: of
-    whom it came, where that is known."""
+    """A request that was refused. `endpoint`: the path without ids; `field`: the one that its error names; `key_id`:
+    that of the sender's key, if known."""
 
     request_id: str
     at: datetime
@@ -44,14 +44,14 @@ class _OfOneTenant:
 
 
 class RefusedRequests:
-    """Those of one process since its start, in bounded memory."""
+    """The refused requests of one process since its start, in bounded memory."""
 
     def __init__(self) -> None:
         self._tenants: BoundedCache[str, _OfOneTenant] = BoundedCache(MAX_TENANTS)
         self._all = _OfOneTenant()
 
     def note(self, refused: RefusedRequest) -> None:
-        """Keeps it in the place of its tenant's oldest."""
+        """Records a refused request; beyond the limit, it replaces its tenant's oldest."""
         kind = (refused.status, refused.code[:MAX_REFUSAL_CODE_CHARS])
         tenant = self._tenants.get(refused.tenant) or self._tenants.put(refused.tenant, _OfOneTenant())
         tenant.latest.append(refused)
@@ -59,7 +59,7 @@ class RefusedRequests:
             each.count(kind)
 
     def latest(self, tenant: str | None) -> list[RefusedRequest]:
-        """The newest first, of one tenant (None: of all, and of nobody's)."""
+        """Returns the requests of one tenant, newest first (None: of all, and those without a tenant)."""
         if tenant is None:
             every = [each for of_one in self._tenants.values() for each in of_one.latest]
             return sorted(every, key=lambda each: each.at, reverse=True)
@@ -67,11 +67,11 @@ class RefusedRequests:
         return [*reversed(found.latest)] if found is not None else []
 
     def counts(self, tenant: str | None) -> list[tuple[Kind, int]]:
-        """How many since the start by status and code, the most first."""
+        """Returns the number of refusals since the start for each status and code, highest first."""
         found = self._all if tenant is None else self._tenants.peek(tenant)
         return found.counts.most_common() if found is not None else []
 
 
 def field_of(param: str | None) -> str | None:
-    """The name of a field as an error tells it; None of what no field of ours can be."""
+    """Returns the field that an error names; None if it cannot be a field of ours."""
     return param if param is not None and REFUSED_FIELD_NAME.fullmatch(param) else None

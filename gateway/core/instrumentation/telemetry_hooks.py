@@ -1,8 +1,8 @@
-"""Tells code of third parties what has happened (guarantee §11.6).
+"""Reports events to third-party code (guarantee §11.6).
 
-A hook is a function that takes an event as a `dict`. Packages name theirs by entry points of the group
-`context_gateway.hooks`; an entry point's name is that of its event, or begins with it and a dot. Hooks run behind the
-answer, one after the other in a thread of their own: one that is slow or fails holds nobody up.
+A hook is a function that takes an event as a `dict`. Packages register hooks as entry points of the group
+`context_gateway.hooks`; the name of an entry point is that of its event, or begins with it and a dot. Hooks run after
+the answer, one after the other in a thread of their own: a slow or failing hook delays nobody.
 """
 
 import threading
@@ -31,16 +31,16 @@ Hook = Callable[[dict[str, Any]], Any]
 
 
 class TelemetryHooks:
-    """The hooks of this process. Until `start` nobody is told anything."""
+    """The hooks of this process. Until `start`, no event is reported."""
 
     def __init__(self) -> None:
         self._waiting: Queue[tuple[Event, dict[str, Any]] | None] = Queue(MAX_TELEMETRY_QUEUE)
         self._hooks: dict[Event, list[tuple[str, Hook]]] = {}
         self._thread: threading.Thread | None = None
         self.lost = 0
-        """Events that no hook was told of: too many were waiting."""
+        """Events that were not reported, as too many were waiting."""
         self.is_listening = False
-        """Whether an event may have a hook. True also while they are looked for."""
+        """Whether an event may have a hook; also true while hooks are being loaded."""
 
     @property
     def waiting(self) -> int:
@@ -48,13 +48,13 @@ class TelemetryHooks:
         return self._waiting.qsize()
 
     def start(self) -> None:
-        """Looks for hooks in a thread, which then runs them; it ends if there are none."""
+        """Starts a thread that loads the hooks and then runs them; it ends if there are none."""
         self.is_listening = True
         self._thread = threading.Thread(target=self._run, name="hooks", daemon=True)
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Waits until all events have been told, so many seconds at most."""
+        """Waits until all events have been reported, at most so many seconds."""
         if self._thread is None:
             return
         try:
@@ -64,7 +64,7 @@ class TelemetryHooks:
         self._thread.join(seconds)
 
     def settled(self, commit: TurnCommit) -> None:
-        """A request's bill and turn are in the storage."""
+        """Reports that a request's bill and turn are stored."""
         if not self.is_listening:
             return
         entry, turn = commit.ledger, commit.turn
@@ -75,7 +75,7 @@ class TelemetryHooks:
         self._tell("request_settled", {**facts, "response_metadata": entry.metadata})
 
     def added(self, tenant: str, conversation_id: str, messages: tuple[ConversationMessage, ...]) -> None:
-        """Messages are in the storage."""
+        """Reports that messages are stored."""
         for message in messages if self.is_listening else ():
             facts = {
                 "tenant": tenant,
@@ -88,12 +88,12 @@ class TelemetryHooks:
             self._tell("message_added", facts)
 
     def team_task_changed(self, tenant: str, conversation_id: str, team_task: str | None) -> None:
-        """A conversation has another team task, or none."""
+        """Reports that a conversation has another team task, or none."""
         facts = {"tenant": tenant, "conversation_id": conversation_id, "team_task": team_task}
         self._tell("team_task_changed", facts)
 
     def budget_exceeded(self, account: SpendingAccount, budget: int, spent: int, *, hard: bool) -> None:
-        """A budget is used up; sums in picodollars. Each process tells it once in a period."""
+        """Reports that a budget is used up; sums in picodollars. Each process reports it once per period."""
         if not self.is_listening:
             return
         holder = account.holder
