@@ -1,4 +1,4 @@
-"""Reads `config.yaml`, the files that it includes, and the environment's values that it names."""
+"""Reads `config.yaml`, the files that it includes, and the environment variables to which it refers."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ MAX_INCLUDED = 50
 
 
 class ConfigurationError(Exception):
-    """A configuration that cannot be used; the message names file, path and the nearest right name."""
+    """A configuration that cannot be used; the message names the file, the path and the nearest valid name."""
 
 
 def read_file(path: str, places: dict[str, str] | None = None) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _begins(place: str, name: str) -> bool:
 
 
 Lines = dict[str, dict[str | int, int]]
-"""By section, the lines of its members; under "" its own."""
+"""The lines of a section's members, by section; under "" its own."""
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
@@ -74,7 +74,7 @@ def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
         return {}, {}
     if not isinstance(data, dict):
         raise ConfigurationError(f"{path}: must be a mapping of sections")
-    # an empty section says nothing
+    # an empty section sets nothing
     return {str(name): value for name, value in data.items() if value is not None}, lines
 
 

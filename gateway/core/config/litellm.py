@@ -37,7 +37,7 @@ NEAR_SECTION = 0.7
 
 
 class EnvironmentReferences(dict[str, str]):
-    """An environment in which each name has the value `os.environ/NAME`: nothing is looked up, and no secret read."""
+    """An environment in which each name has the value `os.environ/NAME`: no value is looked up, and no secret read."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -155,7 +155,7 @@ def _text(value: Any) -> str:
 def _resolve_models(moved: ImportedConfig, credentials: Any) -> None:
     """Fills in what the entries of `model_list` take from the environment and from `credential_list`.
 
-    A model whose address or key is not in the environment is not served, and says why; the others are.
+    A model whose address or key is missing in the environment is not served and reports why; the others are served.
     """
     models = moved.raw.get("model_list")
     if not isinstance(models, list):
@@ -270,7 +270,7 @@ def _add_master(moved: ImportedConfig, path: str, key: str) -> None:
     keys = auth.get("keys") or []
     if not isinstance(keys, list):
         raise ConfigurationError(f"{moved.origin}: auth.keys: must be a list")
-    # Made here, not validated: LiteLLM's documents teach `sk-1234`, which is shorter than a key of ours may be.
+    # Made without validation: LiteLLM's documents use `sk-1234`, which is too short for a key of ours.
     auth["keys"] = [
         *keys,
         setting_sections.ApiKey.model_construct(

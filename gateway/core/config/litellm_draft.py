@@ -53,7 +53,7 @@ class LitellmDraft:
 
     @property
     def names(self) -> list[str]:
-        """The names of models that clients ask for, each once."""
+        """The names of models that clients request, each once."""
         return list(dict.fromkeys(str(each.get("model_name")) for each in self.models))
 
     def differs(self, path: str, text: str) -> None:

@@ -359,7 +359,7 @@ ROUTER_PARAMETERS = frozenset(
         *("valkey_embedding_field", "allowed_fails", "allowed_fails_policy"),
     }
 )
-"""`litellm_params` that LiteLLM's router and proxy keep to themselves; they are not sent with requests."""
+"""`litellm_params` that LiteLLM's router and proxy use themselves; they are not sent with requests."""
 ON_HERE = frozenset(
     {
         *("ssl_verify", "enable_pre_call_checks", "enable_pre_call_check", "store_prompts_in_spend_logs", "json_logs"),

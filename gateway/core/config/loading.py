@@ -129,7 +129,7 @@ CLASSIC_NAMES = (
     ),
     ClassicName("SUMMARIZATION_THRESHOLD", ("memory", "threshold"), a_number),
 )
-"""One row each; a name without a setting gets one as soon as there is one."""
+"""One row for each name; a name without a setting gets one when the setting exists."""
 
 
 def fill_in(raw: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[Place, str], list[SettingFate]]:
@@ -258,7 +258,7 @@ ENVIRONMENT_ALIASES = {
 """Of two names for one setting the later one counts; `GATEWAY_…` takes precedence over both."""
 BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 GUARDS = "guards"
-"""A list beside the sections."""
+"""A top-level list beside the sections."""
 UNION_MEMBERS = ("UpstreamTimeouts", "constrained-float")
 """Names that pydantic puts into the path of a setting of a union type."""
 INTERNAL = ("warnings", "moved", "origins", "storage_is_named")

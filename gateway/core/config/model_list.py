@@ -59,7 +59,7 @@ def _as_texts(values: Any) -> Any:
 
 
 def _first_of(value: Any) -> Any:
-    """LiteLLM makes several deployments of a list of organizations; the first one counts here."""
+    """Returns the first organization of a list, of which LiteLLM makes several deployments."""
     return value[0] if isinstance(value, list) and value else value
 
 
@@ -71,7 +71,7 @@ def _as_text(value: Any) -> Any:
 CLOUDS = frozenset(
     {"bedrock", "bedrock_converse", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta", "oci", "sap"}
 )
-"""Providers whose credentials come from their own settings or from where the process runs: always an operator's."""
+"""Providers whose credentials come from their own settings or from where the process runs: always the operator's."""
 CREDENTIAL_FIELDS = ("azure_ad_token", "client_secret", "vertex_credentials", "aws_secret_access_key")
 
 

@@ -111,7 +111,7 @@ RecallMode = Annotated[Literal["auto", True, False], BeforeValidator(_as_bool)]
 MASK_RULES = (
     *("private_key", "url", "password", "token", "jwt", "key", "email", "iban", "card", "ssn", "phone", "ip"),
 )
-"""The rules that are built in, in the order in which they look."""
+"""The built-in rules, in the order in which they are applied."""
 
 
 def _rule(name: str) -> str:
@@ -172,7 +172,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 Models = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
-"""Names of models, in the order in which they are asked; one may stand alone."""
+"""Names of models, in the order in which they are called; a single one may be a string."""
 
 
 class RoutingSettings(SettingsSection):
@@ -373,7 +373,7 @@ HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 
 
 def _collector(text: str) -> str:
-    """Raises ValueError: it is no address."""
+    """Checks a collector's address. Raises ValueError: it is none."""
     parts = urlsplit(text.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must read 'http://HOST:PORT' or 'https://HOST', with a path where the collector has one")
@@ -449,7 +449,7 @@ LABEL = r"^[^\x00-\x1f\x7f]+$"
 NAME_PATTERN = r"^[\w.:@-]+$"
 MAX_SETTING_NAME_CHARS = 128
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
-"""Signatures by a private key alone: with `none`, or a shared secret (HS256), whoever has the public key could sign."""
+"""Signatures by a private key only: with `none`, or a shared secret (HS256), whoever has the public key could sign."""
 CALLBACK_PATH = "/ui/login/callback"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -600,7 +600,7 @@ class HolderAllowance(SettingsSection):
 
     @property
     def is_set(self) -> bool:
-        """Whether it allows anything less than all."""
+        """Whether it restricts anything."""
         return bool(self.budgets) or self.limits.is_set
 
 
@@ -742,7 +742,7 @@ class AuthSettings(SettingsSection):
         said = {entry.key.get_secret_value(): entry for entry in self.keys}
         for entry in self.keys:
             other = said[entry.key.get_secret_value()]
-            # Its name is shown alone; what decides must be plain.
+            # Its name is only shown; whatever decides must be unambiguous.
             if other.tenant != entry.tenant:
                 raise ValueError("keys: one key stands with two tenants")
             if _what_counts(other) != _what_counts(entry):

@@ -426,7 +426,7 @@ class Settings(SettingsSection):
     """Origin of each `section.key` that is not the default, and of each `model_list[0]`: file and line, a name of the
     environment, or the command line; a reference such as `os.environ/NAME` follows its line."""
     storage_is_named: bool = Field(False, exclude=True)
-    """Whether anything names the storage; else it is the default, in the working directory."""
+    """Whether anything names the storage; if not, it is the default, in the working directory."""
 
     @model_validator(mode="after")
     def _embedder_is_listed(self) -> Self:
@@ -457,7 +457,7 @@ class Settings(SettingsSection):
 
     @property
     def serves_unlisted(self) -> bool:
-        """Whether models that `model_list` does not have may be asked for."""
+        """Whether clients may request models that `model_list` does not have."""
         return not self.model_list or self.upstream.unlisted == "relay"
 
     def unknown(self, name: str, may_ask: Callable[[str], bool]) -> str:

@@ -50,8 +50,8 @@ def _cipher(key: bytes, purpose: bytes) -> AESSIV:
 
 
 def _opened_as_before(main: bytes, raw: bytes) -> bytes:
-    """Opens a text of a version before 2, which clients still hold: a SHAKE-256 stream under a BLAKE2b tag. Nothing is
-    sealed this way any more.
+    """Opens a text in the format before version 2, which clients still hold: a SHAKE-256 stream under a BLAKE2b tag.
+    Nothing is sealed this way any more.
     Raises ValueError: the text was sealed with another key, or was altered."""
     hidden, tag = raw[:-OLD_TAG_BYTES], raw[-OLD_TAG_BYTES:]
     stream_key, tag_key = (hmac.digest(main, name, "sha256") for name in (b"stream", b"tag"))

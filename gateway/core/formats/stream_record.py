@@ -81,7 +81,7 @@ class StreamRecord:
 
     @property
     def asked_are_finished(self) -> bool:
-        """Whether every choice that was asked for has its finish reason."""
+        """Whether every requested choice has its finish reason."""
         return len(self._finish) >= self._expected
 
     @property
@@ -214,7 +214,7 @@ class _Message:
             if type(value) is str and key != "role":
                 pieces = self._texts.get(key)
                 if pieces is None:
-                    if isinstance(self._fields.get(key), list):  # a text behind parts
+                    if isinstance(self._fields.get(key), list):  # text after parts
                         self._fields[key] = [*self._fields[key], {"type": "text", "text": value}]
                         chars += len(value)
                         continue
@@ -228,7 +228,7 @@ class _Message:
                 chars += len(str(value))
             else:
                 before = self._texts.pop(key, None)
-                if before and isinstance(value, list):  # parts behind a text
+                if before and isinstance(value, list):  # parts after text
                     self._fields[key] = [{"type": "text", "text": "".join(before)}]
                 _merge(self._fields, {key: value})
                 chars += len(str(value))

@@ -224,7 +224,7 @@ class _CallPiece:
 
 
 class _PartialCall:
-    """One call. `place` is the index that its upstream gives it, `index` the one that it has here."""
+    """One call. `place`: the index that the upstream gives it; `index`: the one that it has here."""
 
     __slots__ = (
         *("body", "has_text", "held", "index", "is_new", "is_told", "kind", "name", "pieces", "place", "said_id"),
@@ -312,7 +312,7 @@ def _told(items: Any) -> str:
         if not kind or kind in UNTOLD:
             continue
         lines = [line for name, value in item.items() for line in _lines(name, value)]
-        if not all(line.startswith(ACTION) for line in lines):  # that a search took place is no content
+        if not all(line.startswith(ACTION) for line in lines):  # a search without details is no content
             found.append("\n".join([f"[{_title(item, kind)}]", *lines]))
     return "\n\n".join(found)
 
@@ -431,7 +431,7 @@ def _message(message: Json, made: Callable[[Json], Json]) -> Json:
 
 
 def _bare(tool: Any) -> Any:
-    """A tool, or a call, without the note of its type."""
+    """Removes the note of its type from a tool or a call."""
     return {k: v for k, v in tool.items() if k != TYPED} if isinstance(tool, dict) and TYPED in tool else tool
 
 
@@ -561,7 +561,7 @@ def _text(piece: Any) -> str:
 
 
 class _FreeformInput:
-    """The text in the arguments of a call, which come in pieces."""
+    """The freeform text in the arguments of a call, which arrive in pieces."""
 
     def __init__(self, call_id: Any) -> None:
         self.call_id = call_id

@@ -38,7 +38,7 @@ LONGEST_NAME = 128
 MAX_REASONS = 50
 """Labels for reasons of a fallback, and for kinds of warnings; there are about half as many."""
 MAX_RECENT = 100
-"""Requests whose windows are summed up for health."""
+"""Requests whose windows are summarized for health."""
 COUNTED_ENDPOINTS = (
     "/health/live",
     "/health/ready",
@@ -229,7 +229,7 @@ METRICS = (
 
 class WindowUse(NamedTuple):
     """How a request used its model's window: tokens of its system messages, of its history, of workflow specifications,
-    and of all; their share of the window in per cent (None: it is not known)."""
+    and of all; their share of the window in per cent (None: unknown)."""
 
     system_prompt_tokens: int
     history_tokens: int
@@ -401,7 +401,7 @@ class GatewayMetrics:
             (counts.net_savings if net > 0 else counts.net_losses)[(label,)] += abs(net)
 
     def _count_planning(self, used: dict[str, Any]) -> None:
-        """Counts what a bill says about planning. Its reasons are the gateway's own, so they are few."""
+        """Counts what a bill reports about planning. Its reasons are the gateway's own, so they are few."""
         counts, reason, fallback = self._counts, used["planning_reason"], used["fallback_reason"]
         if reason is not None:
             counts.decisions[reason, "true" if used["llm_planning_used"] else "false"] += 1
@@ -443,7 +443,7 @@ def _net_saving(entry: LedgerEntry | None) -> Decimal | None:
 
 
 def _count_few(counter: Counter[tuple[str]], reason: str) -> None:
-    """Counts a reason, no more than `MAX_REASONS` of them under names of their own."""
+    """Counts a reason; beyond `MAX_REASONS` reasons, under `other`."""
     known = (reason,) in counter or len(counter) < MAX_REASONS
     counter[(reason if known else OTHER,)] += 1
 
@@ -474,7 +474,7 @@ def _is_trouble(error: errors.UpstreamError) -> bool:
 
 
 def _code(error: errors.UpstreamError) -> str:
-    """A label for the error. An upstream's own codes are not used: they are unbounded."""
+    """Returns a label for the error. An upstream's own codes are not used: they are unbounded."""
     if isinstance(error, errors.UpstreamOverflow):
         return "context_length_exceeded"
     if isinstance(error, errors.UpstreamRefused):
@@ -559,7 +559,7 @@ def bury(folder: Path, name: str) -> None:
 def _replace(folder: Path, name: str, content: bytes) -> None:
     """Replaces a file as a whole: nobody reads half of it."""
     with _not_written():
-        folder.mkdir(mode=0o700, exist_ok=True)  # somebody may have tidied up
+        folder.mkdir(mode=0o700, exist_ok=True)  # the folder may have been cleaned up
         new = folder / f"{name}.new"
         new.write_bytes(content)
         os.replace(new, folder / f"{name}.json")
@@ -632,7 +632,7 @@ def _value(value: Any) -> Any:
 
 
 def _read(path: Path) -> MetricCounts | None:
-    """The counts in a file; None if it is gone by now."""
+    """Reads the counts in a file; None if it is gone by now."""
     with contextlib.suppress(FileNotFoundError):
         counts = MetricCounts()
         found = jsons.loads(path.read_bytes())

@@ -1,1 +1,1 @@
-"""Messages, as Anthropic has them."""
+"""Anthropic's Messages API."""

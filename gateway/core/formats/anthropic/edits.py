@@ -27,7 +27,7 @@ EDITS = "context_management"
 """The field that holds the edits."""
 CLEAR_TOOLS, CLEAR_THINKING, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"
 TRIGGERS = {CLEAR_TOOLS: 100_000, COMPACT: 150_000}
-"""Input tokens above which Anthropic applies an edit that names none."""
+"""Input tokens above which Anthropic applies an edit without a trigger."""
 EXACT_EDIT_FIELDS = ("keep", "clear_at_least", "exclude_tools", "clear_tool_inputs")
 KEEP = 3
 """Latest tool uses that are retained if an edit does not set `keep`."""
@@ -206,7 +206,7 @@ def _without_uses(messages: list[Json], edit: Json, tokens: int | None) -> tuple
 
 
 def _uses(messages: Sequence[Json]) -> list[ToolUsePlace]:
-    """The tool uses that have a result, oldest first."""
+    """Returns the tool uses that have a result, oldest first."""
     found: list[ToolUsePlace] = []
     open_calls: dict[str, tuple[int, int, str]] = {}
     for index, message in enumerate(messages):

@@ -213,7 +213,7 @@ class MessageEvents:
         self._ensure("thinking", {"type": "thinking", "thinking": "", "signature": ""}, events)
         if isinstance(text, str) and text:
             events.append(self._changed({"type": "thinking_delta", "thinking": text}))
-        if isinstance(signature, str) and signature:  # it stands at the end of a thought
+        if isinstance(signature, str) and signature:  # a signature ends a thought
             events.append(self._changed({"type": "signature_delta", "signature": signature}))
             self._stop(events)
 
@@ -293,7 +293,7 @@ class _StreamedCall:
     def __init__(self) -> None:
         self.id = self.name = ""
         self.is_freeform = False
-        """Its input is a text, not an object."""
+        """The input is a text, not an object."""
         self._pieces: list[str] = []
 
     def add(self, piece: str) -> None:
@@ -381,12 +381,12 @@ def sound_message(message: Json) -> Json:
 
 
 class EventMender:
-    """Mends the events of one message."""
+    """Repairs the events of one message."""
 
     def __init__(self) -> None:
         self._ids = CallIds()
         self._given: dict[Any, Json] = {}
-        """Arguments that came with the begin of their call, by the block's index."""
+        """Arguments that came with the beginning of their call, by the block's index."""
 
     def of(self, event: Json) -> list[Json]:
         """Repairs an event; returns those to send in its place."""
@@ -432,7 +432,7 @@ PIECES = {
     "signature_delta": "signature",
     "input_json_delta": "partial_json",
 }
-"""Kinds of deltas, and the field that has the piece."""
+"""Kinds of deltas, and the field of each that has the piece."""
 SAYS_NOTHING = ("ping", "message_stop")
 
 
@@ -531,7 +531,7 @@ class MessageChunks:
         chunks: list[Json] = []
         if (
             BLOCK_ORDER.get(block.said["type"], BLOCK_ORDER["text"]) == BLOCK_ORDER["text"]
-        ):  # a chat shows where others end
+        ):  # the ends of others follow from a chat's deltas
             cited: Json = {}
             if block.said.get("citations"):
                 before = len(annotations_of(self._complete[:-1]))
@@ -599,7 +599,7 @@ class _StreamedBlock:
     def __init__(self, said: Json) -> None:
         self.said = said
         self.call: int | None = None
-        """Its number among the calls."""
+        """The block's index among the calls."""
         self._pieces: dict[str, list[str]] = {}
 
     def add(self, name: str, piece: str) -> None:

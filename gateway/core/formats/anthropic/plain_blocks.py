@@ -33,7 +33,7 @@ PLAIN_BLOCK_NAMES = {"image_url": "picture", "input_image": "picture", "input_au
 
 
 def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Message]:
-    """Converts messages to plain chat messages: unknown blocks become text; what says nothing to a model is dropped.
+    """Reduces messages to what a chat knows: unknown blocks become text; unknown fields and empty answers are dropped.
     `thoughts`: whether to send signed thoughts along, for a router to Anthropic's models."""
     found: list[Message] = []
     for message in with_shown_apart(map(without_blocks, messages)):
@@ -98,7 +98,7 @@ def _is_known(part: Any) -> bool:
 
 
 def _known(part: Any) -> dict[str, Any]:
-    """A part with the fields that a chat has for it."""
+    """Reduces a part to the fields that a chat has for it."""
     fields = CHAT_PART_FIELDS.get(str(part.get("type")))
     return part if fields is None else {name: part[name] for name in fields if name in part}
 

@@ -118,7 +118,7 @@ class MessageReader:
         return {"role": "tool", "tool_call_id": call_id, "content": content, **failed}
 
     def _parts(self, block: Block, where: str) -> list[Block]:
-        """A block as parts of a chat's content."""
+        """Converts a block to parts of a chat's content."""
         kind = block["type"]
         if kind == "text":
             return [_without_mark(block)]
@@ -281,7 +281,7 @@ def _is_of_files(source: Block) -> bool:
 
 
 def _text_of(content: Any) -> str | None:
-    """The text of a document that is given as content; None if it holds anything else."""
+    """Returns the text of a document that is given as content; None if it holds anything else."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else [None]

@@ -1,1 +1,1 @@
-"""Responses, as OpenAI has them."""
+"""OpenAI's Responses API."""

@@ -26,7 +26,7 @@ NAMESPACE = "namespace"
 """The type of a group of tools, and the field of a call that names its group."""
 NAMESPACE_SEPARATOR = "__"
 MAX_FUNCTION_NAME_CHARS = 64
-"""Characters that a function's name may have in a chat."""
+"""Maximum characters of a function's name in a chat."""
 NAME_DIGEST_CHARS = 8
 
 
@@ -49,7 +49,7 @@ def names_apart(tools: Any) -> dict[str, Json]:
     }
 
 
-# Content parts of conversation items, as a client sends them, made into those of chat messages.
+# Content parts of items, as a client sends them, converted to those of chat messages.
 
 Part = dict[str, Any]
 INPUT_TEXT_TYPES = ("input_text", "text")

@@ -46,7 +46,7 @@ COVERED = object()
 OWN_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{32})(_[0-9a-f]{12})?")
 """An item id of this gateway; its first group is common to all items of an answer (`core.ids.new_id`)."""
 COMMENTARY = "commentary"
-"""The phase of a message that is not the last of its answer."""
+"""The phase of a message that does not end its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ Json = dict[str, Any]
 RESPONSES_TOOL_CHOICES = ("none", "auto", "required")
 ALLOWED_TOOLS_MODES = ("auto", "required")
 OWN_KINDS = ("function", "custom")
-"""Kinds of tools that clients run themselves, and that a chat has, too."""
+"""Kinds of tools that clients run themselves and that a chat has, too."""
 TEXT: Json = {"type": "string"}
 TEXT_LIST_SCHEMA: Json = {"type": "array", "items": TEXT}
 MILLISECONDS: Json = {"type": "integer", "description": "How long it may take, in milliseconds."}
@@ -298,7 +298,7 @@ TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
         ["type", "path"],
     ),
 }
-"""For each typed tool: what it does, its arguments, and the required ones, as told to a model."""
+"""For each typed tool, as described to a model: what it does, its arguments, and the required ones."""
 
 
 def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
@@ -363,7 +363,7 @@ def _within(group: Json, where: str) -> list[tuple[str, Json]]:
 
 
 class ToolChoice(NamedTuple):
-    """Which tool is to be called: `chat` is the choice as a chat has it, without hosted tools."""
+    """Which tool to call: `chat` is the choice in a chat's form, without hosted tools."""
 
     chat: Any
     names_hosted: bool = False
@@ -461,7 +461,7 @@ class ResponsesReading:
     previous: str | None = None
     """`previous_response_id`."""
     threshold: int | None = None
-    """Tokens that a prompt may have before it is compacted (`context_management`)."""
+    """Tokens above which a prompt is compacted (`context_management`)."""
     said: frozenset[str] = frozenset()
     """Fields that the client sent in a chat's form, among those of Responses."""
     says_nothing: bool = False

@@ -109,7 +109,7 @@ def finish_reason(response: Mapping[str, Any], message: Mapping[str, Any]) -> st
 
 
 Failure = tuple[int, Json]
-"""A status, and an error as OpenAI shapes it."""
+"""An HTTP status, and an error in OpenAI's shape."""
 
 
 def failure_of_event(event: Mapping[str, Any]) -> Failure | None:
@@ -231,7 +231,7 @@ def is_whole(item: Json) -> bool:
 
 
 def _said(items: Sequence[Json]) -> list[Json]:
-    """The parts of all messages among the items."""
+    """Returns the parts of all messages among the items."""
     return [part for item in items if item.get("type") == "message" for part in objects(item.get("content"))]
 
 
@@ -477,7 +477,7 @@ class ResponseChunks:
 
     @property
     def ended(self) -> bool:
-        """Whether the response has come to its end."""
+        """Whether the response has ended."""
         return self._ended
 
     def _made(self, kind: str, event: Mapping[str, Any]) -> list[Json]:
@@ -703,7 +703,7 @@ class ResponseChunks:
 
 
 class _PassedItem:
-    """What has been passed on of an item."""
+    """How much of an item has been passed on."""
 
     __slots__ = (
         *("annotations", "chars", "index", "is_done", "is_named", "kind"),
@@ -713,20 +713,20 @@ class _PassedItem:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.index: int | None = None
-        """Of a call, its number."""
+        """The number of a call."""
         self.is_named = False
-        """Of a call, whether its id and name are told."""
+        """Whether a call's id and name have been sent."""
         self.part: Any = None
-        """Of thoughts, the part that came last."""
+        """The latest part of thoughts."""
         self.chars = 0
         self.refused = 0
         self.annotations = 0
         self.others: set[Any] = set()
-        """Of a message, the numbers of parts that no chat has."""
+        """The numbers of a message's parts that no chat has."""
         self.is_done = False
         self.waits = False
         self.number = 0
-        """Of a message, its number among those of the answer."""
+        """The number of a message among those of the answer."""
         self.phase: Any = None
 
 

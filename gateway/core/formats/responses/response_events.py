@@ -83,7 +83,7 @@ class OpenItem:
 
 
 class ReasoningItem(OpenItem):
-    """Reasoning: its text, a summary, or what is sealed."""
+    """A reasoning item: its text, a summary, or sealed thoughts."""
 
     def __init__(self, stem: str, number: int, *, is_summary: bool = False) -> None:
         super().__init__(numbered_id(stem, number))
@@ -148,7 +148,7 @@ class ReasoningItem(OpenItem):
 
 
 class MessageItem(OpenItem):
-    """A message: a text, or a refusal, or one after the other."""
+    """A message item: a text, a refusal, or one after the other."""
 
     def __init__(self, item_id: str, number: int | None = None, phase: str | None = None) -> None:
         """`number`: the index of the message in its maker's answer, if reported."""
@@ -383,7 +383,7 @@ class ResponseEvents:
         return self._numbered(events)
 
     def _of_first(self, chunk: Json) -> list[Json]:
-        """The pieces of the choice that came first."""
+        """Returns the pieces of the choice that came first."""
         choices = chunk.get("choices") or []
         if self._choice is None and choices:
             self._choice = choices[0].get("index", 0)
@@ -429,7 +429,7 @@ class ResponseEvents:
         self._has_content = self._has_content or isinstance(content, str)
         if at and at.get("between"):
             last, _, content = content.partition(BETWEEN)
-            if last:  # which was held back from the message before
+            if last:  # held back from the message before
                 words, begun_now = self._words()
                 events += [*begun_now, *words.text(last, None)]
         if OTHER_PART in choice:
