@@ -1,8 +1,8 @@
 """Where models are served, and the calls to them. The only home of the HTTP client and of litellm.
 
-Offers an adapter for each protocol, and what is asked of providers beside answers; `routing/`, with a face of its own,
-says who is asked. Read first: `routing/router.py` (who is asked) and `openai/answers.py` (how). Never changes what is
-asked but for the protocol's sake, and never retries by itself: the pipeline does.
+Offers an adapter for each protocol, and the calls to providers beside completions; `routing/`, with a face of its own,
+decides which deployment is called. Read first: `routing/router.py` (which one) and `openai/answers.py` (how). Changes a
+request only where the protocol requires it, and never retries by itself: the pipeline does.
 """
 
 import sys
@@ -63,5 +63,5 @@ __all__ = [
     "resources",
 ]
 
-# httpx's own command, which it does without: it would bring rich and pygments to each start.
+# httpx's command-line tool, which it works without: it would load rich and pygments at each start.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""Calls in the words of Anthropic's Messages: the inner form goes up as a request for a message and comes back as a
-completion, over the gateway's own connections.
+"""Calls by Anthropic's Messages API: the inner form is sent upstream as a request for a message, and the answer is
+returned as a completion, over the gateway's own connections.
 
 Connections, limits and faults are those of chat completions.
 """
@@ -20,15 +20,15 @@ from gateway.upstream.openai.mending import refusal, relayed_headers, whole_mend
 Json = dict[str, Any]
 ANTHROPIC_MESSAGES = "messages"
 ANTHROPIC_API_VERSION = "2023-06-01"
-"""Of the API; there has been no other since."""
+"""Latest version of the API."""
 VERSION_HEADER = "anthropic-version"
 BETA_HEADER = "anthropic-beta"
 OPENAIS = "openai-"
-"""How headers of clients begin that say something to OpenAI alone."""
+"""Prefix of client headers that only OpenAI understands."""
 
 
 class AnthropicUpstream:
-    """Calls Anthropic, and whoever speaks as it does (an `Upstream`)."""
+    """Calls Anthropic, and every provider that offers its API (an `Upstream`)."""
 
     def __init__(self, http: HttpUpstream, clock: ports.Clock) -> None:
         self._http = http
@@ -58,7 +58,7 @@ class AnthropicUpstream:
 
 
 class MessageStream(HttpChunkStream):
-    """The events of a message as chunks. Its end is `message_stop`; a `ping` breaks the silence and says nothing."""
+    """The events of a message as chunks. Its end is `message_stop`; a `ping` breaks the silence and carries nothing."""
 
     def __init__(
         self, connection: UpstreamConnection, deployment: ModelDeployment, body: Json, *, created: int
@@ -83,7 +83,7 @@ class MessageStream(HttpChunkStream):
 
 
 def _checked(message: Any, raw: bytes, headers: dict[str, str], deployment: ModelDeployment) -> Json:
-    """A whole message. Raises UpstreamRefused: it tells a failure; UpstreamInvalidResponse: it is none."""
+    """Returns a whole message. Raises UpstreamRefused: it reports a failure; UpstreamInvalidResponse: it is none."""
     if isinstance(message, dict) and message.get("error"):
         raise _fault(message, raw, headers, deployment)
     if not serializer.is_message(message):
@@ -99,7 +99,7 @@ def _fault(said: Json, raw: bytes, headers: dict[str, str], deployment: ModelDep
 def _headed(
     deployment: ModelDeployment, headers: dict[str, str], betas: Iterable[str]
 ) -> tuple[ModelDeployment, dict[str, str]]:
-    """Where the call goes, and the client's headers. Betas that the operator configured stand before the client's."""
+    """Returns the call's deployment, and the client's headers. Betas of the operator precede the client's."""
     found = {name: value for name, value in headers.items() if not name.lower().startswith(OPENAIS)}
     found.setdefault(VERSION_HEADER, ANTHROPIC_API_VERSION)
     configured = [value for name, value in deployment.headers.items() if name.lower() == BETA_HEADER]

@@ -1,8 +1,8 @@
 """The HTTP client: httpx's API over the gateway's own pool of HTTP/1.1 connections (ADR 4), each used by one exchange
 at a time; bytes are parsed by httptools (llhttp).
 
-What goes wrong with one is raised as the gateway's errors, which name the host and the kind of failure, and no key,
-path or query (guarantee §7).
+Faults are raised as the gateway's errors, which name the host and the kind of failure, and no key, path or query
+(guarantee §7).
 """
 
 import asyncio
@@ -54,7 +54,7 @@ CUT_NUMBERS = (errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)
 
 
 def why_not_connected(error: Exception) -> str:
-    """Why no connection could be opened, in words."""
+    """Renders the reason why no connection could be opened."""
     if isinstance(error, TimeoutError):
         return TIMEOUT
     if isinstance(error, socket.gaierror | UnicodeError):  # UnicodeError: a name that is none
@@ -75,14 +75,14 @@ def why_not_connected(error: Exception) -> str:
 
 
 HTTPX_FAULTS = (httpx.HTTPError, httpx.InvalidURL)
-"""What goes wrong with a call, in httpx's words."""
+"""httpx's exceptions for a failed call."""
 
 
 @contextmanager
 def translated(*, begun: bool, origin: ConnectionOrigin | None = None) -> Iterator[None]:
-    """Turns httpx's exceptions into the gateway's (guarantee §7).
-    `begun`: whether a part of the answer has been read already; `origin`: where the call leads; without one, what httpx
-    says of it."""
+    """Translates httpx's exceptions into the gateway's (guarantee §7).
+    `begun`: whether a part of the answer has been read already; `origin`: where the call leads; without one, the origin
+    that httpx reports."""
     try:
         yield
     except HTTPX_FAULTS as error:
@@ -92,7 +92,7 @@ def translated(*, begun: bool, origin: ConnectionOrigin | None = None) -> Iterat
 def translation(
     error: httpx.HTTPError | httpx.InvalidURL, *, begun: bool, origin: ConnectionOrigin | None
 ) -> errors.UpstreamError:
-    """The gateway's error for one of httpx's."""
+    """Translates one of httpx's exceptions into the gateway's error."""
     if origin is None and isinstance(error, httpx.HTTPError):
         origin = _asked(error)
     found = _translation(error, origin, begun)
@@ -130,26 +130,26 @@ def _translation(
 def _asked(error: httpx.HTTPError) -> ConnectionOrigin | None:
     try:
         url = error.request.url
-    except RuntimeError:  # nobody has told it
+    except RuntimeError:  # the exception carries no request
         return None
     secure = url.scheme == "https"
     return ConnectionOrigin(url.host, url.port or (443 if secure else 80), secure)
 
 
 def _why(error: Exception) -> str:
-    """httpx passes on errors that it has wrapped more than once."""
+    """Renders the innermost cause: httpx passes on errors that it has wrapped more than once."""
     while isinstance(error, httpx.HTTPError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     return why_not_connected(error)
 
 
 HIGH_WATER_BYTES = 2**19
-"""Unread bytes of a body above which nothing more is read from the socket."""
+"""Unread bytes of a body above which the socket is no longer read."""
 MAX_CONNECTION_HEAD_BYTES = 2**17
-"""Of a response's head: several times what servers send."""
+"""Limit of a response's head: several times what servers send."""
 LINGER_SECONDS = 1.0
 LINGER_BYTES = 2**16
-"""How long and for how much the end of a body is awaited so that the connection can be kept."""
+"""How long, and for how many bytes, the end of a body is awaited so that the connection can be reused."""
 JOINED_BYTES = 2**14
 """A smaller body is sent with the head: copying it costs less than a second write."""
 BODILESS = (204, 304)
@@ -158,19 +158,19 @@ END = b""
 
 
 class ConnectionHolder(Protocol):
-    """Where a connection goes once its exchange is over."""
+    """The owner of a connection once its exchange is over."""
 
     def give_back(self, connection: "UpstreamConnection") -> None:
-        """It ended well: the connection can be used again."""
+        """Takes back a connection whose exchange ended well: it can be used again."""
         ...
 
     def forget(self, connection: "UpstreamConnection") -> None:
-        """It is closed."""
+        """Removes a connection that is closed."""
         ...
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """Sends a request and gives its response: first `status` and `headers`, then the body piece by piece.
+    """Sends a request and receives its response: first `status` and `headers`, then the body piece by piece.
 
     Faults are raised as httpx's exceptions. A connection whose exchange did not end well is never used again.
     """
@@ -182,7 +182,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.spoke = False
-        """Whether any byte of a response has come."""
+        """Whether any byte of a response has arrived."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # set before anything else is called
         self._parser: Any = None
@@ -221,8 +221,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.writelines((head, body))
 
     async def upload(self, pieces: AsyncIterable[bytes], *, chunked: bool, seconds: float | None) -> None:
-        """Sends the body of a request that has begun as it comes, no faster than the upstream takes it; ends early once
-        the answer is complete. Until all is sent the connection can take no other request.
+        """Sends the body of a request that has begun, piece by piece, no faster than the upstream takes it; ends early
+        when the answer is complete. Until all is sent the connection can take no other request.
         Raises httpx.WriteTimeout: the upstream did not take a piece within `seconds`."""
         self._uploading = True
         async for piece in pieces:
@@ -243,15 +243,15 @@ class UpstreamConnection(asyncio.Protocol):
         self._uploading = False
 
     async def response(self, seconds: float | None) -> None:
-        """Returns once the response's head is there.
+        """Waits for the response's head.
         Raises httpx.ReadTimeout: not within `seconds`; httpx.ReadError, httpx.RemoteProtocolError: the connection was
-        lost, or that was no HTTP."""
+        lost, or the response is no HTTP."""
         while not self._head_complete:
             await self._wait(seconds)
 
     async def read(self, seconds: float | None) -> bytes:
-        """What has come of the body since the last time, at least one byte; `b""` at its end.
-        Raises as `response`; a body that ends before its framing says so is a `httpx.RemoteProtocolError`."""
+        """Returns what has arrived of the body since the last call, at least one byte; `b""` at its end.
+        Raises as `response`; httpx.RemoteProtocolError: the body ends before its framing says so."""
         while not self._pieces:
             if self._complete:
                 return END
@@ -259,11 +259,11 @@ class UpstreamConnection(asyncio.Protocol):
         return self._taken()
 
     async def push(self, take: Callable[[bytes], bool], seconds: float | None) -> None:
-        """Calls `take` with what comes of the body in the moment in which it comes, so that no task is woken for it.
+        """Calls `take` with each piece of the body at the moment it arrives, so that no task is woken for it.
 
-        Returns when `take` returned False, and when there is something that only `read` can tell.
+        Returns when `take` returned False, or when only `read` can report what is next.
         `take`: must not raise.
-        Raises as `response`, if nothing comes for `seconds`, or the body breaks off."""
+        Raises as `response`, if nothing arrives for `seconds`, or the body breaks off."""
         if self._pieces or self._complete:
             return
         self._take = take
@@ -273,9 +273,9 @@ class UpstreamConnection(asyncio.Protocol):
             self._take = None
 
     def close(self, *, linger: bool = False) -> None:
-        """Ends the exchange: a response that was read to its end leaves the connection to the next request.
+        """Ends the exchange: after a response that was read to its end, the next request may use the connection.
 
-        `linger`: all that matters has been read, and the rest, if it comes at once, is only dropped.
+        `linger`: all that matters has been read; the rest, if it arrives at once, is dropped.
         """
         if not self._busy or self._lingering:
             return
@@ -323,8 +323,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._waiter = None
 
     def _watch(self, seconds: float) -> None:
-        """One timer a connection, looked at again when it fires: starting one for each piece would cost more than to
-        read it."""
+        """Starts one timer per connection, which is checked again when it fires: a timer for each piece would cost more
+        than reading the piece."""
         now = self._loop.time()
         self._since, self._limit = now, seconds
         if self._timer is not None:
@@ -363,11 +363,11 @@ class UpstreamConnection(asyncio.Protocol):
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
+        """Stores the transport (asyncio callback)."""
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
+        """Parses bytes of the response and wakes its reader (asyncio callback)."""
         if not self._busy:
             self._fault = httpx.RemoteProtocolError("The upstream spoke without being asked.")
             self._pool.forget(self)
@@ -397,7 +397,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._wake()
 
     def _is_pushed(self) -> bool:
-        """Hands on what has come, if somebody takes it here; returns whether no task need know."""
+        """Hands on what has arrived, if somebody takes it here; returns whether no task needs to be woken."""
         if self._take is None or not self._pieces:
             return False
         self._since = self._loop.time()
@@ -414,23 +414,23 @@ class UpstreamConnection(asyncio.Protocol):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def eof_received(self) -> bool:
-        """See asyncio. The end of the connection is the end of a body without a length of its own."""
+        """Ends a body without a length of its own at the end of the connection (asyncio callback)."""
         self._ended()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
+        """Fails an incomplete response and leaves the pool (asyncio callback)."""
         if exc is not None and not self._complete:
             self._fail(httpx.ReadError("The connection to the upstream was lost."))
         self._ended()
         self._pool.forget(self)
 
     def pause_writing(self) -> None:
-        """See asyncio."""
+        """Makes `upload` wait until the upstream takes more (asyncio callback)."""
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """See asyncio."""
+        """Lets `upload` send on (asyncio callback)."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
@@ -449,7 +449,7 @@ class UpstreamConnection(asyncio.Protocol):
     # -- httptools' callbacks
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """See httptools."""
+        """Stores a header, within the limit of a head (httptools callback)."""
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_CONNECTION_HEAD_BYTES:
             raise ValueError("head too large")
@@ -459,7 +459,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """See httptools."""
+        """Notes the status, and whether the response has a body (httptools callback)."""
         self.status = self._parser.get_status_code()
         if self.status < 200:
             return
@@ -468,19 +468,19 @@ class UpstreamConnection(asyncio.Protocol):
             self._framed = self._complete = True
 
     def on_body(self, body: bytes) -> None:
-        """See httptools."""
+        """Stores a piece of the body (httptools callback)."""
         if body and not self._complete:
             self._pieces.append(body)
             self._buffered += len(body)
 
     def on_message_begin(self) -> None:
-        """See httptools. A second response to one request is none of ours."""
+        """Rejects a second response to one request (httptools callback)."""
         if self._head_complete:
             self._reusable = False
             raise ValueError("a second response")
 
     def on_message_complete(self) -> None:
-        """See httptools. A 1xx response only announces the real one."""
+        """Completes the response (httptools callback). A 1xx response only announces the real one."""
         if not self._head_complete:
             self.headers, self._head_bytes, self._framed = [], 0, False
             return
@@ -489,11 +489,11 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 KEEP_ALIVE_SECONDS = 30.0
-"""How long an idle connection is kept."""
+"""How long an idle connection stays open."""
 
 
 class ConnectionPool:
-    """Hands out connections. The latest used comes first, so that the others grow old and leave."""
+    """Hands out connections. The most recently used comes first, so that the others expire and leave."""
 
     def __init__(self, max_connections: int, keep_alive: float = KEEP_ALIVE_SECONDS) -> None:
         self._max_connections = max_connections
@@ -517,7 +517,7 @@ class ConnectionPool:
         *,
         fresh: bool = False,
     ) -> UpstreamConnection:
-        """A connection of one's own until its `close()`.
+        """Returns a connection for the caller alone, until its `close()`.
         `fresh`: not one that has been used before.
         Raises httpx.ConnectError, httpx.ConnectTimeout: it could not be opened; httpx.PoolTimeout: all are in use, and
         none became free within `wait_seconds`."""
@@ -546,7 +546,7 @@ class ConnectionPool:
         self._invite()
 
     async def prepare(self) -> None:
-        """Reads the certificates, for which the first connection by TLS would otherwise wait."""
+        """Reads the certificates, for which the first TLS connection would otherwise wait."""
         await self._context()
 
     async def aclose(self) -> None:
@@ -597,7 +597,7 @@ class ConnectionPool:
         return self._trust
 
     async def _room(self, seconds: float | None) -> None:
-        """Returns once another connection may be opened or one is free."""
+        """Waits until another connection may be opened or one is free."""
         self._evict()
         if self.size < self._max_connections:
             return
@@ -610,7 +610,7 @@ class ConnectionPool:
             raise httpx.PoolTimeout("All connections to upstreams are in use.") from error
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._invite()  # the turn was given, and is not taken
+                self._invite()  # the turn was given and not used
             raise
         finally:
             with contextlib.suppress(ValueError):
@@ -636,7 +636,7 @@ class ConnectionPool:
             idle.remove(connection)
 
     def _sweep(self) -> None:
-        """Closes what has not been used for a while."""
+        """Closes connections that have been idle for too long."""
         loop = asyncio.get_running_loop()
         self._sweeper = None
         before = loop.time() - self._keep_alive
@@ -651,7 +651,7 @@ class ConnectionPool:
 
 
 def _default_trust() -> ssl.SSLContext:
-    """The system's certificates and those that come with certifi: slim images have none of their own."""
+    """Loads the system's certificates and certifi's: slim images have none of their own."""
     import certifi
 
     context = ssl.create_default_context()
@@ -662,12 +662,12 @@ def _default_trust() -> ssl.SSLContext:
 
 PORTS = {"http": 80, "https": 443}
 HOP_BY_HOP = (b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"te", b"trailer")
-"""Headers of a request that the connection decides on."""
+"""Request headers that belong to the connection."""
 CONTENT_LENGTH = b"content-length"
 
 
 def new_client(pool: ConnectionPool) -> httpx.AsyncClient:
-    """A client for all upstreams: no redirects, nothing of the environment, no cookies kept between callers."""
+    """Creates a client for all upstreams: no redirects, nothing of the environment, no cookies shared by callers."""
     headers = {"user-agent": "context-gateway"}
     client = httpx.AsyncClient(transport=PooledTransport(pool), trust_env=False, headers=headers)
     client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
@@ -675,7 +675,7 @@ def new_client(pool: ConnectionPool) -> httpx.AsyncClient:
 
 
 async def get(client: httpx.AsyncClient, deployment: ModelDeployment, path: str, seconds: float) -> httpx.Response:
-    """`GET` of `path` beside a deployment's completions, with its key; the caller looks at the status.
+    """Sends `GET` of `path` beside a deployment's completions, with its key; the caller checks the status.
     Raises UpstreamError: there is no answer."""
     timeout = httpx.Timeout(seconds, connect=deployment.connect_timeout)
     with translated(begun=False):
@@ -690,8 +690,8 @@ class PooledTransport(httpx.AsyncBaseTransport):
         self._pool = pool
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request and returns its response with the body still to come, as httpx wants it. Timeouts are those
-        of the request's extensions."""
+        """Sends a request and returns its response with the body still to come, as httpx wants it. The request's
+        extensions hold the timeouts."""
         timeouts = request.extensions.get("timeout", {})
         seconds = timeouts.get("read")
         body = await request.aread()
@@ -733,7 +733,7 @@ def _head_of(request: httpx.Request, body: bytes) -> bytes:
 
 
 def request_head(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The bytes before a request's body. Raises httpx.LocalProtocolError: a header would break out of its line."""
+    """Renders the bytes before a request's body. Raises httpx.LocalProtocolError: a header would leave its line."""
     lines = b"".join([b"%b: %b\r\n" % pair for pair in headers])
     if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines or b" " in target:
         raise httpx.LocalProtocolError("A header of the request holds what no header may.")
@@ -741,7 +741,7 @@ def request_head(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]
 
 
 def origin_of(url: httpx.URL) -> ConnectionOrigin:
-    """Where a URL's connections lead.
+    """Returns the host, port and scheme that a URL's connections lead to.
     Raises httpx.UnsupportedProtocol: it is neither http nor https, or names no host."""
     if url.scheme not in PORTS or not url.host:
         raise httpx.UnsupportedProtocol("The address is neither http:// nor https:// with a host.")
@@ -750,15 +750,15 @@ def origin_of(url: httpx.URL) -> ConnectionOrigin:
 
 @lru_cache(maxsize=256)
 def address(url: str) -> tuple[ConnectionOrigin, bytes, bytes]:
-    """Origin, request target and `Host` of a URL. Raises UpstreamUnreachable: it is none that can be called."""
+    """Parses a URL into origin, request target and `Host`. Raises UpstreamUnreachable: it cannot be called."""
     with translated(begun=False):
         parsed = httpx.URL(url)
         return origin_of(parsed), parsed.raw_path, parsed.netloc
 
 
 class Answering:
-    """While a request is sent and the head of its response is awaited: any fault closes the connection.
-    Raises UpstreamError: it broke after a part of the answer had come; any other fault is raised as it is."""
+    """Guards the sending of a request and the wait for the head of its response: any fault closes the connection.
+    Raises UpstreamError: it broke after a part of the answer had arrived; any other fault is raised as it is."""
 
     __slots__ = ("_connection",)
 

@@ -1,4 +1,4 @@
-"""What identity providers tell, by the gateway's own HTTP client."""
+"""Documents and answers of identity providers, over the gateway's own HTTP client."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import httpx
 from gateway.core import errors
 
 IDENTITY_SECONDS = 5.0
-"""Within which a provider must answer: a person or a request waits for it."""
+"""Time within which a provider must answer: a person or a request waits for it."""
 MAX_DOCUMENT_BYTES = 2**20
 SERVER_FAILED = 500
 
@@ -23,8 +23,8 @@ class HttpIdentityDocuments:
         self._client = client
 
     async def get(self, url: str, bearer: str | None = None) -> dict[str, Any]:
-        """A JSON object that is published there, or told to whoever brings that token.
-        Raises IdentityProviderUnavailable: there is none to be had."""
+        """Fetches a JSON object that is published at `url`, or that its server returns for the token `bearer`.
+        Raises IdentityProviderUnavailable: there is no such object."""
         headers = {} if bearer is None else {"authorization": f"Bearer {bearer}"}
         status, found = await self._ask("GET", url, headers)
         if status != httpx.codes.OK or not found:
@@ -34,9 +34,9 @@ class HttpIdentityDocuments:
     async def post(
         self, url: str, form: Mapping[str, str], basic: tuple[str, str] | None
     ) -> tuple[int, dict[str, Any]]:
-        """Sends a form, with a name and password where they are given. Returns the status and the JSON object that
-        answers it, empty if it is none.
-        Raises IdentityProviderUnavailable: there is no answer, or a failure of the provider's."""
+        """Sends a form, with a name and password where they are given. Returns the status and the JSON object of the
+        answer, empty if it is none.
+        Raises IdentityProviderUnavailable: there is no answer, or the provider failed."""
         # RFC 6749, 2.3.1: both are encoded as in a form before they are a name and a password.
         auth = httpx.BasicAuth(*map(quote_plus, basic)) if basic is not None else None
         return await self._ask("POST", url, {}, data=dict(form), auth=auth)

@@ -1,4 +1,5 @@
-"""Calls in the words of Responses: the inner form goes up as a request for a response and comes back as a completion.
+"""Calls by the Responses API: the inner form is sent upstream as a request for a response, and the answer is returned
+as a completion.
 
 Connections, limits and faults are those of chat completions.
 """
@@ -27,8 +28,8 @@ MAX_UNSEALED = 1000
 class ResponsesUpstream:
     """Calls providers by their endpoint for responses (an `Upstream`).
 
-    Thoughts are asked for sealed, as they have to be put back. A model that has none refuses that; so does one that
-    cannot read what is put back, as it was sealed with another account. Then it is asked once more without.
+    Requests ask for sealed thoughts, as these have to be sent again. A model that has none refuses that; so does one
+    that cannot read the thoughts it is sent, as another account sealed them. Then the call is repeated without.
     """
 
     def __init__(self, http: HttpUpstream) -> None:
@@ -82,7 +83,7 @@ class ResponsesUpstream:
         deployment: ModelDeployment,
         request: upstreams.UpstreamRequest,
     ) -> Json:
-        """The body without what was refused. Raises UpstreamRefused: this one, if it was something else."""
+        """Returns the body without what was refused. Raises UpstreamRefused: the upstream refused something else."""
         said = refused.message.lower()
         names_it = "encrypted" in said or errors.error_object(refused.original).get("param") == "include"
         if (
@@ -131,9 +132,9 @@ class ResponseStream(HttpChunkStream):
 
 
 def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
-    """A whole response.
-    `status`: of the answer that it is.
-    Raises UpstreamRefused: it tells a failure; UpstreamInvalidResponse: it is none, or not finished."""
+    """Returns a whole response.
+    `status`: of the answer that holds it.
+    Raises UpstreamRefused: it reports a failure; UpstreamInvalidResponse: it is no response, or not finished."""
     failed = response_completion.failure_of(response) if isinstance(response, dict) else None
     if failed is not None:
         raise _fault(failed, status, deployment)
@@ -144,20 +145,20 @@ def _checked(response: Any, status: int, deployment: ModelDeployment) -> Json:
 
 
 def _check_finished(response: Json, failed: response_completion.Failure | None = None) -> None:
-    """Raises UpstreamInvalidResponse: it is still under way, or was called off, and tells no failure."""
+    """Raises UpstreamInvalidResponse: the response is in progress or was cancelled, and reports no failure."""
     if failed is None and response.get("status") in UNFINISHED_STATUSES:
         raise errors.UpstreamInvalidResponse("The upstream's response is not finished.")
 
 
 def _fault(failed: response_completion.Failure, status: int, deployment: ModelDeployment) -> errors.UpstreamError:
-    """The fault that a response, or an event, tells of. A status that it names itself counts."""
+    """Builds the fault that a response, or an event, reports. A status that it names itself counts."""
     named, error = failed
     named = status_of(error) or named
     return refusal(status if status >= 400 else named, jsons.dumps(error), {}, deployment)
 
 
 def _asks(request: upstreams.UpstreamRequest) -> bool:
-    """Whether it is the client that asks for sealed thoughts."""
+    """Returns whether the client asks for sealed thoughts."""
     return response_request.SEALED_THOUGHTS in ((request.native or {}).get("include") or ())
 
 
@@ -168,7 +169,8 @@ def _without_seals(request: Json) -> Json:
 
 
 def _without_thoughts(request: Json) -> Json:
-    """The request without what is sealed, nor the ids by which the upstream knows what belongs to it."""
+    """Returns the request without sealed thoughts, and without the ids by which the upstream knows what belongs to
+    them."""
     items = [item for item in request["input"] if item.get("type") != "reasoning"]
     if len(items) == len(request["input"]):
         return request

@@ -1,6 +1,6 @@
-"""Contents of files in a bucket of S3 or what speaks like it (adapter of `core.ports.ContentStore`).
+"""Contents of files in a bucket of S3 or a compatible store (adapter of `core.ports.ContentStore`).
 
-botocore, of the extra `files`, only signs; the gateway's own HTTP client sends. It is loaded when a bucket is named.
+botocore, of the extra `files`, only signs; the gateway's own HTTP client sends. It is loaded if a bucket is configured.
 """
 
 import xml.etree.ElementTree as ET
@@ -15,7 +15,7 @@ from gateway.core import errors
 from gateway.core.config import setting_sections
 
 PART = 8 * 2**20
-"""Bytes of one part of a large object; S3 takes 10,000 of them, of 5 MiB at least."""
+"""Bytes of one part of a large object; S3 takes up to 10,000 parts, of 5 MiB at least."""
 S3_SECONDS = 60.0
 GONE, PARTIAL = 404, 206
 _MEANING = {403: ": the keys may not do that", GONE: ": no such bucket or object"}
@@ -33,7 +33,8 @@ class S3Contents:
         self._client = client
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`core.ports.ContentStore`): at once if they are few, else in parts."""
+        """Stores the pieces (`core.ports.ContentStore`): in one request if they fit one part, else as a multipart
+        upload."""
         buffer, upload, tags = bytearray(), "", list[str]()
         try:
             async for piece in pieces:
@@ -62,7 +63,7 @@ class S3Contents:
             try:
                 if response.status_code not in (200, PARTIAL):
                     raise _refused(response)
-                left = start if response.status_code != PARTIAL else 0  # of a server that knows no ranges
+                left = start if response.status_code != PARTIAL else 0  # a server without ranges sends all
                 async for piece in response.aiter_bytes():
                     yield piece[left:]
                     left = max(0, left - len(piece))
@@ -88,8 +89,8 @@ class S3Contents:
                 return
 
     async def reach(self) -> None:
-        """Asks for one name, as `names` does.
-        Raises StorageUnavailable: the bucket does not answer, or not these keys."""
+        """Asks the bucket for one name, as `names` does.
+        Raises StorageUnavailable: the bucket does not answer, or refuses these keys."""
         await self._ask("GET", None, {"list-type": "2", "prefix": self._prefix, "max-keys": "1"})
 
     async def _begin(self, name: str) -> str:
@@ -109,7 +110,7 @@ class S3Contents:
         )
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
         answer = await self._ask("POST", name, {"uploadId": upload}, body)
-        if _tree(answer.content).tag != "CompleteMultipartUploadResult":  # S3 tells some faults with a 200
+        if _tree(answer.content).tag != "CompleteMultipartUploadResult":  # S3 reports some faults with a 200
             raise errors.StorageUnavailable("The bucket did not put the parts of a file together.")
 
     async def _ask(
@@ -131,7 +132,7 @@ class S3Contents:
 
 
 async def reach_bucket(settings: setting_sections.S3Settings) -> str | None:
-    """Why files cannot be kept in that bucket, for `gateway check`; None: it answers."""
+    """Returns why files cannot be stored in that bucket, for `gateway check`; None: it answers."""
     async with httpx.AsyncClient() as client:
         try:
             await S3Contents(settings, client).reach()
@@ -141,7 +142,7 @@ async def reach_bucket(settings: setting_sections.S3Settings) -> str | None:
 
 
 def _signer(settings: setting_sections.S3Settings) -> Any:
-    """What gives the headers of a signed request: SigV4."""
+    """Returns a function that computes the headers of a signed request (SigV4)."""
     try:
         from botocore import auth, awsrequest, credentials
     except ImportError:
@@ -165,7 +166,7 @@ def _signer(settings: setting_sections.S3Settings) -> Any:
 
 
 def _tree(raw: bytes) -> ET.Element:
-    """The answer without namespaces. A document type is none of S3's."""
+    """Parses the answer's XML, without namespaces. A document type is none of S3's."""
     if b"<!DOCTYPE" in raw[:1000].upper():
         raise errors.StorageUnavailable("The bucket's answer is none of S3's.")
     try:

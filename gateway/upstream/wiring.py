@@ -1,4 +1,4 @@
-"""Wires the upstreams once: one pool of connections, an adapter for each protocol, and who is asked."""
+"""Wires the upstreams once: one pool of connections, an adapter for each protocol, and the router."""
 
 from collections.abc import Callable
 
@@ -16,8 +16,8 @@ from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, 
 
 
 class WiredUpstreams:
-    """Holds what asks models: connections, adapters, the router. `Gateway` makes it; it connects to nothing before it
-    is asked."""
+    """Holds what calls models: connections, adapters, the router. `Gateway` creates it; it opens no connection before a
+    call."""
 
     def __init__(
         self,
@@ -29,8 +29,8 @@ class WiredUpstreams:
         wrap: Callable[[ports.Upstream], ports.Upstream],
         scripted: ports.Upstream | None,
     ) -> None:
-        """`windows`: what was told of models' windows before; `make_http`: makes the adapter that the others use;
-        `wrap`: puts guards and spans around each call; `scripted`: answers instead of every upstream."""
+        """`windows`: what upstreams reported of models' windows before; `make_http`: makes the adapter that the others
+        use; `wrap`: puts guards and spans around each call; `scripted`: answers instead of every upstream."""
         self.pool = ConnectionPool(settings.upstream.max_connections)
         self.client = new_client(self.pool)
         self.catalogue = ModelCatalogue()
@@ -47,6 +47,6 @@ class WiredUpstreams:
         self.adapter = wrap(scripted or FreeformUpstream(adapters))
 
     async def close(self) -> None:
-        """Lets go of connections."""
+        """Closes all connections."""
         await self._discovered.close()
         await self.client.aclose()

@@ -1,4 +1,4 @@
-"""What stands around an upstream: one base for guards, telemetry and whatever else changes or watches calls."""
+"""A wrapper around an upstream: one base for guards, telemetry and whatever else changes or watches calls."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,7 +15,7 @@ async def _same(answer: JsonAnswer) -> JsonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamPassage:
-    """One call on its way through a wrapper: what is sent on, and as what its answer, or its stream, comes out."""
+    """One call on its way through a wrapper: what is sent on, and how its answer or stream is returned."""
 
     deployment: ModelDeployment
     request: upstreams.UpstreamRequest
@@ -24,7 +24,7 @@ class UpstreamPassage:
 
 
 class UpstreamWrapper:
-    """An `Upstream` around another. A subclass says by `passing` what a call goes through."""
+    """An `Upstream` around another. A subclass defines in `passing` what a call goes through."""
 
     def __init__(self, inner: ports.Upstream) -> None:
         self._inner = inner
@@ -32,7 +32,7 @@ class UpstreamWrapper:
     def passing(
         self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
     ) -> AbstractAsyncContextManager[UpstreamPassage]:
-        """The passage of one call, for as long as the call lasts."""
+        """Returns the passage of one call, a context that lasts as long as the call."""
         raise NotImplementedError
 
     async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:

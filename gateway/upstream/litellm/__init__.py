@@ -1,1 +1,1 @@
-"""Providers spoken to through litellm, imported at first use."""
+"""Providers called through litellm, imported at first use."""

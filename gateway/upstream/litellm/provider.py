@@ -44,11 +44,11 @@ ERROR_TYPES_BY_STATUS = {
     404: "not_found_error",
 }
 BAD_KEY = b"API_KEY_INVALID"
-"""Gemini's reason for a refused key, with status 400."""
+"""Gemini's error reason for a refused key, which comes with status 400."""
 
 
 def gateway_error(error: Exception, wire: GatewayTransport, deployment: ModelDeployment) -> errors.GatewayError:
-    """The error of a failed call: in the provider's own words where it answered, else in litellm's."""
+    """Returns the error of a failed call: in the provider's own words where it answered, else in litellm's."""
     ours = next((e for e in _chain(error) if isinstance(e, errors.GatewayError)), None)
     if wire.fault is not None:
         return _kept(wire.fault, wire, deployment)
@@ -69,7 +69,7 @@ def gateway_error(error: Exception, wire: GatewayTransport, deployment: ModelDep
 def said(
     status: int, text: str, code: str | None, headers: dict[str, str], deployment: ModelDeployment
 ) -> errors.UpstreamError:
-    """An error of the provider's in OpenAI's shape."""
+    """Builds an error of the provider's in OpenAI's shape."""
     kind = (
         "rate_limit_error"
         if status == 429
@@ -80,14 +80,14 @@ def said(
 
 
 def message_of(error: BaseException, deployment: ModelDeployment) -> str:
-    """litellm's words without its prefixes, tracebacks and keys."""
+    """Returns litellm's error message without its prefixes, tracebacks and keys."""
     text = ASIDE.sub("", str(getattr(error, "message", None) or error))
     text = ERROR_PREFIX.sub("", text).strip()[:MAX_MESSAGE_CHARS] or "The request cannot be sent to this provider."
     return _blotted(text, deployment)
 
 
 def _kept(fault: errors.GatewayError, wire: GatewayTransport, deployment: ModelDeployment) -> errors.GatewayError:
-    """The provider's refusal: its words in OpenAI's shape, with the original beside them."""
+    """Returns the provider's refusal: its message in OpenAI's shape, with the original error beside it."""
     if BAD_KEY in wire.raw:
         if deployment.operator_key:
             return errors.UpstreamAuth("The upstream refused the gateway's key.")
@@ -106,7 +106,7 @@ def _kept(fault: errors.GatewayError, wire: GatewayTransport, deployment: ModelD
 
 
 def _without_answer(error: BaseException, status: int, deployment: ModelDeployment) -> errors.GatewayError:
-    """litellm gave up before, or beside, the gateway's own connections."""
+    """Returns the error of a call that litellm gave up before, or outside, the gateway's own connections."""
     names, modules = _names(error), _modules(error)
     text = message_of(error, deployment)
     if status in (401, 403) or modules & {"botocore", "google"}:
@@ -138,7 +138,7 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
 
 
 def _origin(deployment: ModelDeployment) -> ConnectionOrigin | None:
-    """Where litellm's own connections lead, if the configuration says so."""
+    """Returns where litellm's own connections lead, if the configuration names it."""
     try:
         return origin_of(httpx.URL(deployment.api_base))
     except (httpx.InvalidURL, httpx.UnsupportedProtocol):
@@ -169,27 +169,27 @@ def _modules(error: BaseException) -> set[str]:
 
 
 NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", "provider_specific_fields")
-"""Fields that say nothing while they are empty."""
+"""Fields that mean nothing while they are empty."""
 LITELLM_OWN = ("response_ms", "_response_ms")
-"""Fields that litellm adds of its own."""
+"""Fields that litellm adds."""
 WITHHELD = ("model", "metadata", "store")
 """Fields of a request that are not passed to litellm."""
 BODY_IS_MERGED = ("gemini/", "vertex_ai/gemini", "vertex_ai_beta/")
-"""For these, litellm merges `extra_body` into the provider's body as it stands."""
+"""Routes for which litellm merges `extra_body` unchanged into the provider's body."""
 NOT_A_CLIENTS = re.compile(
     r"(^|_)(key|token|secret|credential|credentials|password|url|uri|endpoint|host|base|headers?|region|project|role|"
     r"profile|account|tenant|client|model|provider|deployment|callbacks?|mock|fallbacks?|litellm|proxy|vertex|aws|azure|"
     r"gcs|s3|oci|sap|watsonx|ssl|session|router|logger|guardrails?|hf|prompt|cost|retries|timeout|version|id)(_|$)|^_"
 )
-"""Words in the names of litellm's settings, which are the operator's alone."""
+"""Words in the names of litellm's settings, which only the operator may set."""
 PLACEHOLDER_API_KEY = "no-key"
-"""Given where there is no key: litellm would take one out of the environment."""
+"""Passed where there is no key: litellm would take one from the environment."""
 MARKED_ENDS = ("gemini", "vertex_ai_beta")
 """Providers whose streams litellm ends cleanly even if they broke off: `GatewayTransport` looks for their end."""
 
 
 def whole(response: Any) -> dict[str, Any]:
-    """A complete answer of litellm's as JSON of OpenAI's protocol, without what litellm adds of its own."""
+    """Converts a complete answer of litellm's to JSON of OpenAI's protocol, without what litellm adds."""
     answer = _plain(response)
     for number, choice in enumerate(answer.get("choices") or ()):
         choice.setdefault("index", number)
@@ -205,7 +205,7 @@ def whole(response: Any) -> dict[str, Any]:
 
 
 def chunk(part: Any) -> dict[str, Any]:
-    """The same of one chunk of a stream."""
+    """Converts one chunk of a stream of litellm's to JSON of OpenAI's protocol, without what litellm adds."""
     found = _plain(part)
     for number, choice in enumerate(found.get("choices") or ()):
         choice.setdefault("index", number)
@@ -217,20 +217,20 @@ def chunk(part: Any) -> dict[str, Any]:
 
 
 def _ran_by_provider(call: Mapping[str, Any]) -> bool:
-    """Whether a call is of a tool that Anthropic runs itself: a client that took it for its own could not answer it.
-    litellm tells of it, and of its result, in `provider_specific_fields`, too."""
+    """Returns whether Anthropic itself runs the tool of a call: a client that took the call for its own could not
+    answer it. litellm also reports the call, and its result, in `provider_specific_fields`."""
     return str(call.get("id")).startswith(tool_steps.SERVER_CALL)
 
 
 def _plain(response: Any) -> dict[str, Any]:
     found: dict[str, Any] = response.model_dump(exclude_none=True, warnings=False)
     if isinstance(found.get("usage"), dict):
-        found["usage"].pop("cost", None)  # litellm's reckoning in floating point; the bill is the gateway's
+        found["usage"].pop("cost", None)  # litellm's floating-point cost; the gateway makes the bill
     return {k: v for k, v in found.items() if k not in LITELLM_OWN and (v or not k.startswith(NOISE))}
 
 
 def _tidy(message: dict[str, Any]) -> None:
-    """Takes out what is said twice or says nothing; thoughts and signatures stay as they are."""
+    """Removes duplicates and empty fields; thoughts and signatures stay as they are."""
     fields = message.get("provider_specific_fields")
     if isinstance(fields, dict):
         kept = {k: v for k, v in fields.items() if v and not (k == "thinking_blocks" and message.get(k) == v)}
@@ -242,14 +242,14 @@ def _tidy(message: dict[str, Any]) -> None:
 
 
 def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Collection[str]) -> dict[str, Any]:
-    """A chat request as keyword arguments of `litellm.acompletion`, without transport and timeouts.
+    """Converts a chat request to keyword arguments of `litellm.acompletion`, without transport and timeouts.
 
-    Fields that litellm knows are passed as such; any other goes up as it is, unless its name may be that of one of
-    litellm's own settings: those are the operator's alone.
+    Fields that litellm knows are passed as such; any other is sent upstream unchanged, unless its name may be that of
+    one of litellm's own settings: only the operator may set those.
 
-    Messages and tools are copies: litellm rewrites what it is given, and these are still to be stored.
+    Messages and tools are copies: litellm rewrites its arguments, and these are still to be stored.
     `owned`: names of litellm's own parameters.
-    Raises InvalidRequest: a field cannot go up; `param` names it."""
+    Raises InvalidRequest: a field cannot be sent upstream; `param` names it."""
     found: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for name, value in body.items():
@@ -276,7 +276,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
 
 
 def _make_arguments_objects(messages: Any) -> None:
-    """litellm refuses calls with arguments that are none, such as a model's call that was cut off."""
+    """Makes the arguments of calls objects: litellm refuses calls with other arguments, such as a call that was cut
+    off."""
     calls = [call for message in messages or () for call in message.get("tool_calls") or ()]
     for function in [call["function"] for call in calls if isinstance(call.get("function"), dict)]:
         said = function.get("arguments")
@@ -286,8 +287,8 @@ def _make_arguments_objects(messages: Any) -> None:
 
 
 class LitellmUpstream:
-    """Calls providers through litellm (an `Upstream`). A connection that failed before any byte is tried once more,
-    nothing else is."""
+    """Calls providers through litellm (an `Upstream`). It retries a connection that failed before any byte once, and
+    nothing else."""
 
     def __init__(self, client: httpx.AsyncClient, library: LitellmLibrary) -> None:
         self._client = client
@@ -303,7 +304,7 @@ class LitellmUpstream:
     async def stream(
         self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
     ) -> AsyncIterator["LitellmChunkStream"]:
-        """An answer in chunks, once the first of them is there: litellm calls some providers only then."""
+        """Opens an answer in chunks and waits for the first: litellm calls some providers only then."""
         async with self._call(deployment) as call:
             response = await call.ask({**request.body, "stream": True, "stream_options": {"include_usage": True}})
             stream = LitellmChunkStream(call, response, StreamMender(deployment, request.body))
@@ -324,7 +325,7 @@ class LitellmUpstream:
 
 
 class _LitellmCall:
-    """One call under way."""
+    """One call in progress."""
 
     def __init__(self, litellm: Any, wire: GatewayTransport, deployment: ModelDeployment) -> None:
         self._litellm = litellm
@@ -332,7 +333,7 @@ class _LitellmCall:
         self.deployment = deployment
 
     async def ask(self, body: dict[str, Any]) -> Any:
-        """litellm's response object. Raises GatewayError: as `faults.gateway_error` says."""
+        """Returns litellm's response object. Raises GatewayError: see `gateway_error`."""
         deployment = self.deployment
         wanted = arguments(deployment, body, self._owned())
         timeout = httpx.Timeout(
@@ -342,7 +343,7 @@ class _LitellmCall:
             return await self._litellm.acompletion(**wanted, **self._transport(), timeout=timeout)
 
     def headers(self, response: Any) -> dict[str, str]:
-        """Those that come back to the client: the provider's, and litellm's translation of its rate limits."""
+        """Returns the headers for the client: the provider's, and litellm's translation of its rate limits."""
         hidden = getattr(response, "_hidden_params", None) or {}
         translated = hidden.get("additional_headers") or {}
         limits = {k: str(v) for k, v in translated.items() if k.startswith("x-ratelimit-")}
@@ -351,16 +352,16 @@ class _LitellmCall:
 
     @contextlib.asynccontextmanager
     async def translated(self) -> AsyncIterator[None]:
-        """litellm's exceptions as the gateway's."""
+        """Translates litellm's exceptions into the gateway's."""
         try:
             yield
         except errors.GatewayError:
             raise
-        except Exception as error:  # litellm lets through whatever its translation of a provider stumbles over
+        except Exception as error:  # litellm lets through whatever its translation of a provider raises
             raise gateway_error(error, self.wire, self.deployment) from error
 
     def _transport(self) -> dict[str, Any]:
-        """The gateway's own connections; providers that litellm calls with OpenAI's SDK use their own."""
+        """Returns the gateway's own connections; providers that litellm calls with OpenAI's SDK use their own."""
         if provider_of(self.deployment) in self._litellm.openai_compatible_providers:
             return {}
         from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
@@ -383,7 +384,7 @@ class LitellmChunkStream:
         self._mender = mender
         self._first: dict[str, Any] | None = None
         self._ran: set[Any] = set()
-        """The indexes of calls that the provider answers itself."""
+        """Indexes of the calls that the provider answers itself."""
         self.done = False
 
     @property
@@ -398,9 +399,9 @@ class LitellmChunkStream:
         self._call.wire.patience = deployment.idle_timeout
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Chunks, one at a time, until the provider's own end of the stream.
+        """Yields chunks, one at a time, until the provider's own end of the stream.
         Raises UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent; UpstreamInvalidResponse: litellm
-        could not understand it; UpstreamRefused: the provider sent an error."""
+        could not parse it; UpstreamRefused: the provider sent an error."""
         found = self._first
         longest = max(self._call.deployment.first_byte_timeout, self._call.deployment.idle_timeout)
         while found is not None:
@@ -415,10 +416,10 @@ class LitellmChunkStream:
         self.done = self._finished
 
     async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """See `ChunkStream.push`: litellm gives chunks only to who asks for them."""
+        """Returns at once, pushing nothing: litellm yields chunks only on request (see `ChunkStream.push`)."""
 
     async def aclose(self) -> None:
-        """Lets litellm close what it holds."""
+        """Closes litellm's response."""
         with contextlib.suppress(Exception):  # the connection itself is closed by `GatewayTransport.hang_up`
             await self._response.aclose()
 
@@ -433,7 +434,7 @@ class LitellmChunkStream:
         return found[0]
 
     def _without_ran(self, said: dict[str, Any]) -> dict[str, Any]:
-        """A chunk without the pieces of calls that the provider answers itself."""
+        """Returns a chunk without the pieces of calls that the provider answers itself."""
         for choice in said.get("choices") or ():
             pieces = choice["delta"].pop("tool_calls", None) or ()
             self._ran |= {piece.get("index") for piece in pieces if _ran_by_provider(piece)}
@@ -443,7 +444,7 @@ class LitellmChunkStream:
 
     @property
     def _finished(self) -> bool:
-        """Whether the provider said why the answer ended; litellm makes up a reason where there is none."""
+        """Whether the provider gave a finish reason; litellm makes one up where there is none."""
         response = self._response
         if getattr(response, "custom_llm_provider", None) in MARKED_ENDS and not self._call.wire.ended:
             return False
@@ -453,15 +454,15 @@ class LitellmChunkStream:
 
     @property
     def _reported(self) -> bool:
-        """Whether usage is the provider's; litellm counts itself where there is none."""
+        """Whether the usage is the provider's; litellm counts by itself where there is none."""
         return any(getattr(part, "usage", None) for part in getattr(self._response, "chunks", ()))
 
 
-# A call that goes nowhere: what litellm loads at its first call is there before the first real one.
+# A call that goes nowhere loads what litellm loads at its first call, before the first real one.
 
 REHEARSAL_ROUTE = "anthropic/claude-rehearsal"
-"""litellm sends this provider's calls with the client that it is given and asks nobody else anything; what it loads is
-the same for all providers, but for a hundredth of a second."""
+"""litellm sends this provider's calls with the given client and connects nowhere else; what it loads is the same for
+all providers, but for a hundredth of a second."""
 REHEARSAL_SECONDS = 60.0
 
 
@@ -469,13 +470,13 @@ class RefusingTransport(httpx.AsyncBaseTransport):
     """Refuses each request without sending it."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """A 400 of no content."""
+        """Returns a 400 without content."""
         return httpx.Response(400, stream=httpx.ByteStream(b"{}"), request=request)
 
 
 async def rehearse(library: LitellmLibrary) -> None:
-    """Loads litellm, then makes that call in a thread with an event loop of its own, since it computes for half a
-    second."""
+    """Loads litellm, then makes a call that goes nowhere, in a thread with its own event loop, since the call computes
+    for half a second."""
     await library.get()
     await asyncio.to_thread(lambda: asyncio.run(_call_nowhere(library)))
 
@@ -497,5 +498,5 @@ async def _call_nowhere(library: LitellmLibrary) -> None:
     async with httpx.AsyncClient(transport=RefusingTransport()) as client:
         try:
             await LitellmUpstream(client, library).complete(nowhere, upstreams.UpstreamRequest(body))
-        except errors.GatewayError:  # it was refused, as it had to be
+        except errors.GatewayError:  # the transport refused the call, as intended
             return

@@ -1,6 +1,6 @@
-"""The HTTP side of one call through litellm: deadlines, one more try to connect, and what the provider really said.
+"""The HTTP side of one call through litellm: deadlines, one retry of the connection, and the provider's real answer.
 
-litellm, loaded at its first use and kept quiet: it fetches no prices, lists or URLs, logs and reports nothing.
+litellm is loaded at its first use and kept quiet: it fetches no prices, lists or URLs, logs and reports nothing.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from gateway.upstream.openai.mending import EventParser, refusal
 
 ANTHROPIC = "anthropic"
 TEXTS = ("application/json", "text/event-stream")
-"""How content types of answers begin that are texts."""
+"""Prefixes of the content types of textual answers."""
 MAX_LINE_BYTES = 32 * 2**20
-"""Of one line of a stream."""
+"""Limit of one line of a stream."""
 END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)')
 END_MARK_BYTES = 64
-"""Of one piece are kept for the next: longer than what `END_MARK` matches."""
+"""Bytes of one piece that are searched again with the next: more than `END_MARK` matches."""
 
 
 def provider_of(deployment: ModelDeployment) -> str:
-    """The provider as litellm knows it."""
+    """Returns the provider's name in litellm."""
     named = deployment.options.get("custom_llm_provider")
     return named if isinstance(named, str) and named else deployment.route.partition("/")[0]
 
@@ -45,8 +45,8 @@ def provider_of(deployment: ModelDeployment) -> str:
 class GatewayTransport(httpx.AsyncBaseTransport):
     """Sends what litellm's HTTP client sends through the gateway's own client.
 
-    litellm rewords errors and loses headers, so an error answer is kept here as the gateway's own `fault`. litellm
-    gives a broken stream of Gemini's a clean end, so `ended` says whether a `finishReason` went by. `patience` is how
+    litellm rewords errors and loses headers, so an error answer is stored here as the gateway's own `fault`. litellm
+    ends a broken stream of Gemini's cleanly, so `ended` records whether a `finishReason` went by. `patience` is how
     many seconds the next piece of an answer may take.
     """
 
@@ -63,7 +63,7 @@ class GatewayTransport(httpx.AsyncBaseTransport):
         self.max_answer_bytes = deployment.max_answer_bytes
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request of litellm's; an answer with an error status is read here and kept as `fault`."""
+        """Sends a request of litellm's; reads an answer with an error status and stores it as `fault`."""
         self.fault = None
         try:
             response = await self._send(request)
@@ -92,10 +92,10 @@ class GatewayTransport(httpx.AsyncBaseTransport):
         return httpx.Response(response.status_code, headers=response.headers, content=self.raw, request=request)
 
     async def aclose(self) -> None:
-        """Nothing: litellm's clients come and go; the connections are the gateway's."""
+        """Keeps the connections open: litellm's clients come and go; the connections are the gateway's."""
 
     async def hang_up(self) -> None:
-        """Closes whatever is still open."""
+        """Closes all open responses."""
         for response in self._open:
             with contextlib.suppress(httpx.HTTPError):
                 await response.aclose()
@@ -116,10 +116,10 @@ class GatewayTransport(httpx.AsyncBaseTransport):
 
 
 class _WatchedBody(httpx.AsyncByteStream):
-    """An answer's bytes, watched on their way."""
+    """An answer's bytes, inspected as they pass."""
 
     def __init__(self, wire: GatewayTransport, response: httpx.Response, *, is_text: bool = False) -> None:
-        """`is_text`: what of it is no UTF-8 is U+FFFD; litellm would refuse all of it."""
+        """`is_text`: bytes that are no UTF-8 become U+FFFD; litellm would refuse the whole answer."""
         self._wire = wire
         self._text = getincrementaldecoder("utf-8")("replace") if is_text else None
         self._response = response
@@ -167,7 +167,7 @@ class _WatchedBody(httpx.AsyncByteStream):
 
 
 class _MendedMessage(_WatchedBody):
-    """A message of Anthropic's, mended before LiteLLM reads it, and in the form that was asked for."""
+    """A message of Anthropic's, mended before LiteLLM reads it, whole or as a stream, as it was requested."""
 
     def __init__(self, wire: GatewayTransport, response: httpx.Response, is_stream_wanted: bool) -> None:
         super().__init__(wire, response)
@@ -200,7 +200,7 @@ class _MendedMessage(_WatchedBody):
             yield jsons.dumps(message_events.sound_message(made.message()))
 
     async def _events(self) -> AsyncIterator[dict[str, Any] | bytes]:
-        """The events of a stream, mended; as they came, where they are none."""
+        """Yields the events of a stream, mended; data that is no event as it came."""
         parser, mender = EventParser(), message_events.EventMender()
         async for piece in super()._pieces():
             for data in parser.feed(piece):
@@ -209,7 +209,7 @@ class _MendedMessage(_WatchedBody):
                     yield each
 
     def _told(self, raw: bytes) -> dict[str, Any] | None:
-        """What is said, as an object; None where it is none. Raises UpstreamRefused: it tells a failure."""
+        """Parses an event as an object; None where it is none. Raises UpstreamRefused: the event reports a failure."""
         try:
             said = jsons.loads_answer(bytes(raw))
         except jsons.JSONDecodeError:
@@ -235,7 +235,7 @@ def _written(events: Sequence[dict[str, Any] | bytes]) -> bytes:
 
 @contextlib.asynccontextmanager
 async def deadline(seconds: float) -> AsyncIterator[None]:
-    """Raises UpstreamTimeout: what is done within took longer."""
+    """Raises UpstreamTimeout: the body of the context took longer than `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -260,14 +260,14 @@ ASYNC_HANDLERS = (
 )
 SCHEDULER = "_schedule_async_success_logging"
 READ_ONLY = r"Items? '.*' on TypedDict class '\w+' (is|are) using the `ReadOnly` qualifier"
-"""What pydantic says of litellm's types when it first sees them."""
+"""pydantic's warning when it first sees litellm's types."""
 IMPORTING = threading.Lock()
-"""One import in a process: of two at once, by gateways that share it, one would see half of the package."""
+"""One import at a time in a process: of two by gateways that share it, one would see half of the package."""
 NO_FETCH = "This provider takes pictures and files only within the request; nothing is fetched from a URL."
 
 
 class LitellmLibrary:
-    """The package; importing it takes seconds, so that is done once, in a thread, while other requests go on."""
+    """The package; importing it takes seconds, so that happens once, in a thread, while other requests go on."""
 
     def __init__(self, *, modify_params: bool = False) -> None:
         self._modify_params = modify_params
@@ -275,8 +275,8 @@ class LitellmLibrary:
         self._module: Any = None
 
     async def get(self) -> Any:
-        """The `litellm` module. A caller that leaves does not stop the others' loading; what could not be loaded is
-        tried again by the next."""
+        """Returns the `litellm` module, importing it first if needed. A caller that leaves does not stop the import for
+        the others; the next call retries a failed import."""
         if self._module is not None:
             return self._module
         if self._loading is None or self._loading.done():
@@ -305,8 +305,8 @@ class LitellmLibrary:
 
 
 def _imported() -> Any:
-    """Imports the package. Of an import that breaks off its modules stay behind, and each later one would fail by them;
-    so they go with it."""
+    """Imports the package. A failed import leaves modules behind that would break each later one; so they are removed
+    too."""
     try:
         litellm = importlib.import_module("litellm")
         importlib.import_module("litellm.main")
@@ -318,7 +318,8 @@ def _imported() -> Any:
 
 
 def _silence() -> None:
-    """Its accounting of calls runs in threads and tasks of its own for callbacks that nobody has registered."""
+    """Disables litellm's accounting of calls, which runs in threads and tasks for callbacks that nobody has
+    registered."""
     logged = importlib.import_module("litellm.litellm_core_utils.litellm_logging").Logging
     for name in HANDLERS:
         setattr(logged, name, _nothing)
@@ -336,7 +337,7 @@ async def _nothing_async(*_: Any, **__: Any) -> None:
 
 
 def _forbid_fetching() -> None:
-    """No URL found in a request is ever fetched (guarantee §2): litellm would do so for providers that take no URLs."""
+    """Makes litellm fetch no URL of a request (guarantee §2), as it would for providers that take no URLs."""
     replaced = {"safe_get": _refuse, "async_safe_get": _refuse_async}
     importlib.import_module("litellm.litellm_core_utils.prompt_templates.factory")
     for module in [m for name, m in sys.modules.copy().items() if name.startswith("litellm.")]:

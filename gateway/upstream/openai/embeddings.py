@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     pass
 
 CHARS_AT_ONCE = 200_000
-"""Of one request: well below what providers take."""
+"""Characters of one request: well below what providers take."""
 MAX_BYTES_PER_TEXT = 2**17
-"""Of the answer: room for a vector of 4,096 numbers, each written with all its digits."""
+"""Bytes of the answer per text: enough for a vector of 4,096 numbers, each written with all its digits."""
 MAX_BYTES_BESIDE = 2**16
-"""Of the answer beside its vectors."""
+"""Bytes of the answer beside its vectors."""
 
 
 class UpstreamEmbedder:
-    """An `Embedder` that calls an upstream. It asks for no encoding, as some servers refuse what others want
-    (`litellm_params` may name one): numbers and base64 are both understood."""
+    """An `Embedder` that calls an upstream. It requests no encoding, as some servers refuse what others require
+    (`litellm_params` may name one): it reads numbers and base64."""
 
     at_once = CHARS_AT_ONCE
 
@@ -52,7 +52,7 @@ class UpstreamEmbedder:
         self.name = f"{deployment.route} {deployment.api_base} {parameters}"
 
     def tariff(self) -> EmbeddingTariff:
-        """Its name and prices: `model_info` over LiteLLM's map."""
+        """Returns the model's name and prices: `model_info` over LiteLLM's map."""
         facts = self._router.facts(self._model)
         counter = self._counter(facts)
         return EmbeddingTariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
@@ -65,11 +65,11 @@ class UpstreamEmbedder:
         return await asyncio.to_thread(_read, raw, len(texts))
 
     def close(self) -> None:
-        """It holds nothing: the connections are the pool's."""
+        """Releases nothing: the connections are the pool's."""
 
 
 def _read(raw: bytes, count: int) -> TextEmbeddings:
-    """The `count` vectors of an answer.
+    """Parses the `count` vectors of an answer.
     Raises UpstreamInvalidResponse: there is not one usable vector for each text, all of one length."""
     import numpy
 
@@ -92,7 +92,7 @@ def _read(raw: bytes, count: int) -> TextEmbeddings:
 
 
 def _numbers(embedding: Any) -> list[float] | bytes:
-    """A vector as a list of numbers, or as little-endian float32 out of base64."""
+    """Returns a vector as a list of numbers, or as little-endian float32 decoded from base64."""
     if isinstance(embedding, str):
         return base64.b64decode(embedding, validate=True)
     if not isinstance(embedding, list) or any(type(number) not in (int, float) for number in embedding):

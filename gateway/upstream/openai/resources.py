@@ -1,8 +1,8 @@
-"""What is read with `GET` beside an upstream's completions: its models, a client's files, and whether it is there: for
-`gateway check`, and of deployments that rest (`routing.probe`; guarantee §12.8).
+"""`GET` requests beside an upstream's completions: its models, a client's files, and probes whether it can be reached:
+for `gateway check`, and of deployments that rest (`routing.probe`; guarantee §12.8).
 
-A probe costs nothing, unlike a request that fails. It shows that a server is there, not that a model answers: that is
-for the next request to find out.
+A probe costs nothing, unlike a request that fails. It shows that a server is reachable, not that a model answers: the
+next request finds that out.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from gateway.upstream.routing.router import CLAUDE_NAMES, ConfiguredRouter
 MODELS_SECONDS = 30.0
 FILE_SECONDS = 60.0
 PROBE_TIMEOUT_SECONDS = 10.0
-"""Of `gateway check`, for which somebody waits before a screen."""
+"""For `gateway check`, for which somebody waits at a screen."""
 FILE_ID_PATTERN = re.compile(r"[\w-]{1,128}\Z")
 ANTHROPIC_VERSION = {"anthropic-version": "2023-06-01"}
 PROBES = {
     "anthropic": ("https://api.anthropic.com", "/v1", "x-api-key", ANTHROPIC_VERSION),
     "gemini": ("https://generativelanguage.googleapis.com/v1beta", "", "x-goog-api-key", {}),
 }
-"""Of providers that litellm calls: address, the folder of its list of models, the key's header, further headers."""
+"""Probes of providers that litellm calls: address, path of the list of models, the key's header, further headers."""
 
 
 class UpstreamModels:
@@ -43,8 +43,8 @@ class UpstreamModels:
         self._router = router
 
     async def model(self, name: str, caller: RequestCaller) -> dict[str, Any]:
-        """One model object: of a model that may be asked for in chats.
-        Raises ModelNotFound: it may not; UpstreamError: the default upstream would have to know, and did not say."""
+        """Returns one model object, of a model that chats may ask for.
+        Raises ModelNotFound: they may not; UpstreamError: only the default upstream knows, and it did not answer."""
         if self._router.lists(name):
             return _listed(name)
         if self._router.serves_unlisted:
@@ -56,7 +56,8 @@ class UpstreamModels:
         raise self._router.unknown(name, caller)
 
     async def models(self, caller: RequestCaller) -> list[dict[str, Any]]:
-        """OpenAI's model objects. Raises UpstreamError: the list is the default upstream's, and it did not give it."""
+        """Returns OpenAI's model objects. Raises UpstreamError: the list is the default upstream's, which did not
+        return it."""
         if self._router.names:
             return [_listed(name) for name in self._router.names]
         if self._router.serves_unlisted and self._router.asks_anthropic(caller):
@@ -69,7 +70,7 @@ class UpstreamModels:
             return []
 
     def _anthropic(self, caller: RequestCaller) -> ModelDeployment:
-        """Where a client of Anthropic's, with its own key, gets Anthropic's own list."""
+        """Returns the deployment from which a client with a key of Anthropic's gets Anthropic's own list."""
         found = self._router.anthropic("", caller)
         return replace(found, api_base=f"{found.api_base}/v1", key_header="x-api-key", headers=ANTHROPIC_VERSION)
 
@@ -94,8 +95,8 @@ NO_FILE = "There is no such file for this key at the upstream; `files.serve: on`
 
 
 class UpstreamFiles:
-    """Files that a client keeps with the default upstream, by its own key (a `FileStore`); those of the operator's
-    account are nobody's to read (guarantee §1)."""
+    """Files that a client stores at the default upstream, with its own key (a `FileStore`); nobody may read those of
+    the operator's account (guarantee §1)."""
 
     def __init__(self, client: httpx.AsyncClient, router: ConfiguredRouter) -> None:
         self._client = client
@@ -103,14 +104,14 @@ class UpstreamFiles:
 
     @staticmethod
     def keeps(_caller: RequestCaller) -> bool:
-        """They are the upstream's."""
+        """Returns false: the files are stored upstream."""
         return False
 
     async def check(self, file_id: str, caller: RequestCaller) -> None:
         await self._get(f"files/{quote(file_id)}", self._asked(file_id, caller))
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
-        """A file with its name and content.
+        """Fetches a file with its name and content.
         Raises NotFound: no such file, or not for this caller; UpstreamError: see `core/errors`."""
         deployment = self._asked(file_id, caller)
         try:
@@ -140,20 +141,20 @@ class UpstreamFiles:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What came of a probe: `problem` is None if the upstream answers and does not refuse the key. `models` are the
+    """The result of a probe: `problem` is None if the upstream answers and does not refuse the key. `models` are the
     names in its list, where that is OpenAI's and names what may be asked for."""
 
     problem: str | None
     models: frozenset[str] | None = None
 
     def lacks(self, model: str) -> bool:
-        """Whether that name is not in the list. Ollama takes a name without `:latest`."""
+        """Returns whether the upstream's list lacks that name. Ollama takes a name without `:latest`."""
         return self.models is not None and not {model, f"{model}:latest"} & self.models
 
 
 def probed(deployment: ModelDeployment) -> ModelDeployment | None:
-    """The deployment to send `GET models` to in order to probe this one; None for a provider that has no such list, or
-    none that can be read without litellm."""
+    """Returns the deployment that `GET models` is sent to in order to probe this one; None for a provider without such
+    a list, or with one that only litellm can read."""
     if deployment.protocol == "openai":
         return deployment
     known = PROBES.get(deployment.origin.partition(" ")[0])
@@ -190,8 +191,8 @@ log = logs.get_logger("gateway.routing")
 
 
 async def probe(health: HealthWatch, asked: Reach, seconds: float) -> None:
-    """One probe of each deployment that rests, all at once. One that is not reached rests on until the probe after the
-    next; one that has no list of models is left alone.
+    """Probes each resting deployment once, all at the same time. One that is not reached rests on until the probe after
+    the next; one that has no list of models is left alone.
     `seconds`: until the next."""
     resting = [watch.deployment for watch, rests in health.watched() if rests]
     await asyncio.gather(*(_probe(health, each, asked, seconds) for each in resting))
