@@ -1,4 +1,4 @@
-"""Composition root: wires the packages, and runs what runs beside requests."""
+"""Composition root: wires the packages, and starts what runs beside requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,13 +36,13 @@ from gateway.upstream.routing import catalogue
 
 log = logs.get_logger("gateway.app")
 EXPIRE_SECONDS = 60.0
-"""Between two looks at what has been kept in memory for too long."""
+"""Between two removals of what has expired in memory."""
 HOOKS_SECONDS = 5.0
-"""Longest wait at shutdown for events that hooks have not been told yet."""
+"""Longest wait at shutdown for events that hooks have not received yet."""
 JOBS_SECONDS = 1.0
-"""For jobs that are cancelled at shutdown to end."""
+"""Longest wait at shutdown for cancelled jobs to end."""
 CALIBRATED_WITHIN = 1.0
-"""Seconds that a start waits for what was learned of models; requests that come before that are estimated without."""
+"""Seconds that startup waits for the calibrations of models; requests that arrive earlier are estimated without."""
 
 
 class Gateway:
@@ -57,8 +57,8 @@ class Gateway:
         clock: ports.Clock | None = None,
         upstream: ports.Upstream | None = None,
     ) -> None:
-        """`shared`: where it counts, if it is one of several workers; `clock`: replaces the
-        system's; `upstream`: answers instead of every upstream, so that nothing reaches the network.
+        """`shared`: where one of several workers shares its counts; `clock`: replaces the system's; `upstream`: answers
+        in place of every upstream, so that nothing reaches the network.
         Raises ConfigurationError: a guard, the embedder or OpenTelemetry cannot be used."""
         self.shared = shared
         self.settings = settings
@@ -94,7 +94,7 @@ class Gateway:
         self.warm_up = WarmUp(self.warm_up_pieces(), clock)
 
     def warm_up_pieces(self) -> list[WarmUpPiece]:
-        """Lists what is loaded once it serves."""
+        """Lists what is loaded after the gateway begins to serve."""
         upstreams, embedder = self.upstreams, self.requests.embedder
         return warm_up_pieces(
             self.settings,
@@ -109,7 +109,7 @@ class Gateway:
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
-        """Starts what runs beside requests; at the end waits for what is still to be written."""
+        """Starts what runs beside requests; at the end waits for pending writes."""
         settings = self.settings
         for entry in settings.model_list:
             if problem := catalogue.unsupported(entry):
@@ -140,7 +140,7 @@ class Gateway:
             await self.close()
 
     def _schedule(self, jobs: Scheduler) -> None:
-        """Begins the recurring jobs."""
+        """Schedules the recurring jobs."""
         settings = self.settings
         days = settings.conversation.retention_days
         often = purge.sweep_seconds(clock.fewest_days(days, *(key.retention_days for key in settings.auth.keys)))
@@ -179,13 +179,13 @@ class Gateway:
         shared.write(self.api.observed.snapshot())
 
     async def _expire(self) -> None:
-        """Drops what is kept of conversations for too long, in an idle process too."""
+        """Drops expired conversations from memory, in an idle process too."""
         self.storage.paths.expire()
         self.resends.expire()
 
     async def close(self) -> None:
-        """Ends what is under way and lets go of all that is open. What fails on the way is raised once all was tried:
-        the storage may have writes for which nobody waits."""
+        """Ends what is under way and closes all that is open. An error is raised only after everything was tried: the
+        storage may have writes that nobody awaits."""
         ends = (
             self.api.answering.close,
             self.documents.reading.close,
@@ -208,15 +208,15 @@ class Gateway:
 
 
 def create_app(settings: Settings, draining: ShutdownState | None = None, shared: SharedCounts | None = None) -> App:
-    """The gateway as an ASGI application. It connects to nothing before its lifespan begins.
-    `shared`: where it counts, if it is one of several workers.
+    """Builds the gateway as an ASGI application, which connects to nothing before its lifespan begins.
+    `shared`: where one of several workers shares its counts.
     Raises ConfigurationError: as `Gateway` does."""
     gateway = Gateway(settings, shared)
     return gateway.api.app(draining or ShutdownState(), gateway.lifespan, gateway.telemetry.app)
 
 
 def serve_command(call: CommandCall) -> int:
-    """Serves until it is told to end. A terminal's log is coloured where nothing speaks against it."""
+    """Serves until the process is told to end. The log is coloured unless `NO_COLOR` or a dumb terminal forbids it."""
     environ = call.environ
     return serve(call.settings, create_app, colour=not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
 

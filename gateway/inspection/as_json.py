@@ -1,4 +1,4 @@
-"""What is explained, as JSON-ready values. Texts that somebody wrote are cut to `MAX_TOLD_CHARS`, and say so."""
+"""Explanations as JSON-ready values. Texts from clients and models are cut to `MAX_TOLD_CHARS`, and marked as cut."""
 
 from dataclasses import asdict
 from typing import Any
@@ -16,12 +16,12 @@ WHY = (
     *("strategy", "goal", "planning_reason", "fallback_reason", "llm_planning_used"),
     *("economics", "profile", "warnings"),
 )
-"""Fields of a bill that say how a context came to be."""
+"""Fields of a bill that explain how a context was made."""
 Json = dict[str, Any]
 
 
 def conversation_json(found: ExplainedConversation) -> Json:
-    """A page of a conversation's turns, its branches and sums. Costs are USD, of the calls that have a price."""
+    """Renders a page of a conversation's turns, branches and sums. Costs are USD, of the calls that have a price."""
     outline = found.outline
     return {
         "object": "conversation.explanation",
@@ -53,7 +53,7 @@ def turn_json(turn: ExplainedTurn) -> Json:
 
 
 def bar_json(bar: WindowBar | None) -> Json | None:
-    """A window in tokens; None where none was counted."""
+    """Renders a window in tokens; None where none was counted."""
     if bar is None:
         return None
     left = {"artifacts_reduced": len(bar.left.reduced), "artifacts_excluded": len(bar.left.excluded)}
@@ -134,7 +134,7 @@ def _divergence(found: PrefixDivergence | None) -> Json | None:
 
 
 def bill_json(bill: ExplainedBill) -> Json:
-    """The arithmetic of a bill; all figures are exact."""
+    """Renders the arithmetic of a bill; all figures are exact."""
     return {
         "calls": [asdict(call) for call in bill.calls],
         "cost": asdict(bill.cost),
@@ -149,5 +149,5 @@ def _named(value: object, *names: str) -> Json:
 
 
 def cut(text: str, most: int = MAX_TOLD_CHARS) -> str:
-    """The text, or its beginning with how much more there is."""
+    """Cuts a text to `most` characters, and appends how many were cut."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"

@@ -1,5 +1,5 @@
-"""Shows a large document part by part: any of it can be looked at, and none of it is read whole (guarantee §14.7).
-What was shown of an artifact is found again in its original text. All work is bounded, however long either is."""
+"""Shows a large document part by part: every part can be seen, and the document is never read whole (guarantee §14.7).
+Finds what was shown of an artifact in its original text. All work is bounded, however long either is."""
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -13,21 +13,21 @@ from gateway.core.types.places import TextPlaces, TextRegion
 from gateway.storage import LargeDocuments
 
 MAX_FOUND = 20
-"""Parts that a search names."""
+"""Parts that a search returns."""
 REGIONS_AT_ONCE = 100
-"""Regions that are read at once where all are."""
+"""Regions read at a time where all are read."""
 
 
 @record
 class DocumentPart:
-    """A region of a document as a page shows it.
+    """A region of a document as the web UI shows it.
 
     Attributes:
         number: of the part, from 1; `parts` is how many there are.
         start: its first character in the document, of `chars`.
-        place: what it is of: pages, lines, cells; "" if that is not known.
-        found: the parts that a search names, with their places, the best first; None where nothing was looked for.
-        indexed: whether a search has seen all of the document.
+        place: its place: pages, lines, cells; "" if that is not known.
+        found: the parts that a search returned, with their places, best first; None where nothing was searched.
+        indexed: whether the search covered the whole document.
     """
 
     number: int
@@ -43,9 +43,9 @@ class DocumentPart:
 async def document_part(
     texts: LargeDocuments, tenant: str, digest: str, number: int = 1, wanted: str = ""
 ) -> DocumentPart | None:
-    """A part of a document; None if there is no such document any more.
-    `number`: which part, from 1; one beyond the last is the last; `wanted`: words, or a place such as `page 12`, by
-    which parts are looked for; the best is shown.
+    """Reads a part of a document; None if the document no longer exists.
+    `number`: which part, from 1; a number beyond the last selects the last; `wanted`: search words, or a place such as
+    `page 12`; the best match is shown.
     Raises StorageUnavailable: the storage cannot be reached."""
     indexes = await texts.indexes(tenant, [digest])
     if not indexes or not indexes[0].regions:
@@ -69,7 +69,7 @@ async def document_part(
 
 
 async def whole_document(texts: LargeDocuments, tenant: str, digest: str) -> AsyncIterator[bytes]:
-    """All of a document's text, some regions at a time."""
+    """Yields a document's whole text in UTF-8, `REGIONS_AT_ONCE` regions at a time."""
     number = 0
     while True:
         regions = (await texts.regions(tenant, {digest: range(number, number + REGIONS_AT_ONCE)}))[digest]
@@ -80,18 +80,18 @@ async def whole_document(texts: LargeDocuments, tenant: str, digest: str) -> Asy
 
 
 def place_of(region: TextRegion) -> str:
-    """What a region is of, as labels of extracts word it."""
+    """Returns the place of a region in its document, worded as in labels of extracts."""
     text = places.joined([region])
     start = len(text) - len(region.text)
     return TextPlaces(text, excerpt=True).of(start + len(region.text) - len(region.text.lstrip()), len(text))
 
 
 MAX_PIECES = 2000
-"""Passages and lines that are sought."""
+"""Passages and lines that are searched for."""
 MAX_MISSED_PIECES = 50
-"""Pieces that are not found before no more are sought: each miss reads all of the original."""
+"""Misses after which the search ends: each miss reads all of the original."""
 ITEM = re.compile(r'<artifact id="(art_[^"\s]{1,64})"[^<>\n]*(?<!/)>\n(.*?)\n</artifact>', re.DOTALL)
-"""An artifact with its text. Pages that go up as they look are told by an empty element, which has no end."""
+"""An artifact with its text. Pages sent upstream as images have an empty element, which has no end tag."""
 IN_PLACE = re.compile(
     r"\[(?:Extract|Summary|Left out)\b[^\n]{0,1000}?, id (art_[0-9a-f]{16}(?:-\d{1,6})?), from [^\n]*"
 )
@@ -111,8 +111,8 @@ class ShownArtifact:
 
 @record
 class ShownPassages:
-    """Where what was shown stands in the original, in its order. `missing` are characters that stand nowhere in it: a
-    summary's, or those that were looked for no more."""
+    """The spans of what was shown in the original, in its order. `missing` counts characters that are not in it: a
+    summary's, or those no longer searched for."""
 
     spans: tuple[Span, ...]
     missing: int = 0
@@ -123,8 +123,8 @@ class ShownPassages:
 
 
 def shown_artifacts(messages: Sequence[Mapping[str, Any]]) -> dict[str, ShownArtifact]:
-    """What forwarded messages show of artifacts that were reduced or put in a block, by the artifacts' ids. Of an id
-    that stands in several places the last counts."""
+    """Extracts what forwarded messages show of artifacts that were reduced or put in a block, by the artifacts' ids. If
+    an id occurs several times, the last one counts."""
     found: dict[str, ShownArtifact] = {}
     for message in messages:
         text = tool_steps.text_of(message.get("content"))
@@ -138,7 +138,7 @@ def shown_artifacts(messages: Sequence[Mapping[str, Any]]) -> dict[str, ShownArt
 
 
 def found_again(original: str, shown: str) -> ShownPassages:
-    """The passages of `shown` in the original: each as a whole where it stands there, else line by line."""
+    """Locates the passages of `shown` in the original: each as a whole if it is there, else line by line."""
     spans: list[Span] = []
     missing = misses = at = 0
     for number, piece in enumerate(_pieces(original, shown)):
@@ -157,7 +157,7 @@ def found_again(original: str, shown: str) -> ShownPassages:
 
 
 def _pieces(original: str, shown: str) -> Iterator[str]:
-    """Passages between marks of what was left out; those that do not stand in the original as a whole, by lines."""
+    """Yields the passages between elision marks; those that the original does not contain as a whole, line by line."""
     for piece in re.split(rf"(?:^|\n){re.escape(ELISION)}(?:\n|$)", shown)[: MAX_PIECES + 1]:
         text = piece.strip("\n")
         if not text.strip():
@@ -169,7 +169,7 @@ def _pieces(original: str, shown: str) -> Iterator[str]:
 
 
 def _merged(original: str, spans: Sequence[Span]) -> Iterator[Span]:
-    """The spans in order, those together that overlap or have nothing but white space between them."""
+    """Yields the spans in order, merging those that overlap or have only white space between them."""
     current: Span | None = None
     for start, end in sorted(spans):
         if current is not None and (start <= current[1] or not original[current[1] : start].strip()):

@@ -1,4 +1,4 @@
-"""Each artifact of a request: what was decided for it, why, how it ranks, and what of it was shown."""
+"""Each artifact of a request: what was decided for it, why, its rank, and what of it was shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from gateway.inspection.document_parts import ShownArtifact, ShownPassages, foun
 
 FULL, EXCLUDED = ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.EXCLUDE.value
 EXCERPTS, SUMMARY_OF_TURNS, NOT_READ, GONE = "excerpts_of_turns", "summary_of_turns", "file_not_read", "not_stored"
-"""Why there is no original to mark: it is no single text, or a file that is not read for this; or it is not stored any
-more."""
+"""Why there is no original to mark: it is not a single text, it is a file that is not read for this, or it is no longer
+stored."""
 MAX_RANKED, MAX_RANKED_CHARS = 100, 1_000_000
-"""Artifacts that are ranked, and their characters; of more none is: that takes its time."""
+"""Most artifacts, and characters of them, that are ranked; beyond either none is, as that would take too long."""
 MAX_COMPACTED = 1_000_000
 """Characters of an original that is compacted to find passages in it."""
 SIZES = ("original_size_chars", "processed_size_chars")
@@ -28,15 +28,15 @@ class ExplainedArtifact:
     """An artifact of a request.
 
     Attributes:
-        record: as the bill has it (`artifacts_processed`).
-        planned: what the planner said of it: strategy, priority, rationale, focus, query; None if it said nothing.
-        rank: its place among the request's artifacts by the words of the question, from 1, computed when this is made;
+        record: as in the bill (`artifacts_processed`).
+        planned: what the planner decided for it: strategy, priority, rationale, focus, query; None if nothing.
+        rank: its rank among the request's artifacts by the words of the question, from 1, computed on construction;
             None where that would take too long, or it has no text.
-        original: the text that `passages` are of; None where there is none, and `reason` says why.
+        original: the text that `passages` point into; None where there is none, for the `reason` given.
         is_compacted: `original` is compacted as it was forwarded.
-        shown: the text below its label, where it was reduced or stands in a block.
-        message_id: the message that it is in; None of an attachment.
-        excerpt_of: the digest of the large document of which `original` is what the question needed; "" if it is whole.
+        shown: the text below its label, if it was reduced or is in a block.
+        message_id: the message that contains it; None for an attachment.
+        excerpt_of: digest of the large document of which `original` is what the question needed; "" if it is whole.
     """
 
     record: Json
@@ -57,20 +57,20 @@ class ExplainedArtifact:
 
     @property
     def is_reduced(self) -> bool:
-        """Whether something of it was left out."""
+        """Whether any of it was left out."""
         return self.record.get("strategy") != FULL
 
 
 @record
 class OriginalTexts:
-    """The texts of artifacts by their content ids, and the messages that they are in."""
+    """The texts of artifacts by their content ids, and the messages that contain them."""
 
     texts: Mapping[str, Artifact]
     messages: Mapping[str, str | None]
 
 
 def originals_of(said: Sequence[past_turns.PathMessage], attached: Iterable[Artifact], min_chars: int) -> OriginalTexts:
-    """What artifacts a branch holds up to a request.
+    """Collects the artifacts that a branch holds up to a request.
     `said`: the messages up to the request, with those that it brought; `attached`: documents of the conversation;
     `min_chars`: longer texts in user messages may hold documents (`context.document_min_chars`)."""
     messages = [each.message for each in said]
@@ -92,8 +92,8 @@ def explained_artifacts(
     originals: OriginalTexts,
     question: str,
 ) -> list[ExplainedArtifact]:
-    """The artifacts of a request, as its bill lists them.
-    `used`: `context_utilization` of the bill, whole; `plan`: what the planner said."""
+    """Explains the artifacts of a request in the order of its bill.
+    `used`: `context_utilization` of the bill, whole; `plan`: the planner's decisions."""
     records = records_of(used)
     decisions = {each.get("artifact_id"): each for each in (plan or {}).get("artifacts", ())}
     shown = shown_artifacts(sent.messages or ())
@@ -105,7 +105,7 @@ def explained_artifacts(
 
 
 def records_of(used: Mapping[str, Any]) -> list[Json]:
-    """The artifacts that a bill lists, as far as they are what the gateway wrote: an audit finds what is not.
+    """Returns the artifacts that a bill lists, without records that the gateway did not write: the audit finds those.
     `used`: its `context_utilization`."""
     found = [each for each in used.get("artifacts_processed") or () if isinstance(each, dict)]
     return [each for each in found if all(isinstance(each.get(name), int) for name in SIZES)]
@@ -138,7 +138,7 @@ def _why_gone(record: Mapping[str, Any]) -> str:
 
 
 def _marked(original: str, strategy: str, shown: ShownArtifact | None) -> tuple[str, ShownPassages, bool]:
-    """The original with the passages that were shown; the compacted one where those are of that."""
+    """Returns the original, or its compacted form if the passages are from that, with the passages that were shown."""
     if strategy == FULL:
         return original, ShownPassages(((0, len(original)),) if original else ()), False
     if shown is None or strategy == EXCLUDED:
@@ -152,7 +152,7 @@ def _marked(original: str, strategy: str, shown: ShownArtifact | None) -> tuple[
 
 
 def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> dict[str, int]:
-    """The place of each artifact by its best passage for the question."""
+    """Ranks the artifacts by their best passages for the question."""
     known = {name: artifact for name, artifact in artifacts if artifact is not None}
     size = sum(len(artifact.content) for artifact in known.values())
     if not question or len(known) < 2 or len(known) > MAX_RANKED or size > MAX_RANKED_CHARS:
@@ -170,7 +170,7 @@ def _ranks(question: str, artifacts: Sequence[tuple[str, Artifact | None]]) -> d
 
 
 def question_of(said: Sequence[past_turns.PathMessage]) -> str:
-    """The last user message's text."""
+    """Returns the last user message's text."""
     return next(
         (tool_steps.text_of(each.message.content) for each in reversed(said) if each.message.role == "user"), ""
     )

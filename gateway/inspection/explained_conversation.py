@@ -14,20 +14,20 @@ from gateway.inspection.rebuilt_turns import in_turns
 from gateway.inspection.window_bar import WindowBar, window_bar
 
 FIRST_SAID, LAST_SAID = 10, 40
-"""Messages of one turn that are told: of those of a long tool loop, the first and the last."""
+"""Messages of one turn that are shown: of a long tool loop, the first and the last."""
 MAX_EXPLAINED_FAILURES = 20
-"""Failed requests that a page of turns tells."""
+"""Failed requests that a page of turns shows."""
 MAX_RUNS = 500
 """Pieces of branches that a tree shows."""
 REPLAYED, CHOICE, FAILED, EDITED = "replay", "choice", "failed", "edited"
-"""Why there is another branch: turns were run anew; one of several answers to one request; a request that failed; a
-message was edited or an answer made anew."""
+"""Why there is another branch: turns were replayed; one of several answers to one request; a request failed; a message
+was edited or an answer regenerated."""
 
 
 @record
 class TurnSums:
-    """What requests took: tokens of the primary model, `cached` of the prompt's as providers reported them, and USD:
-    `cost` with internal calls (`planning`), and at least that much where `unpriced` requests have no total."""
+    """Sums of requests: tokens of the primary model, `cached` ones of the prompt as providers reported them, and USD:
+    `cost` with internal calls (`planning`), a lower bound where `unpriced` requests have no total."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -40,7 +40,7 @@ class TurnSums:
     metered: int = 0
     """Requests whose net saving is known."""
     milliseconds: float | None = None
-    """That the requests took, one after another; None where no bill tells."""
+    """Durations of the requests, added up; None where no bill has one."""
 
 
 @record
@@ -54,8 +54,8 @@ class SaidCall:
 
 @record
 class SaidMessage:
-    """What one message of a turn says: its text, what its model thought, and the calls that it makes with their
-    results. `is_cut`: only its beginning is read."""
+    """The content of one message of a turn: its text, its model's reasoning, and its calls with their results.
+    `is_cut`: only the beginning was read."""
 
     role: str
     who: str | None
@@ -68,8 +68,8 @@ class SaidMessage:
 
 @record
 class FailedRequest:
-    """A request that failed, or whose answer broke off. `status`: the HTTP status that its client got; `message`: what
-    ended it, in the upstream's own words where it had any and content is kept."""
+    """A request that failed, or whose answer broke off. `status`: the HTTP status returned to the client; `message`:
+    the cause, in the upstream's own words where it sent any and content is stored."""
 
     request_id: str
     error_code: str | None
@@ -95,19 +95,19 @@ class ExplainedTurn:
     sums: TurnSums
     pinned: int = 0
     said: tuple[SaidMessage, ...] = ()
-    """Where it was asked for; the `untold` ones between the first and the last of a long turn are not in it."""
+    """If requested; the `untold` messages in the middle of a long turn are left out."""
     untold: int = 0
     broken: tuple[FailedRequest, ...] = ()
     """Its own requests that ended with an error."""
     failed: tuple[FailedRequest, ...] = ()
-    """Requests that failed behind it, without an answer on the branch."""
+    """Requests that failed after this turn, without an answer on the branch."""
 
 
 @record
 class BranchRun:
-    """An unbroken piece of a branch: from `first_turn` to `last_turn`, up to the message `last_id`. `depth` is how many
-    forks are above it, `parent` the index of the run that it hangs on. `why` says how it came to be; None of the first
-    and of what was current all along. `leaf_id` ends a branch, None where the run forks."""
+    """An unbroken piece of a branch: from `first_turn` to `last_turn`, up to the message `last_id`. `depth` is the
+    number of forks above it, `parent` the index of the run that it forks from. `why`: the reason for the run; None for
+    the first, and for a run that was current from the start. `leaf_id` ends a branch, None where the run forks."""
 
     first_id: str
     last_id: str
@@ -125,14 +125,13 @@ class BranchRun:
     request_id: str = ""
     """Of its first message."""
     beside: str | None = None
-    """The request by which the branch beside it begins, the current one if that is beside it: what it is compared
-    with."""
+    """The request with which a sibling branch begins, preferably the current one: what this run is compared with."""
 
 
 @record
 class ExplainedConversation:
-    """A page of a conversation's turns, and its branches. `turns` counts all of the branch; `branch_id` is the last
-    message of the branch that is shown, `is_current` whether that is the conversation's current one."""
+    """A page of a conversation's turns, and its branches. `turns` counts all turns of the branch; `branch_id` is the
+    last message of the branch shown, `is_current` whether it is the conversation's current one."""
 
     outline: report_lists.ConversationOutline
     branch_id: str | None
@@ -146,7 +145,7 @@ class ExplainedConversation:
 
 
 def branch_of(outline: report_lists.ConversationOutline, last: str | None = None) -> past_turns.ConversationPath:
-    """A branch without what its messages say, turns whole: what `turns_of` takes.
+    """Builds a branch for `turns_of`: turns whole, messages without their content.
     `last`: its last message; None: that of the current branch."""
     by_id = {each.message_id: each for each in outline.messages}
     results: dict[str, list[str]] = {}
@@ -163,7 +162,7 @@ def branch_of(outline: report_lists.ConversationOutline, last: str | None = None
 
 
 def _bare(each: report_lists.OutlinedMessage, results: Sequence[str]) -> past_turns.PathMessage:
-    """A message whose calls and results find each other, and nothing else."""
+    """Builds a message without content whose calls and results still pair."""
     body: dict[str, object] = {"role": each.role}
     if results:
         body["tool_calls"] = [{"id": name} for name in results]
@@ -189,8 +188,8 @@ def explained_conversation(
     page: report_lists.OutlinedPage,
     first: int,
 ) -> ExplainedConversation:
-    """`branch`: as `branch_of` gives it; it has `count` turns; `turns`: those of the page, of which the first is number
-    `first`."""
+    """Explains a page of a branch's turns. `branch`: as `branch_of` returns it, with `count` turns; `turns`: those of
+    the page, beginning with turn number `first`."""
     last = branch.messages[-1].message.message_id if branch.messages else None
     failed = failed_behind(outline, turns, first)
     found = tuple(_turn(each, page, outline.pinned, failed) for each in turns)
@@ -202,7 +201,7 @@ def explained_conversation(
 
 
 def told_messages(turn: past_turns.PastTurn) -> list[past_turns.PathMessage]:
-    """The messages of a turn that a page tells, tools' results with them."""
+    """Returns the messages of a turn that a page shows, including tool results."""
     if len(turn.messages) <= FIRST_SAID + LAST_SAID:
         return list(turn.messages)
     return [*turn.messages[:FIRST_SAID], *turn.messages[-LAST_SAID:]]
@@ -211,8 +210,8 @@ def told_messages(turn: past_turns.PastTurn) -> list[past_turns.PathMessage]:
 def failed_behind(
     outline: report_lists.ConversationOutline, turns: Sequence[past_turns.PastTurn], first: int
 ) -> dict[str | None, list[report_lists.OutlinedMessage]]:
-    """Messages of requests that failed, one for each request, by the message of these turns that they stand behind;
-    by None those that stand behind none, if the first of the turns is the first of all."""
+    """Groups messages of failed requests, one for each request, by the message of these turns that they follow; under
+    None those that follow none, if the first of these turns is the first of the branch."""
     shown: set[str | None] = {str(each.message.message_id) for turn in turns for each in turn.messages}
     if first == 1:
         shown.add(None)
@@ -278,12 +277,12 @@ def _turn(
 
 
 def _said(turn: past_turns.PastTurn, page: report_lists.OutlinedPage) -> tuple[SaidMessage, ...]:
-    """What the messages of a turn say, each call with its result."""
+    """Returns the contents of a turn's messages, each call with its result."""
     if not page.bodies:
         return ()
     messages = [each.message for each in told_messages(turn)]
     results: dict[str, list[str]] = {}
-    """By the ids of calls; the functions of old times have none, and their names stand for them."""
+    """By the ids of calls; legacy functions have none and are listed by name."""
     for message in messages:
         body = page.bodies.get(str(message.message_id), {})
         if message.role in tool_steps.RESULT_ROLES:
@@ -345,8 +344,8 @@ def _sums(bills: Sequence[turn.LedgerEntry], cached: int) -> TurnSums:
 
 
 def branch_runs(outline: report_lists.ConversationOutline) -> tuple[BranchRun, ...]:
-    """The branches as runs, each behind the one that it hangs on, `MAX_RUNS` at most; the current one first among
-    those that hang on one message."""
+    """Splits the branches into runs, each after the one that it forks from, `MAX_RUNS` at most; among siblings the
+    current one first."""
     children: dict[str | None, list[report_lists.OutlinedMessage]] = {}
     for each in outline.messages:
         children.setdefault(each.parent_id, []).append(each)
@@ -394,8 +393,8 @@ def _run(
     *,
     in_loop: bool,
 ) -> tuple[list[report_lists.OutlinedMessage], int, bool]:
-    """The messages from this one on, down to where the branch forks or ends; the number of the last one's turn, and
-    whether a user's message behind it stands in a tool loop. `in_loop` says so of the first."""
+    """Returns the messages from `first` down to where the branch forks or ends, the number of the last one's turn, and
+    whether a user message after it would be in a tool loop. `in_loop`: whether the first is in one."""
     run, last = [first], max(1, turn + (first.role == "user" and not in_loop))
     in_loop = tool_steps.in_loop_after(first.role, before=in_loop)
     while len(below := children.get(run[-1].message_id, ())) == 1:

@@ -1,7 +1,7 @@
 """Explains one request: what the client said beside what was forwarded, why, and what it cost.
 
-A bill is shown with its arithmetic: tokens by kind times rate, each sum, and whether that is what is stored. Prices
-are those that were stored with each call, the sums are `billing`'s: what an audit adds up is what is shown."""
+A bill is shown with its arithmetic: tokens by kind times rate, each sum, and whether it is the stored one. Prices are
+those stored with each call, and `billing` computes the sums: what is shown is what an audit adds up."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,13 +21,13 @@ from gateway.inspection.rebuilt_turns import sent_messages
 from gateway.inspection.window_bar import WindowBar, window_bar
 
 OF_COMPLETION = ("output", "reasoning", "audio_output", "image_output")
-"""Kinds of tokens on the completion's side; all others are on the prompt's."""
+"""Kinds of completion tokens; all others are prompt tokens."""
 
 
 @record
 class ExplainedCall:
-    """One priced call: its products, the exact sum of each side, and what that is when it is rounded to 12 decimals
-    (half-even). A call without known prices has no lines, and its costs are None."""
+    """One priced call: its products, the exact sum of each side, and that sum rounded to 12 decimals (half-even). A
+    call without known prices has no lines, and its costs are None."""
 
     purpose: str
     model: str
@@ -42,23 +42,23 @@ class ExplainedCall:
 
 @record
 class ExplainedBill:
-    """The calls, the primary model's first, their sums, and what of the stored figures is not what they add up to."""
+    """The calls, the primary model's first, their sums, and the stored figures that differ from these sums."""
 
     calls: tuple[ExplainedCall, ...]
     cost: bill.CostMetadata
     differences: tuple[ledger_verification.AuditDifference, ...]
     planning: Decimal | None
     realised_saving: Decimal | None
-    """Of what was left out, without what that cost."""
+    """Of what was left out, before the cost of leaving it out."""
     direct_cost: Decimal | None = None
-    """What the client's own request would have cost; None where nobody knows."""
+    """What the client's own request would have cost; None where that is unknown."""
     net_saving: Decimal | None = None
-    """How much less was billed, below 0 where it was more."""
+    """How much less was billed; negative where it was more."""
     held_out: bool | None = None
 
     @property
     def balances(self) -> bool:
-        """Whether the stored figures are these."""
+        """Whether the stored figures match."""
         return not self.differences
 
 
@@ -91,7 +91,7 @@ def _explained(call: bill.CallCost) -> ExplainedCall:
 
 
 def _row(entry: turn.LedgerEntry, calls: Sequence[bill.CallCost]) -> turn.LedgerRow:
-    """The bill as an audit reads it; the columns of the ledger are what its document says."""
+    """Builds the bill's row as an audit reads it; the ledger's columns come from its document."""
     usage = entry.metadata.get("usage") or {}
     costs = entry.metadata.get("cost") or {}
     total = costs.get("total_cost")
@@ -112,9 +112,9 @@ NOT_STORED, RELAYED, DELETED, NO_MESSAGES, FAILED = (
     "no_messages_stored",
     "failed_before_an_answer",
 )
-"""Why nothing is known of what was said: `store: false`, a dry run, or mode `off` without a conversation; it was
-relayed to another endpoint than chats; the conversation was deleted; its messages were; what was forwarded of a failed
-request is not stored."""
+"""Why the content is unknown: `store: false`, a dry run, or mode `off` without a conversation; the request was relayed
+to an endpoint other than chat; the conversation was deleted; its messages were; what a failed request forwarded is not
+stored."""
 PROMPT = "prompt"
 Json = dict[str, Any]
 
@@ -130,8 +130,8 @@ class RequestBehind:
 
 @record
 class StoredRequest:
-    """All that is stored of a request. `path` and `request` are None where its content is not stored, and `reason` says
-    why. `number` is that of its turn on its branch. `attached` are the documents that its bill names."""
+    """All that is stored of a request. `path` and `request` are None where its content is not stored, for the `reason`
+    given. `number` is that of its turn on its branch. `attached` holds the documents that its bill names."""
 
     completion: turn.StoredCompletion
     path: past_turns.ConversationPath | None = None
@@ -153,11 +153,11 @@ class ExplainedRequest:
 
     Attributes:
         changes: each message as it was said and as it was forwarded; None where that is not stored (`reason`).
-        sent: what was forwarded; its own `reason` says why it is not exact.
+        sent: what was forwarded; its own `reason` explains why it is not exact.
         reason: why there is no content at all.
-        plan: what the planner said: reasoning, queries, decisions. `planner_prompt`: what it was asked.
-        divergence: where the prompt stopped beginning as that of `previous_request_id`; None where it did not, and
-            where that is not known (`is_comparable`).
+        plan: the planner's answer: reasoning, queries, decisions. `planner_prompt`: what the planner was asked.
+        divergence: where the prompt stops matching that of `previous_request_id`; None where it does not, and where
+            that is not known (`is_comparable`).
         bar: the window; None in mode `off`, which counts nothing.
     """
 
@@ -192,8 +192,8 @@ class ExplainedRequest:
 
 
 def explained_request(stored: StoredRequest, min_chars: int, prices: Prices | None = None) -> ExplainedRequest:
-    """`min_chars`: `context.document_min_chars`; `prices`: gives the model's prices today, for what no bill says of its
-    prompt cache."""
+    """Explains a stored request. `min_chars`: `context.document_min_chars`; `prices`: returns the model's current
+    prices, for prompt cache rates that no bill has."""
     entry = stored.entry
     used = entry.metadata.get("context_utilization") or {}
     bar = window_bar(entry) if used.get("breakdown") else None
@@ -245,7 +245,7 @@ def _sent(
 def _divergence(
     stored: StoredRequest, sent: past_turns.SentMessages, prices: Prices | None
 ) -> tuple[PrefixDivergence | None, bool]:
-    """Where the prompt stopped beginning as the one before, and whether the two can be compared."""
+    """Finds where the prompt stops matching the previous one, and whether the two can be compared."""
     before = stored.before
     if before is None or stored.path is None:
         return None, False

@@ -1,4 +1,4 @@
-"""Shows what the client said beside what was forwarded, message by message: each as text, and what changed in one,
+"""Shows what the client said beside what was forwarded, message by message: each as text, and changes within a message
 line by line. All work is bounded, however long a message is."""
 
 from collections import deque
@@ -15,19 +15,19 @@ from gateway.core.types.conversation import parts_of
 from gateway.inspection.document_parts import shown_artifacts
 
 MAX_COMPARED_LINES = 1000
-"""Lines of each side that are compared; between those that begin and end alike."""
+"""Lines of each side that are compared, without their common beginning and end."""
 MAX_COMPARED_CHARS = 200_000
 """Characters of each side that are compared."""
 CONTEXT_LINES = 3
 """Lines that are kept around each change."""
 TOLD_FIELDS = ("role", "content", "tool_calls", "function_call")
-"""Fields of a message that are told as text; others are told as JSON."""
+"""Fields of a message that are rendered as text; others are rendered as JSON."""
 LineKind = Literal["same", "removed", "added", "skipped"]
 
 
 @record
 class DiffLine:
-    """A line of a difference. Of `skipped` lines the text is empty, and `count` says how many they are."""
+    """A line of a difference. `skipped` lines have an empty text, and `count` is their number."""
 
     kind: LineKind
     text: str = ""
@@ -36,15 +36,15 @@ class DiffLine:
 
 @record
 class LineDiff:
-    """What changed in a text. `is_whole` is False where the texts are too long to be compared: then `lines` says only
-    that what stands between the parts that are alike was taken out, and what was put in, without the text."""
+    """What changed in a text. `is_whole` is False where the texts are too long to be compared: then `lines` only counts
+    what was removed and added between the common beginning and end, without the text."""
 
     lines: tuple[DiffLine, ...]
     is_whole: bool = True
 
 
 def text_of_message(body: Mapping[str, Any]) -> str:
-    """All that a message says: its texts, a line for each other part, each call, and its other fields as JSON."""
+    """Renders a message as text: its texts, a line for each other part, each call, and its other fields as JSON."""
     content = body.get("content")
     pieces = [content] if isinstance(content, str) else [_part(part) for part in parts_of(content)]
     for call in tool_steps.calls_of(body):
@@ -57,8 +57,8 @@ def text_of_message(body: Mapping[str, Any]) -> str:
 
 
 def _part(part: Any) -> str:
-    """A part of a content: its text, else its kind, and which file it is, or its size, since pictures and sounds are no
-    text. The size of an id would say nothing of the file."""
+    """Renders a part of a content: its text, else its kind with the file's name and id, or the size, since pictures and
+    sounds are not text. The size of an id would reveal nothing about the file."""
     found = part if isinstance(part, dict) else {}
     if isinstance(found.get("text"), str):
         return str(found["text"])
@@ -70,8 +70,8 @@ def _part(part: Any) -> str:
 
 
 def line_diff(before: str, after: str) -> LineDiff:
-    """The lines that were taken out and put in, with a few around them. What begins and ends alike costs nothing; only
-    what stands between is compared, and only up to `MAX_COMPARED_LINES` and `MAX_COMPARED_CHARS`."""
+    """Compares two texts by lines; changes are returned with a few lines around them. The common beginning and end cost
+    nothing; only what is between is compared, up to `MAX_COMPARED_LINES` and `MAX_COMPARED_CHARS`."""
     old, new = before.split("\n"), after.split("\n")
     start, end = _common(old, new), 0
     end = _common(old[start:][::-1], new[start:][::-1])
@@ -85,7 +85,7 @@ def line_diff(before: str, after: str) -> LineDiff:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines both begin with."""
+    """Counts the lines with which both begin."""
     count = 0
     for first, second in zip(one, other, strict=False):
         if first != second:
@@ -118,7 +118,7 @@ def _sides(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[LineKind, Sequ
 
 
 def _with_context(lines: Sequence[DiffLine]) -> list[DiffLine]:
-    """The lines without those that are far from any change."""
+    """Replaces lines far from any change by their count."""
     near = bytearray(len(lines))
     for index, line in enumerate(lines):
         if line.kind != "same":
@@ -139,19 +139,19 @@ def _with_context(lines: Sequence[DiffLine]) -> list[DiffLine]:
 
 
 Change = Literal["unchanged", "reduced", "reworded", "left_out", "put_in_front", "restored"]
-"""`reduced`: a tool's result of which a part was forwarded. `restored`: a tool's result that stands as text in a block.
-`put_in_front`: the gateway's memory message, or its block at the head of a message that is otherwise as it was."""
+"""`reduced`: a tool result of which a part was forwarded. `restored`: a tool result forwarded as text in a block.
+`put_in_front`: the gateway's memory message, or its block before a message that is otherwise unchanged."""
 NEW, EARLIER, INSTRUCTED, GATEWAY = "new", "earlier", "instruction", "gateway"
-"""Where a message is from: this request brought it, an earlier one did, it is a system message, the gateway made it."""
+"""The origin of a message: this request, an earlier one, the system messages, or the gateway."""
 MAX_DIFFS = 200
-"""Changed messages of one request of which the lines are compared."""
+"""Changed messages of one request whose lines are compared."""
 Json = dict[str, Any]
 
 
 @record
 class MessageChange:
-    """One message as it was said (`before`) and as it was forwarded (`after`); None on the side where it is not.
-    `lines` is None where nothing changed in it, or where too many messages did."""
+    """One message as it was said (`before`) and as it was forwarded (`after`); None on a side that lacks it. `lines` is
+    None where the message did not change, or where too many messages did."""
 
     change: Change
     origin: str
@@ -168,8 +168,8 @@ class MessageChange:
 def message_changes(
     path: past_turns.ConversationPath, request: past_turns.PastRequest, sent: past_turns.SentMessages
 ) -> list[MessageChange] | None:
-    """Each message of the branch up to the request, and what else was forwarded, in the order of what was forwarded.
-    `sent`: what was forwarded, with names; None is returned where nothing is known of that."""
+    """Lists each message of the branch up to the request, and what else was forwarded, in the order of forwarding.
+    `sent`: what was forwarded, with names; the result is None where that is unknown."""
     if sent.messages is None:
         return None
     said = (*path.messages[: request.before], *request.brought)
@@ -199,7 +199,7 @@ def message_changes(
 
 
 def _with_whole_steps(changes: list[MessageChange]) -> list[MessageChange]:
-    """A call that is no message any more is where its result is: the block names its arguments."""
+    """Marks a call without a message as restored where its result is: the block names its arguments."""
     found = list(changes)
     for index in range(len(found) - 2, -1, -1):
         each = found[index]
@@ -218,7 +218,7 @@ def _by_id(sent: past_turns.SentMessages) -> Sequence[tuple[str, Json]]:
 
 
 def _kind(before: Json, after: Json) -> Change:
-    """How a message that was forwarded in another form was changed."""
+    """Returns how a message that was forwarded in another form was changed."""
     if before.get("role") in tool_steps.RESULT_ROLES:
         return "reduced"
     old, new = text_of_message(before), text_of_message(after)
@@ -250,7 +250,7 @@ def _change(
 
 
 def counted(changes: Sequence[MessageChange]) -> Mapping[str, int]:
-    """How many messages there are of each kind of change."""
+    """Counts the messages by kind of change."""
     found: dict[str, int] = {}
     for each in changes:
         found[each.change] = found.get(each.change, 0) + 1
@@ -258,7 +258,7 @@ def counted(changes: Sequence[MessageChange]) -> Mapping[str, int]:
 
 
 def compared(old: Sequence[Json], new: Sequence[Json]) -> list[MessageChange]:
-    """Two lists of forwarded messages, the messages between those with which both begin and end alike in pairs."""
+    """Compares two lists of forwarded messages; between their common beginning and end, messages are paired."""
     start = next((i for i, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), None)
     start = min(len(old), len(new)) if start is None else start
     end = 0

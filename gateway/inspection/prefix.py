@@ -1,7 +1,7 @@
-"""Where what a request forwarded stopped beginning as the request before it, and what that cost in prompt cache.
+"""Where a forwarded prompt stops matching that of the request before, and what that cost in prompt cache.
 
 A provider's prompt cache serves the beginning of a prompt that it has seen (guarantee §4 I7). From the first message
-that differs on, all that the request before had forwarded is paid for anew.
+that differs on, all that the request before had forwarded is paid for again.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +19,8 @@ SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
     "memory_changed",
     "message_reworded",
 )
-"""Why a prefix ends: the client's system messages are others; something left the window; the memory message is another;
-a message was forwarded in another form."""
+"""Why a prefix ends: the client's system messages changed; something left the window; the memory message changed; a
+message was forwarded in another form."""
 INPUT, CACHED = "input_cost_per_token", "cache_read_input_token_cost"
 Json = dict[str, Any]
 Prices = Callable[[], Mapping[str, Decimal]]
@@ -28,16 +28,16 @@ Prices = Callable[[], Mapping[str, Decimal]]
 
 @record
 class PrefixDivergence:
-    """The first message (`index` from 0) that is not what the request before forwarded there.
+    """The first message (`index` from 0) that differs from what the request before forwarded there.
 
     Attributes:
         before, after: that message then and now; None where one request ended.
-        message_id: of the message now; None where it is none of the conversation's.
-        lost_tokens: of the request before, from that message on, as its share of the characters: an estimate.
-        kept_tokens: what both begin with, likewise.
-        cached_tokens: what the provider did report as read from its cache.
-        cost: USD more for these at the full input price than at the cached one; None where a price is not known.
-        input_rate, cached_rate: USD per token. `is_todays_rate`: the cached one is not on either bill, but configured
+        message_id: of the message now; None where it is not the conversation's.
+        lost_tokens: of the request before, from that message on, estimated by its share of the characters.
+        kept_tokens: of the common beginning, estimated likewise.
+        cached_tokens: what the provider reported as read from its cache.
+        cost: USD more for the lost tokens at the full input price than at the cached one; None if a price is unknown.
+        input_rate, cached_rate: USD per token. `is_todays_rate`: the cached rate is on neither bill, but configured
             now.
     """
 
@@ -61,9 +61,9 @@ def divergence(
     current: tuple[turn.LedgerEntry, past_turns.SentMessages],
     prices: Prices | None = None,
 ) -> PrefixDivergence | None:
-    """Where the current request's messages do not begin with those of the previous one; None where they do, or where
-    one of them is not known exactly.
-    `prices`: gives the model's prices today, for what is on neither bill."""
+    """Finds where the current request's messages stop matching those of the previous one; None where they never do, or
+    where either request is not known exactly.
+    `prices`: returns the model's current prices, for rates that are on neither bill."""
     (entry_before, sent_before), (entry, sent) = previous, current
     old, new = sent_before.messages, sent.messages
     if old is None or new is None or not (sent_before.is_exact and sent.is_exact):
@@ -110,8 +110,8 @@ def _name(sent: past_turns.SentMessages, index: int) -> str | None:
 
 
 def _tokens(entry: turn.LedgerEntry, messages: list[Json], index: int) -> tuple[int, int]:
-    """Tokens of the prompt before and from a message on, by their shares of the bytes; tools, which stand in front, and
-    the like are in the first."""
+    """Estimates the tokens of the prompt before and from a message on, by their shares of the bytes; tools, which come
+    first, and the like count in the former."""
     sizes = [len(jsons.dumps(message)) for message in messages]
     prompt = bill.usage_of(_primary_usage(entry)).prompt_tokens
     breakdown = (entry.metadata.get("context_utilization") or {}).get("breakdown") or {}
@@ -125,7 +125,7 @@ def _primary_usage(entry: turn.LedgerEntry) -> Mapping[str, Any]:
 
 
 def _rate(name: str, *entries: turn.LedgerEntry) -> Decimal | None:
-    """A rate that is stored with the primary model's call of one of these."""
+    """Returns a rate stored with the primary model's call of the first entry that has it."""
     for entry in entries:
         for call in entry.calls:
             if call.purpose == "primary" and name in ledger_verification.repriced(call).rates:

@@ -1,4 +1,4 @@
-"""Reads what is explained: a page of a conversation, a request by its id."""
+"""Reads what is to be explained: a page of a conversation, a request by its id."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ from gateway.storage.conversations import PastReader
 TURNS_PER_PAGE = 100
 """Turns of one page."""
 MAX_BEFORE = 8
-"""Requests before one that are looked at for the last of the same model."""
+"""Earlier requests that are searched for the last one of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnChoice:
     """Which turns of a branch: the last `limit`, those before or after the turn that begins with a message, or those
-    around turn number `turn`, none if there is no such. `with_words`: with what is said in them."""
+    around turn number `turn`, none if that does not exist. `with_words`: with the content of their messages."""
 
     before: str | None = None
     after: str | None = None
@@ -38,7 +38,7 @@ class TurnChoice:
     with_words: bool = False
 
     def of(self, turns: Sequence[past_turns.PastTurn]) -> range:
-        """The indexes of these turns. Raises NotFound: no turn of the branch begins with that message."""
+        """Returns the indexes of the chosen turns. Raises NotFound: no turn of the branch begins with that message."""
         count = len(turns)
         if self.turn is not None:
             if self.turn > count:
@@ -57,7 +57,7 @@ class TurnChoice:
 
 
 class ExplanationReader:
-    """Reads for pages and commands. `tenant` is whose rows may be seen; None: everybody's."""
+    """Reads for the web UI and commands. `tenant`: whose rows may be seen; None: everybody's."""
 
     def __init__(self, past: PastReader, large: LargeDocuments) -> None:
         self._past = past
@@ -71,9 +71,9 @@ class ExplanationReader:
         branch: str | None = None,
         choice: TurnChoice = TurnChoice(),
     ) -> ExplainedConversation:
-        """Some turns of a branch.
+        """Reads some turns of a branch and explains them.
         `branch`: the branch's last message; None: the current branch.
-        Raises ConversationNotFound: there is none of that id to be seen; NotFound: the branch has no such turn;
+        Raises ConversationNotFound: no visible conversation has that id; NotFound: the branch has no such turn;
         StorageUnavailable: the storage cannot be reached."""
         outline = await self._past.outline(tenant, conversation_id)
         is_long = len(outline.messages) >= conversation.INLINE_MESSAGES
@@ -90,8 +90,8 @@ class ExplanationReader:
         return await offload_if(is_long, explained_conversation, outline, path, len(turns), shown, found, first)
 
     async def request(self, tenant: str | None, request_id: str) -> StoredRequest:
-        """A request by `req_…` or `chatcmpl-…`.
-        Raises NotFound: there is none of that id to be seen; StorageUnavailable: the storage cannot be reached."""
+        """Reads a request by `req_…` or `chatcmpl-…`.
+        Raises NotFound: no visible request has that id; StorageUnavailable: the storage cannot be reached."""
         completion, branch = await self._past.request(tenant, request_id)
         entry = completion.ledger
         stored = StoredRequest(completion)
@@ -119,7 +119,7 @@ class ExplanationReader:
         request: past_turns.PastRequest,
         attached: Sequence[Artifact],
     ) -> Sequence[Artifact]:
-        """Documents, of which large ones have as their text what the request's question needs of them, as then."""
+        """Returns the documents; the text of a large one is what the request's question needed of it at that time."""
         if not any(each.is_excerpt for each in attached):
             return attached
 
@@ -129,7 +129,7 @@ class ExplanationReader:
 
 
 def _why_nothing(entry: turn.LedgerEntry) -> str:
-    """Why there is no branch of a request."""
+    """Returns why a request has no branch."""
     if entry.conversation_id is not None:
         return DELETED
     return RELAYED if entry.metadata.get("managed") is False else NOT_STORED
@@ -151,8 +151,8 @@ def _branch(
 def _found(
     path: past_turns.ConversationPath, request_id: str
 ) -> tuple[past_turns.ConversationPath, int | None, past_turns.PastRequest | None, list[past_turns.PastRequest]]:
-    """The branch with its turns whole; the number of the request's turn, the request, and the answered ones before it,
-    the latest first, `MAX_BEFORE` at most."""
+    """Returns the branch with its turns whole, the number of the request's turn, the request, and the answered requests
+    before it, the latest first, `MAX_BEFORE` at most."""
     path = in_turns(path)
     turns = turns_of(path)
     for past in reversed(turns):
@@ -166,7 +166,7 @@ def _found(
 def _behind(
     entry: turn.LedgerEntry, before: Sequence[past_turns.PastRequest], bills: Sequence[turn.LedgerEntry]
 ) -> tuple[past_turns.PastRequest, turn.LedgerEntry] | None:
-    """The latest of these requests that asked the same model and was committed before this one arrived."""
+    """Returns the latest earlier request that asked the same model and was committed before this one arrived."""
     by_id = {bill.request_id: bill for bill in bills}
     for each in before:
         bill, answer = by_id.get(each.request_id), each.answer
@@ -178,7 +178,7 @@ def _behind(
 
 
 def _names(entry: turn.LedgerEntry) -> list[str]:
-    """The content ids of the artifacts that a bill names."""
+    """Returns the content ids of the artifacts that a bill names."""
     used = entry.metadata.get("context_utilization") or {}
     records = used.get("artifacts_processed") or ()
     return list(dict.fromkeys(str(each.get("artifact_id", "")).partition("-")[0] for each in records))

@@ -1,7 +1,7 @@
 """Past turns of a branch, and what each of their requests forwarded, rebuilt from what is stored (guarantee §11.11).
 
-Nothing is kept of a prompt but the messages and frames that make it. What was rebuilt is held against the bill: it is
-exact only if it has as many messages as were forwarded, and can be put together so in one way only.
+Of a prompt only the messages and frames that make it are stored. The rebuilt prompt is checked against the bill: it is
+exact only if it has as many messages as were forwarded, and can be assembled in only one way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from gateway.core.types import agents, conversation, past_turns, tool_steps, tur
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, PromptFrame
 
 WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
-"""A message without the items with these numbers among those that its block shows in full."""
+"""Removes items from a message's block by their numbers among the items that the block shows in full."""
 NO_BILL = "no_bill_here"
 NOT_COUNTED = "not_managed"
 AGENT_WORDS_NOT_STORED = "agent_words_not_stored"
@@ -23,20 +23,20 @@ PROFILE_NOT_STORED = "prompt_profile_not_stored"
 DELETED_SINCE = "item_deleted_since"
 OTHERWISE = "messages_do_not_add_up"
 REASONS = (NO_BILL, NOT_COUNTED, AGENT_WORDS_NOT_STORED, PROFILE_NOT_STORED, DELETED_SINCE, OTHERWISE)
-"""Why what a request forwarded is not known exactly."""
+"""Reasons why it is not known exactly what a request forwarded."""
 
 
 def in_turns(path: past_turns.ConversationPath) -> past_turns.ConversationPath:
-    """The branch with its turns whole, where another request was committed in the midst of one (guarantee §3.7)."""
+    """Restores the branch's whole turns where another request was committed within one (guarantee §3.7)."""
     by_id = {each.message.message_id: each for each in path.messages}
     ordered = message_forms.regrouped([each.message for each in path.messages])
     return replace(path, messages=tuple(by_id[message.message_id] for message in ordered))
 
 
 def turns_of(path: past_turns.ConversationPath) -> list[past_turns.PastTurn]:
-    """The turns of a branch: each is a user message that begins one (`turn_starts`), or several of one request, and
-    everything up to the next. Messages before the first user message belong to the first turn.
-    `path`: as `in_turns` gives it."""
+    """Splits a branch into turns: each is a user message that begins one (`turn_starts`), or several of one request,
+    and everything up to the next. Messages before the first user message belong to the first turn.
+    `path`: as `in_turns` returns it."""
     turns: list[list[past_turns.PathMessage]] = []
     starts = set(tool_steps.turn_starts(each.message.role for each in path.messages)[1:])
     for index, each in enumerate(path.messages):
@@ -51,12 +51,12 @@ def turns_of(path: past_turns.ConversationPath) -> list[past_turns.PastTurn]:
 
 
 def _continues(last: past_turns.PathMessage, next_one: past_turns.PathMessage) -> bool:
-    """Whether a user message stands beside the one before it in one request."""
+    """Returns whether a user message follows another one of the same request."""
     return last.message.role == "user" and last.request_id == next_one.request_id
 
 
 def _requests(messages: Sequence[past_turns.PathMessage], before: int) -> Iterable[past_turns.PastRequest]:
-    """A turn request by request: an answer ends one."""
+    """Splits a turn into requests: an answer ends one."""
     start = 0
     for index, each in enumerate(messages):
         if each.is_answer:
@@ -74,9 +74,9 @@ def sent_messages(
     frame: PromptFrame | None,
     without_items: WithoutItems,
 ) -> past_turns.SentMessages:
-    """What an answered request forwarded.
+    """Rebuilds what an answered request forwarded.
     `entry`: its bill; None where it was paid elsewhere; `frame`: what its model had been sent of the branch by then,
-    where the messages do not say it; `without_items`: takes items out of a block."""
+    where the messages do not record it; `without_items`: removes items from a block."""
     answer = request.answer
     if answer is None or entry is None:
         return past_turns.SentMessages(None, NO_BILL)
@@ -109,7 +109,7 @@ def sent_messages(
 
 
 def _there_then(messages: Sequence[past_turns.PathMessage], arrived_at: datetime) -> list[past_turns.PathMessage]:
-    """The messages that were committed when a request arrived: requests at once do not see each other."""
+    """Returns the messages that were committed when a request arrived: concurrent requests do not see each other."""
     late = {each.request_id for each in messages if _is_after(each, arrived_at)}
     return [each for each in messages if each.request_id not in late]
 
@@ -121,8 +121,8 @@ def _is_after(each: past_turns.PathMessage, arrived_at: datetime) -> bool:
 def _steps_as_text(
     before: Sequence[past_turns.PathMessage], request: past_turns.PastRequest, frame: PromptFrame | None
 ) -> Iterator[frozenset[str | None]]:
-    """The ids of the results of tools that may have been forwarded as text, in a block, and not as messages (guarantee
-    §3.3): none, those that a block shows, all but those of the turn under way."""
+    """Yields sets of ids of tool results that may have been forwarded as text in a block rather than as messages
+    (guarantee §3.3): none, those that a block shows, all but those of the turn under way."""
     yield frozenset()
     starts = tool_steps.turn_starts(each.message.role for each in (*before, *request.brought))
     begun = min(max(starts, default=0), len(before))
@@ -140,7 +140,7 @@ def _steps_as_text(
 def _without_steps(
     messages: Sequence[ConversationMessage], as_text: frozenset[str | None]
 ) -> list[ConversationMessage]:
-    """The messages without these results, and without the calls that they answer; what was said beside a call stays."""
+    """Returns the messages without these results and the calls that they answer; text beside a call stays."""
     found: list[ConversationMessage] = []
     for index, message in enumerate(messages):
         if message.message_id in as_text:
@@ -162,7 +162,7 @@ def _forwarded(
     as_text: frozenset[str | None],
     without_items: WithoutItems,
 ) -> past_turns.SentMessages:
-    """The messages in the forms in which they went up, as far as the window reached."""
+    """Rebuilds the messages in the forms in which they were sent upstream, as far as the window reached."""
     answer = request.answer
     new = [each.message for each in request.brought]
     base = _without_steps(message_forms.forwardable([each.message for each in before], new), as_text)
@@ -185,14 +185,14 @@ def _forwarded(
 
 
 def _memories(frame: PromptFrame | None) -> int:
-    """How many memory messages went up: a bill does not count them."""
+    """Counts the memory messages sent upstream, which a bill does not count."""
     return int(frame is not None and frame.memory is not None)
 
 
 def _form(
     message: ConversationMessage, results: AbstractSet[str | None], without_items: WithoutItems
 ) -> dict[str, Any]:
-    """A message as it went up: its block without the results that went up as messages."""
+    """Returns a message as sent upstream: its block without the results that were sent as messages."""
     if message.rendered is None:
         return message.body
     numbers = frozenset(number for number, name in enumerate(message.shown_in_full) if name in results)
@@ -202,7 +202,7 @@ def _form(
 def _in_window(
     messages: Sequence[ConversationMessage], frame: PromptFrame | None
 ) -> tuple[list[ConversationMessage], list[ConversationMessage]]:
-    """What the frozen window holds: system messages before the run, and the run."""
+    """Returns what the frozen window holds: system messages before the run, and the run."""
     if frame is None:
         return [], list(messages)
     ids = [message.message_id for message in messages]

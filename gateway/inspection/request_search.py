@@ -1,6 +1,6 @@
-"""Requests that are looked for, for pages and commands alike: filters as people write them, and what a name leads to.
+"""Searches requests for the web UI and commands alike: filters as people write them, and what an id or name refers to.
 
-Each filter is a text by the name of its field, as it stands in an address or after `--`.
+Each filter is a text by the name of its field, as in a URL or after `--`.
 """
 
 import re
@@ -28,9 +28,9 @@ MAX_FILTER_CHARS = 300
 MIN_STATUS, MAX_STATUS = 100, 599
 """HTTP statuses."""
 MAX_USD = Decimal(9_000_000)
-"""More than a column holds is no cost."""
+"""A column holds no larger cost."""
 IN_CSV = 1000
-"""Requests that one transaction reads for a file."""
+"""Requests that one transaction reads for an export."""
 LINE_FIELDS = (
     *("created_at", "tenant", "status", "http_status", "error_code", "model", "endpoint", "user", "agent", "key_id"),
     *("project", "conversation_id", "completion_id", "stream", "prompt_tokens", "completion_tokens", "cached_tokens"),
@@ -43,7 +43,7 @@ CONVERSATION_PREFIX = "conv_"
 
 
 class FilterRefused(ValueError):
-    """A filter cannot be used; `field` names it, `text` says what it must be."""
+    """A filter cannot be used; `field` names it, `text` states what it must be."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(f"{field}: {text}")
@@ -53,7 +53,7 @@ class FilterRefused(ValueError):
 
 @record
 class NamedThing:
-    """What a name leads to: `kind` is `request`, `conversation`, `session`, `key`, `user`, `agent` or `model`, `name`
+    """What a name refers to: `kind` is `request`, `conversation`, `session`, `key`, `user`, `agent` or `model`, `name`
     the id or name by which it is found."""
 
     kind: str
@@ -67,8 +67,8 @@ def request_query(
     limit: int,
     direction: report_lists.Direction | None = None,
 ) -> report_lists.RequestQuery:
-    """The query that these filters make; empty ones do not count. `sort` is one of `SORTS`, with `-` before it from the
-    smallest up; a position stands under `older` or `newer`.
+    """Builds the query from these filters; empty ones are ignored. `sort` is one of `SORTS`, with `-` before it for
+    ascending order; `older` or `newer` holds a position.
     Raises FilterRefused: one of them cannot be used."""
     said = {name: value.strip() for name, value in given.items() if value and value.strip()}
     for name, value in said.items():
@@ -139,8 +139,8 @@ def _position(name: str, text: str, order: report_lists.RequestSort) -> report_l
 
 
 def line_record(line: report_lists.RequestLine) -> dict[str, Any]:
-    """A request for files and programs; costs in USD, `created_at` in seconds since 1970. `cost` is None as soon
-    as one call has no price; `known_cost` is of those that have one."""
+    """Renders a request for files and programs; costs in USD, `created_at` in seconds since 1970. `cost` is None as
+    soon as one call has no price; `known_cost` sums the calls that have one."""
     told = {
         "created_at": int(line.created_at.timestamp()),
         "http_status": http_status(line),
@@ -151,30 +151,30 @@ def line_record(line: report_lists.RequestLine) -> dict[str, Any]:
 
 
 def request_record(found: report_lists.FoundRequest) -> dict[str, Any]:
-    """The same with the beginning of its question."""
+    """Renders a request as `line_record` does, with the beginning of its question."""
     return {**line_record(found.line), "question": found.question}
 
 
 def http_status(line: report_lists.RequestLine) -> int | None:
-    """What a request's client got; None of a failure where nobody knows, as its client had left."""
+    """Returns the HTTP status that the client received; None for a failure whose client had left."""
     return line.http_status if line.status == "failed" else report_lists.OK
 
 
 class RequestSearch:
-    """Looks for requests in the storage. Each look is one short transaction.
+    """Searches requests in the storage. Each search is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
         self._transactions = transactions
 
     async def find(self, query: report_lists.RequestQuery) -> report_lists.FoundRequests:
-        """A part of what is found."""
+        """Finds one page of the matching requests."""
         return await self._transactions.run(partial(found_requests.find_requests, query=query))
 
     async def everything(
         self, query: report_lists.RequestQuery
     ) -> AsyncIterator[tuple[report_lists.FoundRequest, ...]]:
-        """All that is found, part by part."""
+        """Yields all matching requests, page by page."""
         query = replace(query, at=None, direction="older", limit=IN_CSV)
         while True:
             found = await self.find(query)
@@ -184,15 +184,15 @@ class RequestSearch:
             query = replace(query, at=found.older)
 
     async def speeds(self, tenant: str | None, since: datetime) -> Mapping[str | None, report_lists.RequestSpeed]:
-        """How long requests took that have come since then, by model, and of all under None."""
+        """Measures how long requests since `since` took, by model, and of all under None."""
         return await self._transactions.run(partial(found_requests.read_speeds, tenant=tenant, since=since))
 
     async def is_sealed(self) -> bool:
-        """Whether texts are encrypted: nobody can look for them."""
+        """Returns whether texts are encrypted, so that they cannot be searched."""
         return await self._transactions.run(sealing)
 
     async def named(self, tenant: str | None, name: str) -> list[NamedThing]:
-        """What an id or a name leads to, as far as this tenant (None: all of them) may see it."""
+        """Looks up what an id or a name refers to, as far as this tenant (None: all of them) may see it."""
         if not name or len(name) > MAX_FILTER_CHARS or names.has_nul(name):
             return []
         if ANSWER_ID.fullmatch(name):

@@ -1,4 +1,4 @@
-"""The configuration as it is in force: each setting with its value, without secrets, and where that comes from."""
+"""The configuration in force: each setting with its value, without secrets, and its origin."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,21 +14,21 @@ from gateway.core.frozen_records import record
 HIDDEN_VALUE = "set, not shown"
 DEFAULT = "default"
 KEPT_ELSEWHERE = ("prompt_profiles",)
-"""Sections that are texts, and shown as such."""
+"""Sections of texts, which are shown elsewhere."""
 ADDRESS = re.compile(r"(?<=://).+", re.DOTALL)
 PARAMETER = re.compile(r"(?<=[?&;#])([^=&#]+)=([^&]*)")
 SIGNATURES = ("sig", "signature", "code", "pwd", "pass")
-"""Of addresses: credentials by names that no header of one has."""
+"""Parameters of URLs that hold credentials, under names that no header has."""
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-"""In a description, which is Markdown of docs/configuration.md."""
+"""A link in a description, which is Markdown of docs/configuration.md."""
 FROM_OUTSIDE = re.compile(r", (?!os\.environ/)[a-z][a-z0-9+.-]*://")
-"""In an origin: the value was read from a file of secrets, or by a package that asks a vault."""
+"""In an origin: the value was read from a secrets file, or by a package that queries a vault."""
 
 
 @record
 class SettingInForce:
-    """`name` is `section.key`; `value` as JSON or a text; `origin` the default, a file and line, a name of the
-    environment or the command line."""
+    """`name` is `section.key`; `value` as JSON or a text; `origin` the default, a file and line, the name of an
+    environment variable or the command line."""
 
     name: str
     value: str
@@ -37,17 +37,17 @@ class SettingInForce:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody said anything of it."""
+        """Whether the setting was left at its default."""
         return self.origin == DEFAULT
 
 
 def settings_in_force(settings: Settings) -> dict[str, list[SettingInForce]]:
-    """All settings by section, in the order of the documentation."""
+    """Returns all settings by section, in the order of the documentation."""
     return {section: list(_of_section(settings, section)) for section in SECTIONS if section not in KEPT_ELSEWHERE}
 
 
 def prompt_texts(settings: Settings) -> dict[str, str]:
-    """The texts of prompt profiles that are set, by their names below `prompt_profiles`."""
+    """Returns the texts of prompt profiles that are set, by their names below `prompt_profiles`."""
     profiles = settings.prompt_profiles
     texts = {"core": profiles.core, **{f"modes.{name}": text for name, text in profiles.modes}}
     texts |= {"tools": profiles.tools, "error_handling": profiles.error_handling}
@@ -81,7 +81,7 @@ def _database(url: str) -> str:
 
 
 def without_secrets(value: Any) -> Any:
-    """A value of the configuration for a person: of credentials, in addresses too, it only says that they are set."""
+    """Redacts a value of the configuration for a person: credentials, in addresses too, are only reported as set."""
     if isinstance(value, SecretStr):
         return HIDDEN_VALUE
     if isinstance(value, BaseModel):
@@ -101,12 +101,12 @@ def without_secrets(value: Any) -> Any:
 
 
 def address(text: str) -> str:
-    """A text without the credentials that an address in it holds."""
+    """Removes the credentials that an address in a text holds."""
     return ADDRESS.sub(lambda found: _without_credentials(found[0]), text)
 
 
 def _without_credentials(rest: str) -> str:
-    """What stands behind `://`. A password may hold any sign: `/`, `?`, `#`, `@` and blanks, too."""
+    """Redacts what follows `://`. A password may hold any character: `/`, `?`, `#`, `@` and blanks, too."""
     hidden = PARAMETER.sub(lambda m: f"{m[1]}=…" if _is_secret(unquote(m[1])) else m[0], rest)
     if "@" in rest and "@" not in hidden:
         return "…"  # nobody can tell what belongs to a password

@@ -1,4 +1,4 @@
-"""A window as a bar: its parts in tokens, what of them came from the prompt cache, and what left it."""
+"""A window as a bar: its parts in tokens, how many of them came from the prompt cache, and what left it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,29 +9,29 @@ from gateway.core.types import bill, turn
 from gateway.inspection.explained_artifacts import EXCLUDED, FULL, records_of
 
 WINDOW_PARTS = ("system", "tools", "history", "recalled", "artifacts", "current")
-"""In the order in which a bar shows them. `recalled` are excerpts of old turns, and passages that a question brought
-back; a bill counts them among artifacts, and their share of these is told by their characters."""
+"""In the order in which a bar shows them. `recalled` are excerpts of old turns, and passages recalled for a question; a
+bill counts them among artifacts, and their share of these is estimated by their characters."""
 Json = Mapping[str, Any]
 CHARS_PER_TOKEN = 4
-"""Where nothing of a request says how many characters its tokens have."""
+"""Where a request does not show how many characters its tokens have."""
 MIN_MEASURED = 400
-"""Characters that say how many a token has."""
+"""Fewest characters from which the characters per token are measured."""
 
 
 @record
 class LeftWindow:
-    """What a request left out: messages, and artifacts as its bill lists them. `by`: why messages were, where that is
-    not for want of room (`max_turns`)."""
+    """What a request left out: messages, and artifacts as its bill lists them. `by`: why messages were left out, where
+    that is not the budget (`max_turns`)."""
 
     messages: int = 0
     reduced: tuple[Json, ...] = ()
     excluded: tuple[Json, ...] = ()
     by: str | None = None
     tokens: int | None = None
-    """What all of it would have taken, by the gateway's count; an estimate by its characters where `about`."""
+    """What all of it would have taken, by the gateway's count; estimated from its characters where `about`."""
     about: bool = False
     standing: int = 0
-    """Artifacts of earlier decisions that the bill only counts."""
+    """Artifacts under standing decisions that the bill only counts."""
 
     @property
     def is_any(self) -> bool:
@@ -47,9 +47,9 @@ class LeftWindow:
 @record
 class WindowBar:
     """A request's window. `parts` are tokens by name (`WINDOW_PARTS`), their sum is `tokens`; all are 0 where nothing
-    was counted (mode `off`). `window` and `budget` are None where they are not known. `cached` are tokens from the
-    beginning on that the provider read from its prompt cache, on the scale of `tokens`; `reported_cached` and `written`
-    as it reported them."""
+    was counted (mode `off`). `window` and `budget` are None where they are not known. `cached` are the leading tokens
+    that the provider read from its prompt cache, on the scale of `tokens`; `reported_cached` and `written` are as the
+    provider reported them."""
 
     parts: Mapping[str, int]
     tokens: int
@@ -67,12 +67,12 @@ class WindowBar:
 
     @property
     def limit(self) -> int | None:
-        """What the request was fitted to: its budget, else the model's window."""
+        """The limit that the request was fitted to: its budget, else the model's window."""
         return self.budget or self.window
 
     @property
     def full(self) -> int:
-        """What the whole bar stands for: the limit, else what is used."""
+        """The length of the whole bar: the limit, else what is used."""
         return max(self.limit or self.tokens, self.tokens, 1)
 
     @property
@@ -102,7 +102,7 @@ def window_bar(entry: turn.LedgerEntry) -> WindowBar:
 
 
 def _counted(left: LeftWindow, used: Json, records: Sequence[Json], tokens: int, standing: int) -> LeftWindow:
-    """What left in tokens: as the bill has them, else by its characters, at what those that stayed took.
+    """Adds what left in tokens: as in the bill, else estimated from its characters at the rate of those that stayed.
     `tokens`: of the artifacts that stayed; `standing`: characters of those among them that the bill only counts."""
     counted = (used.get("economics") or {}).get("realised_tokens")
     told = sum(bool(each.get("standing")) for each in records)
@@ -115,7 +115,7 @@ def _counted(left: LeftWindow, used: Json, records: Sequence[Json], tokens: int,
 
 
 def left_window(used: Json) -> LeftWindow:
-    """What left the window of a request. `used`: `context_utilization` of its bill."""
+    """Returns what left the window of a request. `used`: `context_utilization` of its bill."""
     records = records_of(used)
     reduced = tuple(each for each in records if each.get("strategy") not in (FULL, EXCLUDED) and not _is_of_turns(each))
     excluded = tuple(each for each in records if each.get("strategy") == EXCLUDED)
@@ -123,7 +123,7 @@ def left_window(used: Json) -> LeftWindow:
 
 
 def _recalled(artifacts: int, records: Sequence[Json], standing: int) -> int:
-    """Tokens of the artifacts' part that were brought back."""
+    """Returns the tokens of the artifacts' part that were recalled."""
     fresh = [each for each in records if not each.get("standing")]
     brought = sum(
         each["processed_size_chars"] for each in fresh if each.get("reason") == bill.RECALLED or _is_of_turns(each)
