@@ -1,4 +1,4 @@
-"""The wording of what is forwarded: messages, labels, the block of reference material."""
+"""Renders what is forwarded: messages, labels, the block of reference material."""
 
 from typing import TYPE_CHECKING
 

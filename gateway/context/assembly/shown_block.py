@@ -1,4 +1,4 @@
-"""Reads texts that were forwarded: what their blocks and their labels say that they show (guarantee §14.8)."""
+"""Reads forwarded texts: what they show according to their blocks and labels (guarantee §14.8)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ BLOCK_TAG = "context_data"
 ITEM_TAG = "artifact"
 CITE_TAG = "citing"
 CITING = re.compile(rf"<{CITE_TAG}>\n.*?\n</{CITE_TAG}>\n", re.DOTALL)
-"""What is asked of an answer that is to cite, as the first in a block (guarantee §14.8)."""
+"""The instructions for an answer with citations, first in a block (guarantee §14.8)."""
 BLOCK_ITEM = re.compile(rf"<{ITEM_TAG} [^<>\n]*(?:/>|(?<!/)>\n.*?\n</{ITEM_TAG}>)\n", re.DOTALL)
 BLOCK_ELSEWHERE = "elsewhere"
 SAYS_SAME = re.compile(rf'<{BLOCK_TAG} [^<>\n]*>\n<{ITEM_TAG} [^<>\n]* shown="{BLOCK_ELSEWHERE}"')
@@ -22,19 +22,19 @@ SHOWN_ATTRIBUTE = re.compile(r' shown="(full|extract|summary)')
 BLOCK_LABEL = re.compile(r"^\[(Extract of|Summary of|Left out:)[^\n]*", re.MULTILINE)
 EXTRACTS = "\n[Extracts:]\n"
 MAX_EXTRACT_LINES = 400
-"""Lines of an extract that are looked for in the content."""
+"""Lines of an extract that are searched for in the content."""
 LONG_LINE = 40
-"""Characters of a line that needs no neighbour to be known again."""
+"""Characters of a line that is recognised without its neighbour."""
 
 
 def says_same(part: Any) -> bool:
-    """Whether a part of a forwarded message says of a file that its document stands elsewhere."""
+    """Returns whether a part of a forwarded message refers to another copy of a file's document."""
     return isinstance(part, dict) and SAYS_SAME.match(str(part.get("text"))) is not None
 
 
 def block_without(text: str, numbers: frozenset[int]) -> str:
-    """A text that begins with a block, without the items with these numbers among those shown in full, from 0. Inside
-    of items delimiters are escaped, so that the next one is an item's end."""
+    """Removes from a text that begins with a block the items with these numbers among those shown in full, from 0.
+    Delimiters inside items are escaped, so that the next one ends the item."""
     head, _, rest = text.partition("\n")
     end = rest.index(f"</{BLOCK_TAG}>")
     asked = CITING.match(rest, 0, end)
@@ -49,8 +49,8 @@ def block_without(text: str, numbers: frozenset[int]) -> str:
 
 
 def without_block_items(rendered: dict[str, Any], numbers: frozenset[int]) -> dict[str, Any]:
-    """A forwarded message without the items with these numbers among those that its block shows in full, from 0. An
-    empty block is left out."""
+    """Removes from a forwarded message the items with these numbers among those that its block shows in full, from 0,
+    and the block if it becomes empty."""
     content = rendered["content"]
     if isinstance(content, str):
         return {**rendered, "content": block_without(content, numbers)}
@@ -60,12 +60,12 @@ def without_block_items(rendered: dict[str, Any], numbers: frozenset[int]) -> di
 
 @dataclass(frozen=True, slots=True)
 class ShownSpan:
-    """What stands of an artifact in one place.
+    """What one place shows of an artifact.
 
     Attributes:
-        text: what is shown, lines of the content among it; "" if `spans` say so, or `whole`.
-        full: that is all of it, be it compacted.
-        summarized: a summary of it stands there.
+        text: what is shown, including lines of the content; "" if `spans` or `whole` describe it.
+        full: all of the artifact is shown, possibly compacted.
+        summarized: a summary of the artifact is shown.
     """
 
     text: str = ""
@@ -85,12 +85,12 @@ HOW: Mapping[str, Callable[[str], ShownSpan]] = {
     **dict.fromkeys(("summary", "Summary of"), _summary),
     "Left out:": lambda _: ShownSpan(),
 }
-"""What stands behind a label, by the word in it that says how it is shown. Of a summary the extracts behind it count:
-they are the content's own words."""
+"""Parses the text behind a label, by the label's word for how it is shown. Of a summary only the extracts behind it
+count: they are the content's own text."""
 
 
 def items_in(text: str) -> Iterator[tuple[str, ShownSpan]]:
-    """The artifacts that blocks in a text show, by their content ids."""
+    """Yields the artifacts that blocks in a text show, by their content ids."""
     at = 0 if f"<{BLOCK_TAG} " in text else len(text)
     while (found := OPENED.search(text, at)) is not None:
         end = text.find(ITEM_CLOSING_TAG, found.end())
@@ -103,7 +103,8 @@ def items_in(text: str) -> Iterator[tuple[str, ShownSpan]]:
 
 
 def in_place_of(text: str, content_id: str) -> ShownSpan | None:
-    """What a message shows of an artifact that was reduced in its place; None if no label in it names the artifact."""
+    """Returns what a message shows of an artifact that was reduced in its place; None if no label names the
+    artifact."""
     named = re.compile(rf'", id {content_id}(?:-\d+)?, from ')
     for label in BLOCK_LABEL.finditer(text):
         if named.search(label[0]) is not None:
@@ -112,8 +113,8 @@ def in_place_of(text: str, content_id: str) -> ShownSpan | None:
 
 
 def stretches(shown: str, content: str) -> list[tuple[int, int]]:
-    """The stretches of a content whose lines stand in a text in the same order. A line counts if it is long, or if the
-    next one of the text follows it in the content, too."""
+    """Returns the stretches of a content whose lines a text contains in the same order. A line counts if it is long, or
+    if the text's next line follows it in the content, too."""
     if shown.strip() and shown in content:
         at = content.index(shown)
         return [(at, at + len(shown))]

@@ -1,1 +1,1 @@
-"""Whether a plan by a model is worth its price, and what was decided for each artifact (guarantee §5)."""
+"""Decides whether a model's plan is worth its price; records what was decided for each artifact (guarantee §5)."""

@@ -1,9 +1,9 @@
-"""Whether a planner is asked: `should_use_llm_planning()` and the facts that it looks at; then `weighed()`, whether its
-plan can earn its price (guarantee §5, ADR 16). Planners that answer what nobody can use rest for a while. What was
-decided for each artifact, by earlier requests and by this one, as records.
+"""Decides whether a planner is asked: `should_use_llm_planning()` by the facts of a request, then `weighed()` by
+whether the plan can earn its price (guarantee §5, ADR 16). Planners with unusable answers rest for a while. Records
+what was decided for each artifact, by earlier requests and by this one.
 
-Tool loops are known by their first call. A client that says it again behind a user message that is not stored is not
-recognised from request to request, and a turn asks its planner once all the same (guarantee §5).
+Tool loops are identified by their first call. A client that repeats that call behind a user message that is not stored
+is not recognised from request to request, but a turn still asks its planner only once (guarantee §5).
 """
 
 import hmac
@@ -24,7 +24,7 @@ from gateway.core.types.conversation import ConversationHistory, FormNotes, Froz
 from gateway.core.types.window import ArtifactRendering, FullPrompt, PackedWindow, WindowInputs
 
 RECORD_NAME_CHARS = 200
-"""The longest of a client's own words on the bill."""
+"""The longest client-chosen name on the bill."""
 REDUCED = (ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE)
 STRATEGY_BY_NAME = {each.value: each for each in ProcessingStrategy}
 STRONGEST = (
@@ -45,21 +45,21 @@ class WindowContents:
     in_block: frozenset[str]
     """The artifacts that the new block shows in full."""
     in_earlier_blocks: frozenset[str]
-    """Those that blocks of earlier turns show in full."""
+    """The artifacts that blocks of earlier turns show in full."""
     decisions: Mapping[tuple[int | None, str], FrozenDecision]
-    """By message and artifact; by artifact alone (None) for what is in blocks."""
+    """By message and artifact; by artifact alone (None) for artifacts in blocks."""
     passed: bool = False
     """The window began with a pass, which left out what is older."""
     decided_on: frozenset[str] = frozenset()
-    """What that pass decided on of the artifacts that are in no message."""
+    """The artifacts in no message that this pass decided on."""
     keeps_block: bool = False
-    """A pass left the block of the turn under way as it was (guarantee §4 I6)."""
+    """A pass left the block of the current turn unchanged (guarantee §4 I6)."""
     in_kept_block: frozenset[str] = frozenset()
-    """What that block shows in full."""
+    """The artifacts that this block shows in full."""
 
     @classmethod
     def of(cls, material: WindowInputs, fitted: PackedWindow | FullPrompt) -> "WindowContents":
-        """The contents of a window that was fitted, or of everything before anything leaves."""
+        """Returns the contents of a window that was fitted, or of the full prompt before anything leaves."""
         indexes = frozenset(fitted.forwarded.indexes)
         earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].shown_in_full)
         frame = None if fitted.new_pass else material.frame
@@ -76,7 +76,7 @@ class WindowContents:
         )
 
     def decided(self, artifact: Artifact) -> FrozenDecision | None:
-        """What earlier requests decided, where that still holds: for its message, and beside it for blocks."""
+        """Returns the decision of earlier requests if it still holds: on its message, combined with that on blocks."""
         if not self.decisions:
             return None
         name = artifact.content_id
@@ -87,24 +87,24 @@ class WindowContents:
         return together(own, beside) if own is not None and beside is not None else own
 
     def kept(self, artifact: Artifact) -> FrozenDecision | None:
-        """What the kept block shows of it, whatever the pass decided besides."""
+        """Returns what the kept block shows of the artifact, whatever else the pass decided."""
         return self.decisions.get((None, artifact.content_id)) if self.keeps_block else None
 
     def is_kept_in_full(self, artifact: Artifact) -> bool:
-        """Whether the kept block shows it in full."""
+        """Returns whether the kept block shows the artifact in full."""
         index = artifact.place.message
         return artifact.block_name in self.in_kept_block and (index is None or index not in self.indexes)
 
     def is_left_out(self, artifact: Artifact, stored: int) -> bool:
-        """Whether the window holds nothing of it because the pass with which the window began left it out.
-        `stored`: how many messages are of earlier requests."""
+        """Returns whether the pass with which the window began left out all of the artifact.
+        `stored`: how many messages are from earlier requests."""
         index = artifact.place.message
         if index is not None:
             return self.passed and index < stored and index not in self.indexes
         return artifact.block_name in self.decided_on and self.is_gone(artifact)
 
     def is_gone(self, artifact: Artifact) -> bool:
-        """Whether the window holds nothing of it."""
+        """Returns whether the window holds nothing of the artifact."""
         if artifact.place.message is not None:
             return artifact.place.message not in self.indexes
         return artifact.block_name not in self.in_block | self.in_earlier_blocks
@@ -128,8 +128,8 @@ def _decisions(
 
 
 def together(one: FrozenDecision, other: FrozenDecision) -> FrozenDecision:
-    """One decision for an artifact that is shown in two places: no block repeats what the window holds (guarantee §4
-    I6), so the sizes add up."""
+    """Combines the decisions on an artifact that is shown in two places: no block repeats what the window holds
+    (guarantee §4 I6), so the sizes add up."""
     strategies = {one.strategy, other.strategy}
     strongest = next((each.value for each in STRONGEST if each.value in strategies), one.strategy)
     return FrozenDecision(one.artifact_id, strongest, one.shown_chars + other.shown_chars)
@@ -137,11 +137,11 @@ def together(one: FrozenDecision, other: FrozenDecision) -> FrozenDecision:
 
 @dataclass(frozen=True, slots=True)
 class EarlierWindow:
-    """How earlier requests left the artifacts that they had: as far as nothing is decided anew, that stands."""
+    """How earlier requests left their artifacts; that remains in force unless this request decides again."""
 
     window: WindowContents
     stored: int
-    """How many messages are of earlier requests."""
+    """How many messages are from earlier requests."""
     new: frozenset[str]
     """Ids of documents that came with this request."""
 
@@ -149,12 +149,12 @@ class EarlierWindow:
     def of(
         cls, material: WindowInputs, unreduced: FullPrompt, stored: int, new: Iterable[Artifact] = ()
     ) -> "EarlierWindow":
-        """The window before this request, out of everything that may be forwarded."""
+        """Returns the window before this request, derived from everything that may be forwarded."""
         window = WindowContents.of(material, replace(unreduced, new_pass=False))
         return cls(window, stored, frozenset(artifact.artifact_id for artifact in new))
 
     def left(self, artifact: Artifact, strategy: ProcessingStrategy, shown: int) -> bool:
-        """Whether an earlier request left it like that."""
+        """Returns whether an earlier request left the artifact with this strategy and `shown` characters."""
         index = artifact.place.message
         if artifact.pinned and index is not None and index < self.stored:
             return strategy is ProcessingStrategy.INCLUDE_FULL
@@ -176,11 +176,11 @@ def records_of(
     earlier_window: EarlierWindow | None = None,
     notes: FormNotes | None = None,
 ) -> list[bill.ArtifactUsageRecord]:
-    """One record per artifact that the window holds or that was decided on: references and sizes, never content
-    (guarantee §6). What is shown as an earlier request decided is reported as decided then.
-    `named`: whether a source may name the title or tool, which somebody wrote: not with `store: false` (§2);
-    `earlier_window`: what stands as it was there; without it nothing does; `notes`: what is known of records that
-    stand, and is to be known of them later."""
+    """Returns one record per artifact that the window holds or that was decided on: references and sizes, never content
+    (guarantee §6). An artifact shown as an earlier request decided is reported as decided then.
+    `named`: whether a source may contain the title or the tool, which are written by others: not with `store: false`
+    (§2); `earlier_window`: marks records as standing if their artifact is unchanged since; without it none is; `notes`:
+    cache of standing records, shared with later requests."""
     records: list[bill.ArtifactUsageRecord] = []
     window = WindowContents.of(material, fitted)
     stands = _standing_messages(window, fitted, earlier_window) if notes is not None and named else frozenset()
@@ -198,7 +198,7 @@ def records_of(
                 continue
         beside = artifact.artifact_id in fitted.selection.quoted
         if artifact.artifact_id in fitted.selection.same and not beside:
-            if artifact.place.message is not None:  # one that is attached has no record besides
+            if artifact.place.message is not None:  # an attached copy has no further record
                 stood = material.repeats.said_same(artifact)
                 exclude = ProcessingStrategy.EXCLUDE
                 records.append(_record(artifact, exclude, 0, named=named, reason=bill.SAME_DOCUMENT, standing=stood))
@@ -206,7 +206,7 @@ def records_of(
         earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)
         shown = _shown(artifact, strategy, rendering)
-        if earlier is not None:  # what is shown already, and, if the question called for more, that beside it
+        if earlier is not None:  # what is shown already, plus what the question called for beside it
             here = FrozenDecision(earlier.artifact_id, strategy.value, shown)
             both = earlier if rendering is None else together(earlier, here)
             strategy = STRATEGY_BY_NAME.get(both.strategy, strategy)  # a later version may have stored others
@@ -255,7 +255,7 @@ def _record(
 
 
 def _of_segments(material: WindowInputs, fitted: PackedWindow) -> Iterator[bill.ArtifactUsageRecord]:
-    """A record for each summary in the memory message."""
+    """Yields a record for each summary in the memory message."""
     shown = fitted.forwarded.memory.segments if fitted.forwarded.memory is not None else ()
     for segment in material.segments:
         if segment.segment_id in shown:
@@ -271,7 +271,7 @@ def _of_segments(material: WindowInputs, fitted: PackedWindow) -> Iterator[bill.
 
 
 def _standing_messages(window: WindowContents, fitted: PackedWindow, earlier_window: EarlierWindow | None) -> Set[int]:
-    """The messages in which an artifact without a rendering stands in full, as before: its record then depends on
+    """Returns the messages that show an artifact without a rendering in full, as before, so that its record depends on
     nothing but the artifact."""
     if earlier_window is None or fitted.new_pass or fitted.guarded or fitted.selection.quoted or earlier_window.new:
         return frozenset()
@@ -281,7 +281,8 @@ def _standing_messages(window: WindowContents, fitted: PackedWindow, earlier_win
 
 
 def reduced_of(material: WindowInputs, fitted: PackedWindow) -> Iterator[tuple[int, FrozenDecision]]:
-    """The decisions on artifacts that the window shows reduced, each with the index of the message that shows it."""
+    """Yields the decisions on artifacts that the window shows reduced, each with the index of the message that shows
+    it."""
     included = set(fitted.forwarded.indexes)
     for artifact in material.searched:
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
@@ -297,17 +298,17 @@ def reduced_of(material: WindowInputs, fitted: PackedWindow) -> Iterator[tuple[i
 
 
 def _is_whole(rendering: ArtifactRendering) -> bool:
-    summarized = rendering.strategy is ProcessingStrategy.SUMMARIZE  # it may be as long as what it is of
+    summarized = rendering.strategy is ProcessingStrategy.SUMMARIZE  # a summary may be as long as its source
     return not summarized and rendering.shown_chars == rendering.artifact.size_chars
 
 
 def holds_reduced(material: WindowInputs, fitted: PackedWindow) -> bool:
-    """Whether the window shows something as an earlier request reduced it."""
+    """Returns whether the window shows an artifact that an earlier request reduced."""
     return bool(WindowContents.of(material, fitted).decisions)
 
 
 def strategy_of(artifact: Artifact, window: WindowContents, fitted: PackedWindow) -> ProcessingStrategy:
-    """How the window shows an artifact: as its rendering says, else as its message does."""
+    """Returns how the window shows an artifact: by its rendering, else as its message shows it."""
     rendering = fitted.selection.renderings.get(artifact.artifact_id)
     index = artifact.place.message
     if window.is_kept_in_full(artifact) or artifact.pinned:
@@ -337,36 +338,36 @@ def _shown(artifact: Artifact, strategy: ProcessingStrategy, rendering: Artifact
 
 @dataclass(frozen=True, slots=True)
 class PlanningFacts:
-    """What is known of a request before anything of it is reduced. Sizes in characters, `tokens` and `budget` in
-    tokens; `budget` is None if the window is unknown."""
+    """Facts about a request before anything of it is reduced. Sizes in characters, `tokens` and `budget` in tokens;
+    `budget` is None if the window is unknown."""
 
     artifacts: int
     planning: str
     mode: str
     has_planner: bool
     all_standing: bool
-    """Every artifact has a standing decision: one that an earlier request made, and that holds."""
+    """Every artifact has a standing decision: an earlier request made it, and it still holds."""
     new_historical: bool
-    """An artifact of the turns before the current one has none."""
+    """An artifact of the turns before the current one has no standing decision."""
     total_chars: int
     largest_chars: int
     tokens: int
     budget: int | None
     expensive_primary: bool
     must_leave: bool = False
-    """Something has to leave the window anew."""
+    """Something more has to leave the window."""
     unrecognised: bool = False
-    """The next request of this client will not be known to go on with this one."""
+    """The next request of this client will not be recognised as a continuation of this one."""
 
     @property
     def budget_share(self) -> float:
-        """How much of the budget the tokens take; nothing of an unknown one."""
+        """Tokens as a share of the budget; 0 if the budget is unknown."""
         return self.tokens / self.budget if self.budget else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningDecision:
-    """Whether to ask a planner, and which row of the table said so."""
+    """Whether to ask a planner, and the reason from the row of the table that decided."""
 
     use: bool
     reason: str
@@ -377,11 +378,11 @@ FORCED = "forced"
 """The request asked for a plan (`planning: always`)."""
 NO_PLANNER = "no_planner"
 NOTHING_TO_PLAN = "nothing_to_plan"
-"""Not a reason of the table: a plan was called for, and could change nothing."""
+"""Not a reason of the table: a plan was called for, but could change nothing."""
 
 
 class DecisionRow(NamedTuple):
-    """One row of the table: its condition in words and as a function, and what it says."""
+    """One row of the table: its condition as text and as a function, and its result."""
 
     condition: str
     holds: Callable[[PlanningFacts, ContextSettings], bool]
@@ -420,7 +421,7 @@ DECISION_TABLE = (
 
 
 def should_use_llm_planning(facts: PlanningFacts, settings: ContextSettings) -> PlanningDecision:
-    """The first row of the table that holds; a pure function."""
+    """Decides by the first row of the table that holds; a pure function."""
     return next(PlanningDecision(row.use, row.reason) for row in DECISION_TABLE if row.holds(facts, settings))
 
 
@@ -432,8 +433,8 @@ INPUT_PRICE = "input_cost_per_token"
 class ModelConfig:
     """The models of a request: `primary` answers, `context_planner` and `summarizer` are internal (guarantee §5).
 
-    `chosen` are the internal ones that the request or the operator named; the others are defaults, which count only
-    where they are known to be served.
+    `chosen` are the internal models that the request or the operator named; the others are defaults, which count only
+    if they are known to be served.
     """
 
     primary: str
@@ -443,8 +444,8 @@ class ModelConfig:
 
     @classmethod
     def from_request(cls, request: ChatRequest, settings: ContextSettings) -> Self:
-        """The request's `context.models`, else the settings (`CONTEXT_PLANNER_MODEL`, `SUMMARIZER_MODEL`), else
-        `gpt-4o-mini`."""
+        """Reads the models from the request's `context.models`, else from the settings (`CONTEXT_PLANNER_MODEL`,
+        `SUMMARIZER_MODEL`), else `gpt-4o-mini`."""
         named = request.options.models
         planner = named.get("context_planner") or settings.planner_model
         summarizer = named.get("summarizer") or settings.summarizer_model
@@ -456,8 +457,8 @@ class ModelConfig:
         )
 
     def is_expensive_primary(self, prices: Mapping[str, Decimal], threshold: Decimal) -> bool:
-        """Whether the primary model's input price (USD per token) is above the threshold; an unknown one is cheap
-        (guarantee §5).
+        """Returns whether the primary model's input price (USD per token) is above the threshold; an unknown price
+        counts as cheap (guarantee §5).
         `prices`: the primary model's, by LiteLLM's names."""
         price = prices.get(INPUT_PRICE)
         return price is not None and price > threshold
@@ -465,17 +466,17 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class PlanEconomics:
-    """What asking a planner would cost and could bring. Money in USD, None where a price is unknown."""
+    """What asking a planner would cost and could save. Money in USD, None if a price is unknown."""
 
     must_leave: bool
-    """Something has to leave the window anew: a plan decides what. Where a client is not recognised that is so at each
-    step: the first alone counts."""
+    """Something more has to leave the window, and a plan decides what. If a client is not recognised, that is so at
+    each step, and only the first counts."""
     asked_this_turn: bool
     """An earlier step of the same turn has asked a planner."""
     stands: bool
-    """What is decided now can hold in later requests; not with `store: false`."""
+    """A decision made now can hold in later requests; not with `store: false`."""
     price: Decimal | None = None
-    """Of the planner's call."""
+    """Price of the planner's call."""
     saving: Decimal | None = None
     """The most that a plan could save, over all requests in which it is expected to stand."""
     resting: bool = False
@@ -483,12 +484,12 @@ class PlanEconomics:
 
     @property
     def cannot_pay(self) -> bool:
-        """Whether the price is more than what could be saved; unknown prices do not count."""
+        """Whether the price exceeds the possible saving; unknown prices do not count."""
         return self.price is not None and self.saving is not None and self.price > self.saving
 
 
 class PlanVeto(NamedTuple):
-    """One reason not to ask, in words and as a function. `also_forced`: it holds against `planning: always`, too."""
+    """One reason not to ask, as text and as a function. `also_forced`: it holds against `planning: always`, too."""
 
     condition: str
     holds: Callable[[PlanEconomics], bool]
@@ -502,11 +503,11 @@ OBJECTIONS = (
     PlanVeto("asking costs more than it could save", lambda p: p.cannot_pay, "cannot_pay"),
     PlanVeto("the planner's last answers were unusable", lambda p: p.resting, "planner_resting"),
 )
-"""They count while nothing has to leave; the first that holds is the reason."""
+"""They count as long as nothing has to leave; the first that holds is the reason."""
 
 
 def weighed(decision: PlanningDecision, prospects: PlanEconomics) -> PlanningDecision:
-    """The table's decision, or not to ask for the first objection that holds; a pure function."""
+    """Returns the table's decision, or not to ask if an objection holds; the first is the reason. A pure function."""
     if not decision.use or prospects.must_leave:
         return decision
     forced = decision.reason == FORCED
@@ -526,9 +527,9 @@ def facts_of(
     expensive_primary: bool = False,
     unrecognised: bool = False,
 ) -> PlanningFacts:
-    """The facts of a request.
+    """Collects the facts of a request.
     `stored`: how many of the material's messages were forwarded with an earlier request; `budget`: in tokens; None if
-    the window is unknown; `historical_turns`: how many turns back a historical artifact counts."""
+    the window is unknown; `historical_turns`: how many turns back an artifact counts as historical."""
     same = unreduced.selection.same
     sizes = [artifact.size_chars for artifact in material.artifacts if artifact.artifact_id not in same]
     undecided = without_standing(material, unreduced, stored)
@@ -551,16 +552,16 @@ def facts_of(
 
 
 def may_be_planned(options: ContextOptions, material: WindowInputs) -> bool:
-    """Whether there is anything to plan: artifacts, or old turns where they have to leave. What is quoted of these is
-    an artifact, too, the only one that a plain chat has; a plan of it would cost time in every turn of a long chat, so
-    it is made only with `planning: always`."""
+    """Returns whether there is anything to plan: artifacts, or old turns that have to leave. Quotes of old turns are an
+    artifact, too, the only one of a plain chat; planning it would cost time in every turn of a long chat, so that it is
+    done only with `planning: always`."""
     return bool(material.artifacts) or (options.planning == "always" and material.current > 0)
 
 
 def without_standing(material: WindowInputs, fitted: PackedWindow | FullPrompt, stored: int) -> Sequence[Artifact]:
-    """The artifacts without a standing decision. A decision (shown in full, reduced, or left out by the pass with which
-    the window began) holds while the window is as it was forwarded; once something has to leave, none does
-    (guarantee §4 I7)."""
+    """Returns the artifacts without a standing decision. A decision (shown in full, reduced, or left out by the pass
+    with which the window began) holds as long as the window is as it was forwarded; when something has to leave, none
+    holds (guarantee §4 I7)."""
     if fitted.new_pass:
         return material.artifacts
     window, same = WindowContents.of(material, fitted), fitted.selection.same
@@ -568,8 +569,8 @@ def without_standing(material: WindowInputs, fitted: PackedWindow | FullPrompt, 
     undecided = [artifact for artifact in others if not _is_decided(artifact, window, stored)]
     if material.frame is None or material.current >= stored:
         return undecided
-    # A later step of a turn: what its block shows was fixed with the first (guarantee §4 I6). No plan can change it,
-    # and nobody is paid for one.
+    # A later step of a turn: its first step fixed what the block shows (guarantee §4 I6). A plan could not change it,
+    # so none is paid for.
     return [a for a in undecided if a.place.message is not None and a.place.message in window.indexes]
 
 
@@ -594,7 +595,7 @@ class _HistoricalTurns:
         self._until: datetime | None = material.messages[material.current].created_at if begun else None
 
     def has(self, artifact: Artifact) -> bool:
-        """Whether an artifact is of one of them; one that is in no message, by the time at which it came."""
+        """Returns whether an artifact is from one of these turns; without a message, by the time when it came."""
         if self._none:
             return False
         if artifact.place.message is not None:
@@ -602,7 +603,7 @@ class _HistoricalTurns:
         came = artifact.timestamp
         if came is None:
             return True
-        is_current = self._until is not None and came >= self._until  # with the first step of the turn under way
+        is_current = self._until is not None and came >= self._until  # with the first step of the current turn
         return not is_current and (self._since is None or came >= self._since)
 
 
@@ -610,14 +611,14 @@ MAX_UNUSABLE = 3
 """Unusable answers in a row, after which a planner rests."""
 REST_SECONDS = 600.0
 MAX_NOTICED = 10_000
-"""Of planners that rest, how many are counted."""
+"""How many resting planners are counted at most."""
 REMEMBERED_SECONDS = 86_400.0
 """How long unusable answers count towards the next rest."""
 
 
 class PlannerCooldown:
-    """What planners lately answered to each tenant, kept in the cache, so that replicas know it of each other. A cache
-    that is down costs nothing but the rest."""
+    """What planners lately answered to each tenant, stored in the cache so that replicas share it. If the cache is
+    down, planners do not rest; nothing else is lost."""
 
     def __init__(self, cache: ports.CacheBackend, clock: ports.Clock) -> None:
         self._cache = cache
@@ -631,7 +632,7 @@ class PlannerCooldown:
         return len(self._resting)
 
     async def is_resting(self, tenant: str, planner: str) -> bool:
-        """Whether the last answers of that planner to this tenant were unusable, the latest within the last minutes."""
+        """Returns whether this planner's last answers to the tenant were unusable, the latest within minutes."""
         cooldown = await self._read(key := _key(tenant, planner))
         rests = cooldown.remaining(self._clock.now().timestamp()) > 0
         if rests and (key in self._resting or len(self) < MAX_NOTICED):
@@ -639,7 +640,7 @@ class PlannerCooldown:
         return rests
 
     async def answered(self, tenant: str, planner: str, *, usable: bool) -> None:
-        """Counts an answer. A usable one ends the count; after a rest, one more unusable answer begins the next."""
+        """Counts an answer. A usable one resets the count; after a rest, one more unusable answer begins the next."""
         cooldown, now = await self._read(key := _key(tenant, planner)), self._clock.now().timestamp()
         if not usable:
             cooldown.failed(now)
@@ -650,7 +651,7 @@ class PlannerCooldown:
         await self._cache.set(key, jsons.dumps({"unusable": cooldown.failures, "latest": now}), REMEMBERED_SECONDS)
 
     async def _read(self, key: str) -> Cooldown:
-        """What the cache holds; nothing if that is rubbish, such as an answer that is yet to come."""
+        """Reads the state from the cache; empty if the entry is invalid, such as an answer from the future."""
         cooldown, value = Cooldown(MAX_UNUSABLE, REST_SECONDS), await self._cache.get(key)
         with suppress(ValueError, TypeError, AttributeError, OverflowError):
             found = jsons.loads(value) if value is not None else {}
@@ -665,22 +666,22 @@ def _key(tenant: str, planner: str) -> str:
 
 
 LOOP_SECONDS = 3600.0
-"""How long a loop is known after its first step, or after its planner was asked."""
+"""How long a loop is remembered after its first step, or after its planner was asked."""
 ASKED, ANSWERED = b"asked", b"answered"
 Body = dict[str, Any]
 
 
 class ToolLoops:
-    """Keyed digests of first calls, in the cache, so that replicas know them of each other. Nobody's words are in it. A
-    cache that is down costs nothing but this knowledge.
-    `secret`: reads the storage's; may raise StorageUnavailable."""
+    """Keyed digests of first calls, stored in the cache so that replicas share them; they contain no text of a client.
+    If the cache is down, nothing else is lost.
+    `secret`: reads the storage's secret; may raise StorageUnavailable."""
 
     def __init__(self, cache: ports.CacheBackend, secret: Callable[[], Awaitable[bytes]]) -> None:
         self._cache, self._secret = cache, secret
 
     async def seen_in(self, tenant: str, history: ConversationHistory, *, stored: bool) -> ConversationHistory:
-        """The conversation with what is known of its latest tool loop, where that loop is not stored.
-        `stored`: the request leaves stored content. What is not stored is not recognised in any case."""
+        """Adds to the conversation what is known of its latest tool loop, if that loop is not stored.
+        `stored`: the request leaves stored content. Content that is not stored is never recognised."""
         bodies = [message.body for message in history.messages]
         call, index, current = _latest_loop(bodies, history.stored if stored else 0)
         if call is None:
@@ -691,9 +692,9 @@ class ToolLoops:
         return replace(history, unrecognised=stored, planned=found == ASKED and index >= current)
 
     async def note(self, tenant: str, messages: Sequence[Body], answers: Sequence[Body], *, asked: bool) -> None:
-        """Notes the loop of a turn when it begins, and when its planner was asked.
-        `messages`: those of the request, the current turn at their end; `answers`: what they were answered; `asked`: a
-        planner was asked for this request."""
+        """Records the loop of a turn when it begins, and when its planner was asked.
+        `messages`: those of the request, the current turn last; `answers`: the answers to them; `asked`: a planner was
+        asked for this request."""
         called = next((calls[0] for answer in answers if (calls := tool_steps.calls_of(answer))), None)
         if called is None and not asked:
             return
@@ -712,7 +713,7 @@ class ToolLoops:
             return None
         function = call.get("function") or {}
         arguments = function.get("arguments")
-        try:  # clients may write them anew
+        try:  # clients may reformat them
             arguments = jsons.loads(arguments or "{}")
         except (jsons.JSONDecodeError, TypeError):
             pass
@@ -721,8 +722,8 @@ class ToolLoops:
 
 
 def _latest_loop(bodies: Sequence[Body], since: int) -> tuple[Body | None, int, int]:
-    """The first call of the latest turn that has any, the index of its message, and that at which the current turn
-    begins. None if that message is before `since`."""
+    """Returns the first call of the latest turn with calls, the index of its message, and that at which the current
+    turn begins. The call is None if its message is before `since`."""
     starts = [0, *tool_steps.turn_starts(body["role"] for body in bodies)]
     end = len(bodies)
     for start in reversed(starts):

@@ -11,19 +11,19 @@ from gateway.core.types.artifacts import Artifact, ContextGoal
 
 SCHEMA_NAME = "artifact_plan"
 PLANNER_PROMPT_VERSION = 1
-"""Raised whenever it changes how an answer is to be read."""
+"""Incremented whenever the meaning of an answer changes."""
 MAX_SHOWN = 500
 """Artifacts in one prompt; the others keep the heuristic's decision."""
 MIN_PREVIEW_CHARS = 120
-"""A title and a first sentence; of less nothing can be told."""
+"""A title and a first sentence; a shorter preview is useless."""
 MAX_PREVIEW_CHARS = 1500
-"""About 400 tokens: enough to see what an artifact is about, whatever room there is."""
+"""About 400 tokens: enough to see what an artifact is about, however large the prompt may be."""
 ENTRY_CHARS = 200
 """What surrounds a preview: id, source, size, outline."""
 FRAME_CHARS = 600
-"""What surrounds all entries: goal, budget, what was said just before."""
+"""What surrounds all entries: goal, budget, recent messages."""
 SAID_CHARS = 300
-"""Of each of the two messages before the question."""
+"""Characters shown of each of the two messages before the question."""
 OUTLINE_CHARS = 300
 
 PREVIEW_TAG = re.compile(r"<(?=[\s/]{0,9}preview\b)", re.IGNORECASE)
@@ -59,8 +59,8 @@ EXAMPLE = (
 @dataclass(frozen=True, slots=True)
 class PlannerTask:
     """What a plan is made for. `artifacts` are in the heuristic's order, most relevant first; `budget` is in tokens;
-    `recent` is what was said just before. Of the artifacts in `quoted` (ids) only passages can be shown, so that no
-    summary of them is of use."""
+    `recent` holds the messages just before. Of the artifacts in `quoted` (ids) only passages can be shown, so that
+    summaries of them are of no use."""
 
     question: str
     goal: ContextGoal
@@ -73,11 +73,11 @@ class PlannerTask:
 def planner_messages(
     task: PlannerTask, max_chars: int, most_shown: int = MAX_SHOWN
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """The planner's messages, of about `max_chars` characters at most, and the ids of the artifacts shown in them,
-    `most_shown` at most.
+    """Builds the planner's messages, of about `max_chars` characters at most; returns them with the ids of the
+    artifacts shown in them, `most_shown` at most.
 
-    The more artifacts, the shorter their previews; those for which there is no room, the least relevant, are not shown
-    and get the heuristic's decision.
+    The more artifacts, the shorter their previews; the least relevant artifacts that do not fit are not shown and get
+    the heuristic's decision.
     """
     room = max(0, max_chars - len(PLANNER_SYSTEM) - len(EXAMPLE) - len(task.question) - FRAME_CHARS)
     most = max(1, min(most_shown, room // (MIN_PREVIEW_CHARS + ENTRY_CHARS)))
@@ -98,7 +98,7 @@ def planner_messages(
 
 
 def plan_schema(ids: Sequence[str]) -> dict[str, Any]:
-    """The strict JSON schema of a plan, with the request's ids as an enumeration."""
+    """Returns the strict JSON schema of a plan, with the request's ids as an enumeration."""
     text, maybe = {"type": "string"}, {"type": ["string", "null"]}
     decision = {
         "artifact_id": {"type": "string", "enum": list(ids)},
@@ -126,7 +126,7 @@ def _artifact(artifact: Artifact, chars: int) -> str:
     if built:
         names["outline"] = built[:OUTLINE_CHARS]
     head = jsons.dumps_text(names)
-    # A preview that says it is over, or that another one begins, must not be believed.
+    # The text must not forge the end of its preview, or the beginning of another one.
     body = PREVIEW_TAG.sub(r"<\\", preview(artifact, chars))
     return f"{head}\n<preview>\n{body}\n</preview>"
 
@@ -136,12 +136,12 @@ def _cut(text: str, chars: int) -> str:
 
 
 HEAD_SHARE = 0.65
-"""Of a preview, the part for the beginning of the text; the rest is its end."""
+"""Share of a preview for the beginning of the text; the rest shows its end."""
 PREVIEW_GAP = "\n[…]\n"
 PARSED_CHARS = 400_000
 """Longer JSON is not parsed for its outline: that would take milliseconds."""
 PROMPT_SEARCHED_CHARS = 60_000
-"""From the beginning of a text, searched for rows, headings, definitions and time stamps."""
+"""Characters from the beginning of a text that are searched for rows, headings, definitions and time stamps."""
 MAX_PROMPT_NAMES = 16
 """Fields, columns or headings that an outline names."""
 MAX_PROMPT_NAME_CHARS = 70
@@ -159,7 +159,7 @@ STAMP = re.compile(
 
 
 def preview(artifact: Artifact, chars: int) -> str:
-    """About `chars` characters of an artifact: all of it if it is that short, else its head and its tail."""
+    """Returns about `chars` characters of an artifact: all of it if it is that short, else its head and its tail."""
     text = artifact.content
     if len(text) <= chars:
         return text
@@ -168,7 +168,7 @@ def preview(artifact: Artifact, chars: int) -> str:
 
 
 def outline(text: str) -> str:
-    """One line on how a text is built (records and their fields, columns, headings, definitions); empty for prose."""
+    """Describes in one line how a text is built (records and fields, columns, headings, definitions); "" for prose."""
     return _json(text) or _table(text) or _named(text) or _log(text)
 
 

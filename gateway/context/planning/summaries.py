@@ -1,4 +1,4 @@
-"""Summaries of artifacts with a focus: from the cache, in one call, or by map and reduce; requests at once for one
+"""Summarizes artifacts with a focus: from the cache, in one call, or by map and reduce. Concurrent requests for one
 summary or plan pay once (guarantee §5)."""
 
 import asyncio
@@ -17,20 +17,20 @@ from gateway.core.types import agents, artifacts
 from gateway.core.types.artifacts import Artifact
 
 MAC_BYTES = 16
-"""Of the signature before each value: 128 bits, as usual."""
+"""Length of the signature before each value: 128 bits, as usual."""
 POLL_SECONDS = (0.02, 0.05, 0.1, 0.2)
-"""Waits between looks for a summary that another process makes; the last is repeated."""
+"""Waits between polls for a summary that another process makes; the last is repeated."""
 CLAIM_SECONDS = 5.0
-"""How long a claim lasts unless renewed: where its process ends, another takes over after this time."""
+"""How long a claim lasts unless renewed: if its process ends, another takes over after this time."""
 PLAN_SECONDS = 5.0
-"""How long a plan is there for those who waited for it in other processes: many looks."""
+"""How long a plan stays cached for requests that waited for it in other processes: many polls."""
 RENEWALS = 3
-"""So often a claim is renewed within its time, so that one renewal may fail."""
+"""How often a claim is renewed within its time, so that one renewal may fail."""
 
 
 class InternalModel(Protocol):
-    """A planner or summarizer of one request. A port since `planning` is below `internal_calls`, which makes the calls
-    and puts them on the bill."""
+    """A planner or summarizer of one request. It is a port because `planning` is below `internal_calls`, which makes
+    the calls and puts them on the bill."""
 
     @property
     def name(self) -> str: ...
@@ -42,24 +42,24 @@ class InternalModel(Protocol):
     def max_output_tokens(self) -> int | None: ...
 
     def price(self, ask: agents.InternalRequest) -> Decimal | None:
-        """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
+        """Returns the price of the call in USD if its answer takes all of `max_tokens`; None for an unknown price."""
         ...
 
     async def ask(self, ask: agents.InternalRequest) -> agents.InternalAnswer:
-        """The text of its answer, and whether that is all of it.
-        Raises InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`."""
+        """Sends the request to the model; returns the text of its answer, and whether it is complete.
+        Raises InternalModelFailed: no answer, or not in time; the message is the `fallback_reason`."""
         ...
 
     async def allow(self, asks: Sequence[agents.InternalRequest]) -> None:
-        """Before the first of several questions that are of use only together.
-        Raises OverBudget: this request may not use what their prompts alone take; nobody is asked in vain."""
+        """Checks the budget before the first of several calls that are of use only together.
+        Raises OverBudget: this request may not spend what their prompts alone cost, so that no call is made in vain."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryKey:
-    """What a summary is of: tenant, content (hexadecimal SHA-256), focus, model and version of the prompt. A plan is of
-    several contents, so of none, and its focus is the digest of its prompt."""
+    """Identifies a summary: tenant, content (hexadecimal SHA-256), focus, model and version of the prompt. A plan
+    covers several contents, so it names none, and its focus is the digest of its prompt."""
 
     tenant: str
     content_digest: str
@@ -70,11 +70,11 @@ class SummaryKey:
 
     @property
     def group(self) -> str | None:
-        """The group by which the cache forgets it with its content."""
+        """The group by which the cache deletes the entry together with its content."""
         return artifacts.cache_group(self.tenant, self.content_digest) if self.content_digest else None
 
     def name(self, secret: bytes) -> str:
-        """The key in the cache, hashed with the secret, so that readers of keys cannot test contents against them."""
+        """Returns the cache key, hashed with the secret so that readers of keys cannot test contents against them."""
         parts = (self.tenant, self.content_digest, self.focus, self.model, str(self.prompt_version))
         framed = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in parts)
         return f"{self.kind}:" + hmac.new(secret, framed, hashlib.sha256).hexdigest()
@@ -89,19 +89,19 @@ class CachedSummary:
 
 
 class PayerLeft(Exception):
-    """The request that was making a summary was cancelled, or is over its budget; nothing is wrong with the model."""
+    """The request that was making a summary was cancelled, or is over its budget; the model did not fail."""
 
 
 Make = Callable[[], Awaitable[str]]
 
 
 class SummaryCache:
-    """Keeps summaries, or plans, in any cache that can claim. A cache that is down, slow or holds rubbish costs a miss,
-    never an error.
+    """Stores summaries, or plans, in any cache that supports claims. A cache that is down, slow or corrupt causes a
+    miss, never an error.
 
-    Of requests at once for one summary the first pays. In this process the others wait for it; across processes it
-    holds a claim in the cache that runs out by itself. If the model fails the first, the others fail with it: each
-    would pay for the same failure again. If the first left or is over its own budget, the next one pays.
+    Of concurrent requests for one summary the first pays. In this process the others wait for it; across processes it
+    holds a claim in the cache that expires by itself. If the model fails the first, the others fail with it: each would
+    pay for the same failure again. If the first was cancelled or is over its own budget, the next one pays.
     """
 
     def __init__(self, cache: ports.ClaimingCache, clock: ports.Clock, ttl_seconds: float, longest_wait: float) -> None:
@@ -110,11 +110,11 @@ class SummaryCache:
         self._tasks = BackgroundTasks()
 
     async def get_or_make(self, key: SummaryKey, make: Make, secret: bytes, *, read: bool, keep: bool) -> CachedSummary:
-        """The summary: kept, being made by somebody else, or made now.
-        `make`: makes and pays for it; may raise what it likes, which is passed on. `secret`: the storage's, for the key
-        and the signature of the value. `read`: whether one that is kept may be used, and whether it may be asked for
-        (not with `store: false`). `keep`: whether it may be kept (neither with `store: false` nor of a dry run).
-        Without `read` that is for those who ask while it is being made, in other processes, too."""
+        """Returns the summary: from the cache, from another request that is making it, or made now.
+        `make`: makes and pays for it; its exceptions are passed on. `secret`: the storage's, for the key and the
+        signature of the value. `read`: whether a cached summary may be looked up and used (not with `store: false`).
+        `keep`: whether it may be cached (neither with `store: false` nor for a dry run). Without `read` it is cached
+        for requests that ask while it is being made, in other processes, too."""
         name = key.name(secret)
         run = f"{name} {read} {keep}"
         while (running := self._running.get(run)) is not None:
@@ -142,12 +142,12 @@ class SummaryCache:
         return found
 
     async def evict(self, tenant: str, digests: Sequence[str]) -> None:
-        """Deletes what is kept of these contents, of no conversation that could be deleted later."""
+        """Deletes cached entries of contents that belong to no conversation that could be deleted later."""
         await self.close()
         await self._cache.evict(*(artifacts.cache_group(tenant, digest) for digest in digests))
 
     async def close(self) -> None:
-        """Waits for writes and releases under way."""
+        """Waits for pending writes and releases."""
         await self._tasks.finish()
 
     async def _kept_or_made(
@@ -171,10 +171,10 @@ class SummaryCache:
             if text is None:
                 value = None if made is None else _signed(made, name, secret)
                 settled = self._settled(name, value, key.group, owner)
-                await asyncio.shield(self._tasks.start(settled))  # it ends also where the request is cancelled here
+                await asyncio.shield(self._tasks.start(settled))  # completes even if the request is cancelled here
 
     async def _kept_or_claimed(self, name: str, claim: str, owner: str, secret: bytes) -> str | None:
-        """The summary; None once this request holds the claim, or after the longest wait."""
+        """Returns the summary; None when this request holds the claim, or after the longest wait."""
         until = self._clock.monotonic() + self._longest_wait
         tries = 0
         while True:
@@ -182,7 +182,7 @@ class SummaryCache:
             text = _opened(value, name, secret)
             if text is not None:
                 return text
-            if value is not None:  # rubbish: it is made anew, by one of those that found it
+            if value is not None:  # corrupt: one of the requests that found it makes it again
                 mine = await self._cache.claim(claim, owner, CLAIM_SECONDS)
             if mine or self._clock.monotonic() >= until:
                 return None
@@ -196,7 +196,7 @@ class SummaryCache:
 
 
 def _opened(value: bytes | None, name: str, secret: bytes) -> str | None:
-    """The text of a kept value; None if its signature is not of this name and secret."""
+    """Returns the text of a cached value; None if its signature does not match this name and secret."""
     if value is None or len(value) <= MAC_BYTES:
         return None
     if not hmac.compare_digest(value[:MAC_BYTES], _mac(value[MAC_BYTES:], name, secret)):
@@ -219,20 +219,20 @@ def _mac(body: bytes, name: str, secret: bytes) -> bytes:
 SUMMARY_PROMPT_VERSION = 1
 """Part of the cache's key: raised whenever the prompt changes."""
 SUMMARY_TOKENS = 700
-"""What a summary may take: several fit beside each other in a small window."""
+"""Tokens of a summary at most: several fit beside each other in a small window."""
 PROMPT_TOKENS = 600
-"""What the prompt takes beside the text: its words, the focus, and room for the provider's own."""
+"""Tokens of the prompt beside the text: its instructions, the focus, and a margin for the provider's own."""
 PIECE_CHARS_PER_TOKEN = 3
 """Fewer than in most text: a piece whose tokens are underestimated would be refused."""
 DEFAULT_WINDOW = 16_000
-"""Tokens that a summarizer of unknown window is taken to read: gpt-3.5-turbo's, the smallest of hosted models."""
+"""Assumed window of a summarizer whose window is unknown: gpt-3.5-turbo's, the smallest of hosted models."""
 MAX_PIECE_CHARS = 120_000
 """A piece for a large window, about 30,000 tokens: the call has to end within its timeout."""
 MIN_PIECE_CHARS = 1000
 MAX_SUMMARY_PIECES = 24
 """Calls that one artifact may cost in one round; a larger artifact is extracted from instead."""
 PIECES_AT_ONCE = 4
-"""So that one summary does not use up what a provider allows at a time."""
+"""Concurrent calls for one summary, so that they do not exhaust the provider's limit."""
 
 SUMMARY_SYSTEM = """\
 You summarize one document or tool result so that another model can answer a question from your summary \
@@ -245,8 +245,8 @@ TEXT_END_TAG = re.compile(r"<(?=\s{0,9}/\s{0,9}text\b)", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class ArtifactSummarizer:
     """The summarizer of one request. `secret` is the storage's. With `store: false` the cache is neither read nor
-    written, by a dry run it is only read. `system` says what is summarized and how, `tokens` is what a summary may
-    take."""
+    written, by a dry run it is only read. `system` instructs the model what to summarize and how; `tokens` is the
+    longest summary."""
 
     model: InternalModel
     cache: SummaryCache
@@ -259,12 +259,12 @@ class ArtifactSummarizer:
     tokens: int = SUMMARY_TOKENS
 
     async def summarize(self, artifact: Artifact, focus: str) -> CachedSummary:
-        """A summary that is shorter than its source.
-        Raises InternalModelFailed: none could be made, or it was no shorter; the message says why."""
+        """Returns a summary that is shorter than its source.
+        Raises InternalModelFailed: none could be made, or it was no shorter; the message gives the reason."""
 
         async def make() -> str:
             text = await self._made(artifact, focus)
-            if len(text) >= len(artifact.content):  # no use to anybody: it is not kept either
+            if len(text) >= len(artifact.content):  # useless, so it is not cached either
                 raise agents.InternalModelFailed("summary_not_shorter")
             return text
 
@@ -280,7 +280,7 @@ class ArtifactSummarizer:
         return await self._reduced(artifact.content, name, focus, piece_chars)
 
     async def _reduced(self, text: str, name: str, focus: str, piece_chars: int) -> str:
-        """One call where the text fits, else the summary of its pieces' summaries."""
+        """Summarizes the text in one call if it fits, else by the summary of its pieces' summaries."""
         if len(text) <= piece_chars:
             return await self._ask(self._question(text, name, focus))
         parts = pieces(text, piece_chars, MAX_SUMMARY_PIECES)
@@ -300,7 +300,7 @@ class ArtifactSummarizer:
                 tasks = [group.create_task(one(ask)) for ask in asks]
         except* agents.InternalModelFailed as failed:
             failures = failed.exceptions
-        if failures:  # of a failure of the model the requests that wait for this summary have to know, too
+        if failures:  # a failure of the model also concerns the requests that wait for this summary
             raise next((one for one in failures if not isinstance(one, agents.OverBudget)), failures[0])
         joined = "\n\n".join(task.result() for task in tasks)
         if len(joined) >= len(text):
@@ -321,16 +321,16 @@ class ArtifactSummarizer:
             raise agents.InternalModelFailed("summarizer_empty")
         if not answer.is_cut:
             return answer.text.strip()
-        text = whole_part(answer.text)  # half a sentence, or half a figure, says something else than a whole one
+        text = whole_part(answer.text)  # half a sentence, or half a figure, changes the meaning
         if not text:
             raise agents.InternalModelFailed("summarizer_cut")
         return text
 
 
 def summary_question(text: str, name: str, focus: str, part: tuple[int, int] | None, tokens: int) -> str:
-    """What one call asks.
-    `name`: of the text: its kind and title; `focus`: what the summary must keep above all; may be empty; `part`: number
-    (from 1) and count of the pieces, for one of several; `tokens`: what the summary may take."""
+    """Renders the prompt of one call.
+    `name`: kind and title of the text; `focus`: what the summary must keep above all; may be empty; `part`: number
+    (from 1) and count of the pieces, for one of several; `tokens`: the longest summary."""
     which = f" Part {part[0]} of {part[1]}." if part else ""
     above_all = f"\nKeep above all: {focus}" if focus else ""
     escaped = TEXT_END_TAG.sub(r"<\\", text)
@@ -338,8 +338,8 @@ def summary_question(text: str, name: str, focus: str, part: tuple[int, int] | N
 
 
 def pieces(text: str, max_chars: int, most: int) -> list[str]:
-    """A text in at most `most` pieces of at most `max_chars` characters, cut at paragraphs, lines or spaces; empty if
-    it would take more."""
+    """Cuts a text into at most `most` pieces of at most `max_chars` characters, at paragraphs, lines or spaces; returns
+    an empty list if it would take more."""
     if len(text) > max_chars * most:
         return []
     found: list[str] = []
@@ -358,16 +358,16 @@ def pieces(text: str, max_chars: int, most: int) -> list[str]:
 MIN_WORD_LETTERS = 3
 """A full stop after fewer letters mostly ends an abbreviation or an initial ("Dr. ", "J. "), not a sentence."""
 CONTEXT_CHARS = 40
-"""What is looked at on either side of a full stop: a word fits."""
+"""Characters examined on either side of a full stop: enough for a word."""
 SUMMARY_SEARCHED_CHARS = 20_000
-"""Where the last whole sentence is looked for, from the end: many times what a summarizer may answer."""
+"""Characters from the end searched for the last whole sentence: many times the longest answer of a summarizer."""
 SENTENCE_END = re.compile(r"[.!?…]{1,9}[\"'»”’)\]*_`]{0,9}(?=\s|\Z)|[。！？｡]+[」』）”]{0,9}|\n")
 
 
 def whole_part(text: str) -> str:
-    """A text up to the end of its last whole sentence or line, trimmed; empty if nothing of it is whole.
+    """Returns a text up to the end of its last whole sentence or line, trimmed; empty if nothing of it is whole.
 
-    A full stop after a figure or a short word ends a sentence only before a space and what a sentence begins with: at
+    A full stop after a figure or a short word ends a sentence only before a space and the beginning of a sentence: at
     the very end it may be the first half of "3.14".
     """
     late = list(SENTENCE_END.finditer(text, max(0, len(text) - SUMMARY_SEARCHED_CHARS)))
