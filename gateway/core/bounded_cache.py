@@ -1,4 +1,4 @@
-"""The one bounded map of a process: by entries, by weight, by time; what was used least recently leaves first."""
+"""The one bounded map of a process: by entries, weight and time; the least recently used entry is evicted first."""
 
 import sys
 from collections import OrderedDict
@@ -10,14 +10,14 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Keeps values by key, none of which is None. What is put or got becomes the latest, what is peeked at does not.
+    """Stores values by key, none of them None. `put` and `get` make an entry the latest; `peek` does not.
 
-    Where only `max_entries` is given it may be used from several threads, and costs what a dict costs; with weights,
-    times or `on_evict` its owner holds a lock.
-    `max_weight`: of all entries together, in the unit of `put`'s `weight`. What is heavier alone leaves, too. `now`:
-    seconds that never go backwards (`Clock.monotonic`); without it nothing leaves by time. `ttl`: seconds that an entry
-    is served after it was put, where `put` says nothing else. `on_evict`: called with each entry that leaves for want
-    of room or time; not with those that its owner replaces, pops or clears."""
+    With `max_entries` alone it is thread-safe and costs what a dict costs; with weights, times or `on_evict` its owner
+    holds a lock.
+    `max_weight`: of all entries together, in the unit of `put`'s `weight`; an entry that exceeds it alone is evicted,
+    too. `now`: monotonic seconds (`Clock.monotonic`); without it entries do not expire. `ttl`: seconds until an entry
+    expires, unless `put` names others. `on_evict`: called with each entry that is evicted or expires, not with those
+    that the owner replaces, pops or clears."""
 
     def __init__(
         self,
@@ -34,19 +34,19 @@ class BoundedCache(Generic[K, V]):
         self._max_entries, self._max_weight = max_entries, max_weight
         self._now, self._ttl, self._on_evict = now, ttl, on_evict
         self.weight = 0
-        """Of all entries, also of those whose time is over and that nobody has asked for since."""
+        """Weight of all entries, including expired ones that have not been evicted yet."""
         self.peek: Callable[[K], V | None] = self._entries.get if now is None else self._peek
-        """Returns the value, None where there is none; the dict's own method where nothing leaves by time."""
+        """Returns the value, or None if there is none; the dict's own method if entries do not expire."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def values(self) -> list[V]:
-        """Lists all values, the oldest first, also those whose time is over."""
+        """Returns all values, the oldest first, including expired ones."""
         return list(self._entries.values())
 
     def get(self, key: K) -> V | None:
-        """Returns the value and makes it the latest; None where there is none, or its time is over."""
+        """Returns the value and makes it the latest; None if there is none or it has expired."""
         value = self._entries.get(key)
         if value is None:
             return None
@@ -60,8 +60,8 @@ class BoundedCache(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V, *, weight: int = 0, ttl: float | None = None) -> V:
-        """Keeps a value in place of the one before, for `ttl` seconds; returns it, whether there is room for it or not.
-        What is over the bounds leaves, the oldest first."""
+        """Stores a value for `ttl` seconds, replacing any earlier one, and returns it, even if it does not fit.
+        Entries beyond the bounds are evicted, the oldest first."""
         entries = self._entries
         if entries.pop(key, None) is not None:
             self._unweigh(key)
@@ -76,12 +76,12 @@ class BoundedCache(Generic[K, V]):
         return value
 
     def pop(self, key: K) -> V | None:
-        """Takes an entry out and returns its value, whatever its time; None where there is none."""
+        """Removes an entry and returns its value, even if it has expired; None if there is none."""
         self._unweigh(key)
         return self._entries.pop(key, None)
 
     def evict_oldest(self) -> None:
-        """Takes the oldest entry out, as if there were no room for it."""
+        """Evicts the oldest entry, as if the cache were full."""
         try:
             key, value = self._entries.popitem(last=False)
         except KeyError:  # another thread was faster

@@ -16,13 +16,13 @@ class SystemClock:
     now = staticmethod(partial(datetime.now, UTC))
     """Wall-clock time, in UTC."""
     monotonic = staticmethod(time.monotonic)
-    """Seconds that never go backwards, for durations. Both are the functions themselves: a request asks ten times."""
+    """Monotonic seconds, for durations. Both are the plain functions, since a request calls them ten times."""
 
 
 def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
-    """A point in time, in UTC: `2026-01-31`, `2026-01-31T12:00+01:00`, so long before `now`: `24h`, or the beginning of
-    a day: `today`, `yesterday`.
-    Raises ValueError: it is none; the message names the option."""
+    """Parses a point in time, in UTC: `2026-01-31`, `2026-01-31T12:00+01:00`, a span before `now`: `24h`, or the
+    beginning of a day: `today`, `yesterday`. None for None.
+    Raises ValueError: the text is no time; the message names the option."""
     if text is None:
         return None
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -41,8 +41,8 @@ def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:
 
 
 def parse_period(since: str | None, until: str | None, now: datetime) -> tuple[datetime | None, datetime | None]:
-    """The options `--since` and `--until` of a command, as `parse_when` reads each.
-    Raises ValueError: one of them is no time, or the first is not before the second."""
+    """Parses the options `--since` and `--until` of a command, each by `parse_when`.
+    Raises ValueError: one of them is no time, or `--since` is not before `--until`."""
     begins, ends = parse_when("--since", since, now), parse_when("--until", until, now)
     if begins is not None and ends is not None and begins >= ends:
         raise ValueError("--since must be before --until")
@@ -50,12 +50,12 @@ def parse_period(since: str | None, until: str | None, now: datetime) -> tuple[d
 
 
 def fewest_days(*days: float | None) -> float | None:
-    """The fewest of those that are said; None where none is."""
+    """Returns the smallest number of days given; None if none is."""
     return min((each for each in days if each is not None), default=None)
 
 
 def days_before(now: datetime, days: float) -> datetime:
-    """So many days before; the beginning of time where that would be earlier."""
+    """Returns the time `days` before `now`; `datetime.min` (UTC) if that would be earlier."""
     try:
         return now - timedelta(days=days)
     except OverflowError:

@@ -26,9 +26,9 @@ CODES = {
         "`GET …/attachments` lists them; upload a file with the same key ([who stores it](files.md#who-keeps-them)).",
     ),
 }
-"""Codes that have no class of their own: when, and what to do. `attachment_not_found` is a 404, the others are 400."""
+"""Codes without a class of their own: when, and what to do. `attachment_not_found` is a 404, the others are 400."""
 OF_CHARACTERS = re.compile(r"string too long|characters", re.IGNORECASE)
-"""The figures of such an error are no tokens."""
+"""The figures of such an error are not tokens."""
 OPENAIS_OVERFLOW = re.compile(r"This model's maximum context length is \d+ tokens")
 
 
@@ -39,15 +39,15 @@ class GatewayError(Exception):
     type = "server_error"
     code: str | None = "internal_error"
     advice = "Report it with the log."
-    """What whoever gets it does, in Markdown: docs/troubleshooting.md is made of it, and of the docstring."""
+    """What the recipient can do, in Markdown: docs/troubleshooting.md is made of it, and of the docstring."""
     may_be_charged = True
     """Whether a call of a model that ends with this error may cost something (guarantee §6)."""
     has_bill = False
-    """Whether the request that ended with it asked a model: it is in the ledger."""
+    """Whether the failed request had called a model, so that the ledger has its bill."""
     usage: dict[str, Any] | None = None
-    """What an answer used that came, and that its client does not get."""
+    """Usage of an answer that arrived and is not returned to the client."""
     is_logged = False
-    """Whether the log tells the message: it holds nothing of a client's or a provider's."""
+    """Whether the message may be logged: it quotes neither client nor provider."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class GatewayError(Exception):
         self.headers: dict[str, str] = {}
 
     def body(self) -> dict[str, Any]:
-        """OpenAI's error object: `{"error": {"message", "type", "param", "code"}}`."""
+        """Returns OpenAI's error object: `{"error": {"message", "type", "param", "code"}}`."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"error": error}
 
@@ -213,12 +213,12 @@ class InvalidRequest(GatewayError):
 
 
 def invalid(param: str, rule: str) -> InvalidRequest:
-    """A 400 that names the field and its rule."""
+    """Makes a 400 that names the field and the rule it breaks."""
     return InvalidRequest(f"{param} {rule}.", param=param, code="invalid_value")
 
 
 def missing(param: str) -> InvalidRequest:
-    """A 400 that names the field that is not there."""
+    """Makes a 400 that names the missing field."""
     return InvalidRequest(f"{param} is required.", param=param, code=REQUIRED)
 
 
@@ -233,8 +233,8 @@ class ContextLengthExceeded(InvalidRequest):
 
 
 def overflow_text(limit: int | None, tokens: int | None, reserved: int = 0) -> str:
-    """OpenAI's words for a prompt that is too long, which clients look for: the limit that was broken and what was
-    asked for, as far as they are known, always more than the limit (guarantee §7).
+    """Renders OpenAI's message for a prompt that is too long, which clients look for: the limit and the tokens
+    requested, as far as they are known, always more than the limit (guarantee §7).
     `limit`: of messages and answer together; `tokens`: of the messages; `reserved`: tokens of the limit that the answer
     may take."""
     if limit is None:
@@ -246,7 +246,7 @@ def overflow_text(limit: int | None, tokens: int | None, reserved: int = 0) -> s
     if tokens is not None and tokens + reserved > limit:
         parts = f"{tokens} in the messages, {reserved} in the completion"
         return f"{text}you requested {tokens + reserved} tokens ({parts})."
-    # counted otherwise than by who says that it is too long
+    # our count differs from that of the provider, which finds the prompt too long
     if reserved:
         return f"{text}you requested more tokens ({reserved} in the completion)."
     return f"{text}your messages resulted in more tokens."
@@ -555,7 +555,7 @@ class UpstreamRefused(UpstreamError):
             self.code = code if isinstance(code, str) else None
 
     def body(self) -> dict[str, Any]:
-        """Upstream's body as it is if OpenAI-shaped, else wrapped with the original under `error.upstream`."""
+        """Returns the upstream's body unchanged if OpenAI-shaped, else wraps the original as `error.upstream`."""
         if isinstance(self.original, dict) and isinstance(self.original.get("error"), dict):
             return self.original
         code = f"upstream_{self.status}"
@@ -582,15 +582,15 @@ class UpstreamOverflow(UpstreamRefused):
 
     @property
     def told_window(self) -> int | None:
-        """The tokens that the provider allows, if it says so."""
+        """The tokens that the provider allows, if its error names them."""
         return None if OF_CHARACTERS.search(self.message) else self.limit
 
     def explain(self, window: int | None, counted: int | None) -> None:
-        """Adds what a provider may not say: the model's window, and how many tokens the messages take."""
+        """Adds what a provider may not report: the model's window, and how many tokens the messages take."""
         self.window, self.counted = window, counted
 
     def body(self) -> dict[str, Any]:
-        """Every provider's wording becomes `context_length_exceeded`, with a message in OpenAI's (guarantee §7)."""
+        """Converts any provider's error to `context_length_exceeded` with OpenAI's message (guarantee §7)."""
         error = self.original.get("error") if isinstance(self.original, dict) else None
         is_openais = OPENAIS_OVERFLOW.match(self.message)
         limit, reported = self.told_window, None if OF_CHARACTERS.search(self.message) else self.reported
@@ -603,8 +603,8 @@ class UpstreamOverflow(UpstreamRefused):
 
 
 def error_object(original: Any) -> dict[str, Any]:
-    """The object that holds code and message, wherever this provider puts it: under `error`, at the top (Mistral,
-    Cerebras), in a list of one (Gemini), or as JSON in a text (Ollama)."""
+    """Finds the object that holds code and message, wherever the provider puts it: under `error`, at the top level
+    (Mistral, Cerebras), in a list of one (Gemini), or as JSON in a string (Ollama)."""
     if isinstance(original, list) and len(original) == 1:
         return error_object(original[0])
     if not isinstance(original, dict):

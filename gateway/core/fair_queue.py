@@ -1,4 +1,4 @@
-"""Who waits for what is shared: one of each tenant by turns, so that none waits for all the work of another (§12)."""
+"""Fair queues for shared resources: tenants take turns, so that none waits for all the work of another (§12)."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class ByTurns(Generic[T]):
-    """What waits, each tenant's in its order. The same thing of a tenant waits once."""
+    """A queue of items, each tenant's in order. The same item of a tenant waits once."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[T, None]] = {}
@@ -18,7 +18,7 @@ class ByTurns(Generic[T]):
         return sum(map(len, self._of.values()))
 
     def add(self, tenant: str, item: T) -> None:
-        """Lets it wait behind what this tenant has waiting."""
+        """Appends an item to this tenant's queue."""
         self._of.setdefault(tenant, {})[item] = None
 
     @property
@@ -26,7 +26,7 @@ class ByTurns(Generic[T]):
         return next(iter(next(iter(self._of.values()))))
 
     def take(self) -> tuple[str, T]:
-        """What is next, taken out, and whose it is: that tenant is the last one now."""
+        """Removes the next item and returns its tenant and the item; the tenant goes to the end of the line."""
         tenant, own = next(iter(self._of.items()))
         item = next(iter(own))
         self.remove(tenant, item)
@@ -35,7 +35,7 @@ class ByTurns(Generic[T]):
         return tenant, item
 
     def remove(self, tenant: str, item: T) -> None:
-        """Takes it out, if it waits."""
+        """Removes an item if it is waiting."""
         own = self._of.get(tenant, {})
         own.pop(item, None)
         if not own:
@@ -43,8 +43,8 @@ class ByTurns(Generic[T]):
 
 
 class SharedRoom:
-    """Room that is taken and given back, where it is short in turns of tenants.
-    `room`: how much there is; what is larger gets it alone."""
+    """A semaphore with sizes: when capacity is short, tenants take turns.
+    `room`: the capacity; a larger request gets it alone."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -52,7 +52,7 @@ class SharedRoom:
         self._waiting = ByTurns[tuple[int, asyncio.Future[None]]]()
 
     async def acquire(self, tenant: str, size: int = 1, patience: float | None = None) -> None:
-        """Waits until there is room. Raises TimeoutError: there is none after `patience` seconds."""
+        """Waits for capacity of `size` and takes it. Raises TimeoutError: none is free after `patience` seconds."""
         if not self._waiting and self._has_room(size):
             self._used += size
             return
@@ -62,7 +62,7 @@ class SharedRoom:
             async with asyncio.timeout(patience):
                 await waits[1]
         except BaseException:
-            if waits[1].done() and not waits[1].cancelled():  # admitted in the moment in which the wait ended
+            if waits[1].done() and not waits[1].cancelled():  # admitted just as the wait ended
                 self.release(size)
             else:
                 self._waiting.remove(tenant, waits)
@@ -71,7 +71,7 @@ class SharedRoom:
 
     @contextlib.asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:
-        """Room for one piece of work, for as long as it lasts."""
+        """Holds capacity of 1 for the length of the block."""
         await self.acquire(tenant)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Records that are made anew for each request, or whose modules shell commands load."""
+"""Records that each request creates, or whose modules shell commands load."""
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(kind: type[T]) -> type[T]:
-    """Makes a dataclass that mypy keeps frozen, and whose objects have slots, equality and a hash.
+    """Makes a dataclass whose objects have slots, equality and a hash, and which mypy treats as frozen.
 
-    At run time nothing looks: an object of `@dataclass(frozen=True)` takes seven times as long to make, as it sets each
-    of its fields by a call. Making such a class takes five times as long too, as each of its methods is compiled from
-    a text: a command loads a hundred.
+    Nothing is enforced at run time: creating an object of `@dataclass(frozen=True)` takes seven times as long, as each
+    field is set by a call. Creating such a class takes five times as long, too, as each method is compiled from text,
+    and a command loads a hundred classes.
     """
     made = dataclass(slots=True, eq=False, repr=False)(kind)
     for method in _methods(fields(made)):  # type: ignore[arg-type]
@@ -24,7 +24,7 @@ def record(kind: type[T]) -> type[T]:
 
 
 def _methods(all_fields: tuple[Field[Any], ...]) -> list[Callable[..., Any]]:
-    """What a dataclass has beside its constructor."""
+    """Makes the methods that a dataclass has beside its constructor."""
     names = [each.name for each in all_fields if each.compare]
     values: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
 

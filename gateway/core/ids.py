@@ -8,14 +8,15 @@ from collections.abc import Iterator
 RANDOM_BYTES = 10
 IDS_A_READ = 256
 ARTIFACT, FILE = "art_", "file-"
-"""How ids of artifacts begin, and those of files, here and at OpenAI; Anthropic's begin with `file_`."""
+"""Prefixes of artifact ids and of file ids, here and at OpenAI; Anthropic's file ids begin with `file_`."""
 
 
 def new_id(prefix: str) -> str:
-    """`prefix`, the time in milliseconds as twelve hex digits, and 80 random bits as twenty, e.g. `conv_019ab3…`.
+    """Makes an id: `prefix`, the Unix time in milliseconds as twelve hex digits, 80 random bits as twenty, e.g.
+    `conv_019ab3…`.
 
-    Rows that are written together so stand together in the indexes of a database: with random ids alone each of them
-    would change a page of its own. Nothing reads the time in an id.
+    Rows written together are thus adjacent in database indexes; purely random ids would touch a page for each row.
+    Nothing reads the time in an id.
     """
     global _random
     try:
@@ -27,7 +28,7 @@ def new_id(prefix: str) -> str:
 
 
 def _read_random() -> Iterator[str]:
-    """Random bits for many ids: each read of the system's lets other threads have the interpreter first."""
+    """Reads random bits for many ids at once, since each system read yields the interpreter to other threads."""
     read = os.urandom(RANDOM_BYTES * IDS_A_READ)
     return iter([read[at : at + RANDOM_BYTES].hex() for at in range(0, len(read), RANDOM_BYTES)])
 
@@ -42,26 +43,26 @@ os.register_at_fork(after_in_child=_forget_random)  # or two workers would hand 
 
 
 COMPLETION, RESPONSE, MESSAGE = "chatcmpl-", "resp_", "msg_"
-"""Prefixes of an answer's id in each API: it is the same answer with another (ADR 27)."""
+"""Prefixes of an answer's id in each API; the rest of the id is the same in all of them (ADR 27)."""
 
 
 def answer_id(completion_id: str, prefix: str = MESSAGE) -> str:
-    """The id of an answer under another prefix; that of its first choice's message is `msg_` and the same."""
+    """Converts a completion's id to another prefix; with `msg_` it is the id of its first choice's message, too."""
     return prefix + completion_id.removeprefix(COMPLETION)
 
 
 def completion_of(name: str) -> str:
-    """The id of the completion that an answer's id under any of the prefixes stands for."""
+    """Converts an answer's id with any of the prefixes to the id of its completion; others are returned unchanged."""
     prefix = next((each for each in (RESPONSE, MESSAGE) if name.startswith(each)), "")
     return COMPLETION + name.removeprefix(prefix) if prefix else name
 
 
 def artifact_id(content: str) -> str:
-    """Stable for the same content (guarantee §4): `art_` and 64 bits of the SHA-256 of all but outer white space, which
-    is lost and won as a text is pasted, attached, or read from a file."""
+    """Returns the id of an artifact, the same for the same content (guarantee §4): `art_` and 64 bits of its SHA-256.
+    Outer white space is ignored: it comes and goes as a text is pasted, attached, or read from a file."""
     return ARTIFACT + content_digest(content.strip())[:16]
 
 
 def content_digest(content: str) -> str:
-    """SHA-256 in hex of the text's UTF-8 form; lone surrogates are kept apart, never an error."""
+    """Returns the SHA-256, in hex, of the text in UTF-8; lone surrogates are encoded distinctly, never an error."""
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()

@@ -13,7 +13,7 @@ import orjson
 JSONDecodeError = orjson.JSONDecodeError
 loads = orjson.loads
 Fragment = orjson.Fragment
-"""JSON that is written already, as a part of a value."""
+"""JSON that is already serialized, as a part of a value."""
 MAX_DEPTH = 200
 EXACT_BELOW = 1000
 SMALL_BYTES = 4096
@@ -21,30 +21,32 @@ DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 NINETEEN_DIGITS = b"0" * 19
 MIN_HUGE = 2.0**63
 WIDE_BYTES = 4
-"""Memory of a character of a text that is not all ASCII, at most; else it is one byte."""
+"""Most bytes of memory of a character of a text that is not all ASCII; in an ASCII text it takes one."""
 PART_BYTES, VALUE_BYTES = 72, 16
-"""Memory of an object or a list beside its values, and of a value beside its text."""
+"""Bytes of memory of an object or a list without its values, and of a value without its text."""
 BESIDE_SIGNS = bytes(set(range(256)) - set(b"{[,"))
-"""What is left out to count these signs at once: three counts of a long text take three to ten times as long."""
+"""All bytes but `{`, `[` and `,`, deleted so that these can be counted: three counts of a long text take three to ten
+times as long."""
 LINE_SEPARATORS = re.compile(rb"\xe2\x80[\xa8\xa9]|\xc2[\x80-\x9f]|\x7f")
-"""What JSON need not escape, and yet ends a line or controls a terminal: U+2028, U+2029, U+007F to U+009F, in UTF-8."""
+"""Characters that JSON need not escape, but that end a line or control a terminal: U+2028, U+2029, U+007F to U+009F,
+in UTF-8."""
 FLAT = frozenset((str, int, bool, float, type(None)))
 NESTED = frozenset((dict, list))
 ORJSON_LIMITS = re.compile("64-bit|[Rr]ecursion|surrogates")
 
 
 def loads_exact(raw: bytes) -> Any:
-    """`loads`, but whole numbers of any size keep their value: orjson turns those beyond 64 bits into doubles.
+    """Parses JSON as `loads` does, but with integers of any size exact: orjson turns those beyond 64 bits into doubles.
 
-    Of several members with one name the last one counts, for us and for whoever is sent the value again.
-    Raises JSONDecodeError: it is no JSON (NaN, Infinity, numbers beyond a double, halves of a surrogate pair and a byte
-    order mark are none either), or it is nested more deeply than it could be written again."""
+    Of several members with one name the last one counts, here and wherever the value is sent.
+    Raises JSONDecodeError: `raw` is not JSON (NaN, Infinity, numbers beyond a double, lone surrogates and a byte order
+    mark are refused, too), or it is nested more deeply than `dumps` can write."""
     return checked(raw, loads(raw))
 
 
 def checked(raw: bytes, value: Any, *, small: bool = True, most_deep: int = MAX_DEPTH) -> Any:
-    """`value`, parsed from `raw`, if no whole number in it has lost digits; else `raw` parsed again so that none has.
-    `small`: whether a short `raw` may be looked at instead of the value; `most_deep`: how deeply it may be nested.
+    """Returns `value`, parsed from `raw`, if no integer in it has lost digits; else parses `raw` again, exactly.
+    `small`: whether a short `raw` may be inspected instead of the value; `most_deep`: levels of nesting allowed.
     Raises JSONDecodeError: the value is nested too deeply."""
     shallow = len(raw) <= 2 * MAX_DEPTH or (len(raw) < SMALL_BYTES and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH)
     if small and shallow and NINETEEN_DIGITS not in raw.translate(DIGITS_TO_ZERO):
@@ -56,7 +58,7 @@ def checked(raw: bytes, value: Any, *, small: bool = True, most_deep: int = MAX_
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is JSON by its grammar: numbers of any size, halves of surrogate pairs and all."""
+    """Returns whether a text is JSON by its grammar, which allows numbers of any size and lone surrogates."""
     try:
         loads(text)
     except ValueError:  # orjson refuses what it cannot represent
@@ -71,28 +73,28 @@ def is_json(text: str) -> bool:
 
 
 def parsed_bytes(raw: AnyStr) -> int:
-    """Bytes of memory that a JSON text takes once it is parsed, about: `part_bytes` and `text_bytes`."""
+    """Estimates the bytes of memory that a JSON text takes when parsed: `part_bytes` plus `text_bytes`."""
     return part_bytes(raw) + text_bytes(raw)
 
 
 def part_bytes(raw: AnyStr) -> int:
-    """Those of its objects, lists and values beside their texts; signs that stand in texts count, too. Of pieces they
-    add up to those of the whole."""
+    """Estimates the bytes of memory of a JSON text's objects, lists and values without their strings; braces, brackets
+    and commas in strings count, too. The estimates of pieces add up to that of the whole."""
     signs = (raw if isinstance(raw, bytes) else raw.encode("utf-8", "surrogatepass")).translate(None, BESIDE_SIGNS)
     commas = signs.count(b",")
     return PART_BYTES * (len(signs) - commas) + VALUE_BYTES * commas
 
 
 def text_bytes(raw: AnyStr) -> int:
-    """Those of its texts."""
+    """Estimates the bytes of memory of a JSON text's strings."""
     return (1 if raw.isascii() else WIDE_BYTES) * len(raw)
 
 
 def loads_answer(raw: bytes) -> Any:
-    """`loads_exact` for what an upstream says, which was paid for. Half of a surrogate pair passes: servers that cut
-    texts by UTF-16 units send a sign's halves in two chunks. Bytes that are no UTF-8 are U+FFFD; numbers that JSON has
-    not (NaN, Infinity, those beyond a double) are null; texts may hold control characters as they are.
-    Raises JSONDecodeError: it is no JSON all the same, or it is nested too deeply."""
+    """Parses an upstream's answer leniently, since it was paid for; integers are exact as in `loads_exact`. Lone
+    surrogates pass: servers that cut texts by UTF-16 units send a character's halves in two chunks. Bytes that are not
+    UTF-8 become U+FFFD; NaN, Infinity and numbers beyond a double become null; strings may hold raw control characters.
+    Raises JSONDecodeError: the answer is still not JSON, or it is nested too deeply."""
     try:
         return checked(raw, loads(raw))
     except JSONDecodeError:
@@ -101,8 +103,8 @@ def loads_answer(raw: bytes) -> Any:
 
 
 def loads_mended(raw: bytes) -> Any:
-    """`loads_exact` for what a client says: a half of a surrogate pair, as programs write that cut texts by UTF-16
-    units, is U+FFFD.
+    """Parses a client's JSON as `loads_exact` does, but a lone surrogate, as written by programs that cut texts by
+    UTF-16 units, becomes U+FFFD.
     Raises JSONDecodeError: as `loads_exact`."""
     try:
         return loads_exact(raw)
@@ -113,9 +115,9 @@ def loads_mended(raw: bytes) -> Any:
 
 
 def _loads_standard(raw: bytes | str, odd: Callable[[str], Any], *, strict: bool = True) -> Any:
-    """What orjson has not parsed.
-    `odd`: makes the value of NaN, Infinity, and numbers beyond a double; `strict`: control characters in texts must be
-    escaped."""
+    """Parses by the standard library what orjson refused.
+    `odd`: makes the value of NaN, Infinity and numbers beyond a double; `strict`: control characters in strings must
+    be escaped."""
 
     def number(text: str) -> Any:
         return found if math.isfinite(found := float(text)) else odd(text)
@@ -139,9 +141,9 @@ def _null(_: str) -> None:
 
 
 def _survey(value: Any, most_deep: int = MAX_DEPTH) -> tuple[bool, bool]:
-    """Whether a value is nested too deeply, and whether it holds a number that may have been a huge whole one.
+    """Returns whether a value is nested too deeply, and whether it holds a double that may have been a huge integer.
 
-    It goes level by level, so that C does the counting: 400 plain messages take 30 µs.
+    Works level by level, so that C code does the counting: 400 plain messages take 30 µs.
     """
     members: list[Any] = [value]
     huge = False
@@ -160,14 +162,14 @@ def _survey(value: Any, most_deep: int = MAX_DEPTH) -> tuple[bool, bool]:
 
 
 def loads_decimal(raw: bytes | str) -> Any:
-    """`loads`, with numbers as they are written: money beyond what a double can tell apart keeps its last digit.
-    Raises ValueError: it is no JSON."""
+    """Parses JSON with fractions as `Decimal`: amounts of money beyond the precision of a double keep their last digit.
+    Raises ValueError: the text is not JSON."""
     return json.loads(raw, parse_float=Decimal)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
-        # Below this, 12 decimals are at most 15 digits, which a double's shortest form gives back unchanged.
+        # Below this, 12 decimals are at most 15 digits, which a double's shortest form reproduces exactly.
         return float(value) if -EXACT_BELOW < value < EXACT_BELOW else orjson.Fragment(str(value))
     if isinstance(value, frozenset | set):
         return sorted(value)
@@ -175,14 +177,14 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_double(value: Any) -> Any:
-    """For the standard library, which can write no Decimal."""
+    """Converts a value for the standard library, which cannot write Decimal."""
     if isinstance(value, Fragment):
         return json.loads(orjson.dumps(value))
     return float(value) if isinstance(value, Decimal) else _plain(value)
 
 
 def dumps(value: Any) -> bytes:
-    """Compact UTF-8 JSON. Money keeps its value, whatever its size."""
+    """Serializes a value as compact UTF-8 JSON. A Decimal of any size keeps its value."""
     try:
         return orjson.dumps(value, default=_plain)
     except TypeError as error:
@@ -190,22 +192,22 @@ def dumps(value: Any) -> bytes:
             raise
     try:
         return _standard(value).encode()
-    except UnicodeEncodeError:  # escaped, half of a surrogate pair goes on as it came
+    except UnicodeEncodeError:  # escaped, a lone surrogate passes unchanged
         return json.dumps(value, default=_plain_double, separators=(",", ":")).encode()
 
 
 def _standard(value: Any) -> str:
-    """For what orjson does not write."""
+    """Serializes by the standard library what orjson cannot write."""
     return json.dumps(value, default=_plain_double, ensure_ascii=False, separators=(",", ":"))
 
 
 def _whole(text: str) -> str:
-    """Text with the halves of surrogate pairs joined; one without its other half is U+FFFD: no provider takes it."""
+    """Joins the halves of surrogate pairs in a text; a lone half, which no provider accepts, becomes U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def with_whole_characters(value: Any) -> Any:
-    """The value, its texts as `_whole` has them."""
+    """Returns the value with the halves of surrogate pairs in its strings joined; a lone half becomes U+FFFD."""
     try:
         orjson.dumps(value, default=_plain)
     except TypeError as error:
@@ -215,12 +217,12 @@ def with_whole_characters(value: Any) -> Any:
 
 
 def escaped(character: re.Match[bytes]) -> bytes:
-    """A character as JSON may write it in a text: `\\u2028`."""
+    """Returns a character as a JSON escape: `\\u2028`."""
     return b"\\u%04x" % ord(character.group().decode())
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """The texts in a value in their order, names of members not among them."""
+    """Yields the strings in a value in order, without the names of members."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -231,13 +233,13 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def dumps_text(value: Any) -> str:
-    """`dumps`, as a string."""
+    """Serializes a value by `dumps`, as a string."""
     return dumps(value).decode()
 
 
 def dumps_stored(value: Any) -> str:
-    """`dumps_text` for `loads_stored`: a blank in front tells of whole numbers beyond 64 bits, so that reading what has
-    none costs nothing. What is stored is valid Unicode."""
+    """Serializes a value for storage, to be read by `loads_stored`: a leading blank marks integers beyond 64 bits, so
+    that reading a value without them costs nothing extra. The text is valid Unicode."""
     try:
         return orjson.dumps(value, default=_plain).decode()
     except TypeError:
@@ -245,15 +247,15 @@ def dumps_stored(value: Any) -> str:
 
 
 def loads_stored(text: str) -> Any:
-    """What `dumps_stored` wrote, every number as it was."""
+    """Parses what `dumps_stored` wrote; every number is exact."""
     return json.loads(text) if text.startswith(" ") else loads(text)
 
 
 def canonical(value: Any) -> bytes:
-    """Keys sorted, so that values that are equal as JSON give the same bytes; as it would be stored."""
+    """Serializes a value with sorted keys, so that values that are equal when stored as JSON give the same bytes."""
     try:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # whole numbers beyond 64 bits, or halves of surrogate pairs
+    except TypeError:  # integers beyond 64 bits, or lone surrogates
         stored = json.loads(_whole(_standard(value)))
     if stored != value:
         return canonical(stored)

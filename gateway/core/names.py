@@ -1,4 +1,4 @@
-"""Names as clients and operators write them: which known one was meant, and which tell that a value is a credential."""
+"""Names as clients and operators write them: which known one was meant, and which ones mark credentials."""
 
 import difflib
 import functools
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 MAX_NEAREST = 3
 MAX_SHOWN_NAME_CHARS = 80
-"""Of a name that may be as long as its sender likes: what is compared, and what a message repeats."""
+"""Characters of a name (of any length) that are compared, and that a message repeats."""
 LIKE = 0.6
-"""Similarity from which a name may be a slip of another."""
+"""Similarity from which a name may be a misspelling of another."""
 
 CREDENTIAL = re.compile(
     r"(?:^|[-_])(?:(?:api|access|subscription|functions?|account|service|client|secret|private|master|virtual)?[-_]?key|"
@@ -17,17 +17,17 @@ CREDENTIAL = re.compile(
     re.IGNORECASE,
 )
 ANOTHER_PROVIDERS = ("anthropic-", "x-amz-", "x-goog-", "x-ms-", "cf-access-")
-"""How the names of headers begin that other providers' credentials and settings travel in."""
+"""Prefixes of the headers that carry other providers' credentials and settings."""
 NO_SECRETS = frozenset({"idempotency-key", "x-idempotency-key", "sec-websocket-key", "surrogate-key", "x-cache-key"})
 
 
 def has_nul(*names: str | None) -> bool:
-    """Tells whether one of these names holds a NUL: PostgreSQL takes none, so that nothing stored has such a name."""
+    """Returns whether one of these names contains a NUL. PostgreSQL accepts none, so nothing stored has such a name."""
     return any(name is not None and "\x00" in name for name in names)
 
 
 def nearest(name: str, known: Iterable[str], most: int = MAX_NEAREST) -> list[str]:
-    """The known names that are most like this one, the likest first. Case and outer white space do not count."""
+    """Returns the known names that are most similar to `name`, best first. Case and outer white space are ignored."""
     folded: dict[str, str] = {}
     for each in known:
         folded.setdefault(each.casefold(), each)
@@ -45,7 +45,7 @@ def nearest(name: str, known: Iterable[str], most: int = MAX_NEAREST) -> list[st
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ "Did you mean 'a' or 'b'?", behind a sentence that there is no such name; empty where no name is known."""
+    """Renders " Did you mean 'a' or 'b'?", to follow a sentence that a name is unknown; empty if no name is known."""
     found = [repr(each) for each in nearest(name, known)]
     if not found:
         return ""
@@ -53,26 +53,26 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 SECRET_PARAMETERS = ("password", "passfile", "sslpassword")
-"""Of a database's address."""
+"""Parameters of a database URL that hold a secret."""
 OWN_FIELDS = ("conversation", "attachments", "context", "agent", "memory")
-"""The gateway's own of a request (guarantee §2)."""
+"""The gateway's own fields of a request (guarantee §2)."""
 ELSEWHERE = {
     **{name: f"context.{name}" for name in ("max_input_tokens", "session", "planning", "dry_run", "economy", "cite")},
     "workflow_spec": "workflow_spec of /api/v1/chat",
     "session_id": "context.session",
     "file_ids": "attachments",
 }
-"""Fields that are the gateway's own in another place, or by another name."""
+"""The gateway's own fields in a wrong place, or by another name."""
 OTHERS = frozenset({"content", "contents", "context_management"})
-"""Fields of providers that look like ours."""
+"""Providers' fields that look like ours."""
 OF_A_FIELD = re.compile(r"_?(?:ids?|names?|mode|planning|max_input_tokens|session|objects?|lists?)\Z")
-"""What names of fields are lengthened by."""
+"""Suffixes that clients add to names of fields."""
 VERY_LIKE, ALIKE = 0.82, 0.95
 
 
 @functools.lru_cache(maxsize=1024)
 def near_miss(name: str) -> str | None:
-    """The own field that a client may have meant by a field that is none; None for any that looks like no such."""
+    """Returns the gateway's field that a client may have meant by an unknown one; None if it resembles none."""
     said = name[:MAX_SHOWN_NAME_CHARS].strip().casefold().replace("-", "_")
     if name in OWN_FIELDS or said in OTHERS:
         return None
@@ -86,12 +86,12 @@ def near_miss(name: str) -> str | None:
 
 
 def shown(name: str) -> str:
-    """A name of a client's, quoted, as a message repeats it."""
+    """Quotes a client's name for a message, cut to `MAX_SHOWN_NAME_CHARS`."""
     return repr(name if len(name) <= MAX_SHOWN_NAME_CHARS else f"{name[:MAX_SHOWN_NAME_CHARS]}…")
 
 
 def is_credential(header: str) -> bool:
-    """Whether a header of that name carries a credential, by what providers and proxies call theirs (`x-api-key`,
-    `cookie`, `x-auth-token`), or belongs to another provider's API (`anthropic-version`)."""
+    """Returns whether a header of that name carries a credential, by the names that providers and proxies use
+    (`x-api-key`, `cookie`, `x-auth-token`), or belongs to another provider's API (`anthropic-version`)."""
     low = header.lower()
     return low not in NO_SECRETS and (low.startswith(ANOTHER_PROVIDERS) or CREDENTIAL.search(low) is not None)

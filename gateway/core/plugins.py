@@ -1,4 +1,4 @@
-"""Loads what other packages bring by entry points, with the names that they were told to import from."""
+"""Loads other packages' entry points, and supports the module names that those packages import from."""
 
 import sys
 from functools import lru_cache
@@ -16,11 +16,11 @@ FORMER = {
     "gateway.models": "gateway.core.types",
     "gateway.models.agents": "gateway.core.types.agents",
 }
-"""Modules that packages import from by the names of 0.1, and where they are now."""
+"""Modules that packages import by their names in 0.1, and where they are now."""
 
 
 def plugins_of(group: str) -> EntryPoints:
-    """Finds what installed packages name in a group of entry points. They are read once a process: that takes as long
+    """Finds the entry points of installed packages in a group. They are read once per process, since that takes as long
     as dozens of requests."""
     return _found(group, tuple(sys.path))
 
@@ -31,7 +31,7 @@ def _found(group: str, _: tuple[str, ...]) -> EntryPoints:
 
 
 def load_plugin(entry: EntryPoint) -> Any:
-    """Loads an entry point. The former names of modules lead to the present ones, which is logged once."""
+    """Loads an entry point. Former module names lead to the present modules; the first use is logged."""
     for former, present in FORMER.items():
         sys.modules.setdefault(former, _former_module(former, present))
     return entry.load()

@@ -43,15 +43,15 @@ class CacheBackend(Protocol):
     async def get(self, key: str) -> bytes | None: ...
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The value of each key, None where it is unknown: asked for at once, within the time of one `get`."""
+        """Reads the values of several keys at once, in the time of one `get`; None for each unknown key."""
         ...
 
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
-        """Keeps a value for `ttl` seconds at most; those of one `group` can be forgotten together."""
+        """Stores a value for at most `ttl` seconds; `evict` deletes the values of a `group` together."""
         ...
 
     async def evict(self, *groups: str) -> None:
-        """Deletes all values of these groups; a cache that cannot be asked keeps them until their time is over."""
+        """Deletes all values of these groups; an unreachable cache retains them until their TTL ends."""
         ...
 
     async def close(self) -> None: ...
@@ -62,42 +62,44 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Names the vectors that can be compared with each other; part of the key of kept ones."""
+        """A name shared by vectors that can be compared with each other; part of the cache key of vectors."""
         ...
 
     @property
     def at_once(self) -> int:
-        """The most characters of texts that one call takes."""
+        """Most characters of text that one call accepts."""
         ...
 
     def tariff(self) -> EmbeddingTariff | None:
-        """Name and prices of the model; None if its calls cost nothing."""
+        """Returns name and prices of the model; None if its calls cost nothing."""
         ...
 
     async def embed(self, texts: Sequence[str], scope: CallScope) -> TextEmbeddings:
-        """One vector for each text.
+        """Computes one vector for each text.
         Raises UpstreamError: see `core/errors`; also if the answer holds no usable vectors; ModelNotFound,
         Unauthorized: the model is not for this caller; EmbeddingFault: the model cannot be run here."""
         ...
 
     def close(self) -> None:
-        """Releases what it holds."""
+        """Releases the model and its resources."""
         ...
 
 
 class ClaimingCache(CacheBackend, Protocol):
-    """A cache by which several processes agree on who makes a value."""
+    """A cache by which several processes agree on which of them computes a value."""
 
     async def claim(self, key: str, owner: str, ttl: float) -> bool:
-        """Whether `key` is `owner`'s now, for `ttl` seconds: it was that owner's, nobody's, or nobody can be asked."""
+        """Claims `key` for `owner` for `ttl` seconds and returns whether it is `owner`'s now: if it was already, was
+        free, or the cache is unreachable."""
         ...
 
     async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
-        """The value of `key`, else None and whether `claim` is `owner`'s now: asked for in one go."""
+        """Reads the value of `key` and, if there is none, claims `claim` for `owner`, in one round trip; returns the
+        value or None, and whether `claim` is `owner`'s now."""
         ...
 
     async def release(self, key: str, owner: str) -> None:
-        """Gives a claim up, if it is still that owner's."""
+        """Releases a claim, if it is still `owner`'s."""
         ...
 
 
@@ -105,27 +107,27 @@ class Upstream(Protocol):
     """Calls a model: in OpenAI's protocol, or through litellm."""
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
-        """One answer. Raises UpstreamError: see `core/errors`."""
+        """Sends a request and returns its complete answer. Raises UpstreamError: see `core/errors`."""
         ...
 
     def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> StreamOpener:
-        """An answer in chunks; leaving the context closes the connection."""
+        """Opens a streamed answer; leaving the context closes the connection."""
         ...
 
 
 class ModelChoice(Protocol):
-    """Where models are served, and what is known of them. A port since contexts ask internal models whoever serves
-    them."""
+    """Where models are served, and what is known of them. A port since contexts call internal models wherever they are
+    served."""
 
     def internal(
         self, name: str, chosen: bool, primary: ModelDeployment, caller: RequestCaller
     ) -> ModelDeployment | None:
-        """The deployment of an internal model; None if nobody may serve it (guarantee §5).
-        `chosen`: the request or the operator named it."""
+        """Returns the deployment of an internal model; None if none may serve it (guarantee §5).
+        `chosen`: the request or the operator named the model."""
         ...
 
     def facts(self, model: str, deployment: ModelDeployment | None = None) -> ModelFacts:
-        """What is known of a model, at its deployment where that is named."""
+        """Returns what is known of a model, at `deployment` if that is given."""
         ...
 
 
@@ -134,74 +136,78 @@ class TokenCounter(Protocol):
 
     @property
     def tokenizer(self) -> str:
-        """Names what counts: `plain` is the same wherever this is the same, and of no use elsewhere."""
+        """Name of the tokenizer: counts of `plain` are valid for all counters of the same name, and for no others."""
         ...
 
     def text(self, text: str) -> int: ...
 
     def message(self, message: dict[str, Any]) -> int:
-        """Tokens of one message with what frames it."""
+        """Counts the tokens of one message, its framing included."""
         ...
 
     def least(self, message: dict[str, Any]) -> int:
-        """Never more than `message` gives, found out without counting; no good estimate."""
+        """Returns a lower bound of `message`, found without counting; not a good estimate."""
         ...
 
     def plain(self, message: dict[str, Any]) -> int | None:
-        """The same without any margin; None if that depends on more than the tokenizer (pictures, sounds)."""
+        """Counts the tokens of one message without any margin; None if they depend on more than the tokenizer (images,
+        audio)."""
         ...
 
     @property
     def margin(self) -> float:
-        """The model's tokens for one that is counted, as configured or learned (ADR 13)."""
+        """The model's tokens per counted token, as configured or learned (ADR 13)."""
         ...
 
     @property
     def is_own(self) -> bool:
-        """Whether the model itself counts like this, as far as is known."""
+        """Whether this is the model's own tokenizer, as far as is known."""
         ...
 
     @property
     def added_per_message(self) -> int:
-        """Tokens that each message takes more than `plain` says, margin included (ADR 13)."""
+        """Tokens that each message takes beyond the count of `plain`, margin included (ADR 13)."""
         ...
 
     def saved(self, calls: int) -> int:
-        """Tokens that each tool call of a prompt with so many takes less than `plain` says (ADR 13)."""
+        """Returns by how many tokens `plain` overcounts each tool call in a prompt with `calls` of them (ADR 13)."""
         ...
 
     def estimate(self, messages: Sequence[dict[str, Any]]) -> tuple[int, bool]:
-        """`message` of all together, and whether they were counted: of long ones samples are."""
+        """Estimates the tokens of messages, framing and margin included; returns also whether all text was counted, as
+        of long texts only samples are."""
         ...
 
     def parts(self, message: dict[str, Any]) -> MessageParts:
-        """What `estimate_parts` needs of a message; without media the same for every model."""
+        """Splits a message into the parts that `estimate_parts` needs; without media they are the same for every
+        model."""
         ...
 
     def estimate_parts(self, parts: Sequence[MessageParts]) -> tuple[int, bool]:
-        """`estimate` of the messages that have these parts."""
+        """Estimates the tokens of messages given as parts; returns what `estimate` does."""
         ...
 
     def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:
-        """The same of messages that are one text each, with these numbers of characters."""
+        """Estimates the tokens of messages of one text each; returns what `estimate` does. `lengths`: of the texts, in
+        characters."""
         ...
 
     def with_margin(self, plain: int) -> int:
-        """What `message` gives where `plain` gives this."""
+        """Applies the margin to a count of `plain`."""
         ...
 
     def tools(self, forward: dict[str, Any]) -> int:
-        """Tokens of tools and response schema."""
+        """Counts the tokens of tools and response schema."""
         ...
 
 
 class HistoryStore(Protocol):
-    """Conversations, as far as a request reads them. A port since what a request continues is found, and its context
-    made, whatever keeps them.
+    """Conversations, as far as a request reads them. A port since the request's conversation is found, and its context
+    built, whatever stores them.
     Raises StorageUnavailable: the storage cannot be reached."""
 
     async def secret(self) -> bytes:
-        """The key of keyed hashes, which replicas share (guarantee §8)."""
+        """Returns the key of keyed hashes, which replicas share (guarantee §8)."""
         ...
 
     async def find_conversation(
@@ -213,72 +219,72 @@ class HistoryStore(Protocol):
         lookup: HistoryLookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
-        """See `storage/store.py`."""
+        """Finds the conversation that a request continues, and the point where; see `storage/store.py`."""
         ...
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> EarlierMessages:
-        """The messages before this one, the newest first, until they exceed `max_bytes`."""
+        """Reads the messages before `message_id`, the newest first, until they exceed `max_bytes`."""
         ...
 
 
 class LargeTexts(Protocol):
-    """Large documents, of which a question's regions are read by their indexes (guarantee §14.7). A port since regions
-    are ranked whatever keeps them.
+    """Large documents, of which only the regions relevant to a question are read, by their indexes (guarantee §14.7). A
+    port since regions are ranked whatever stores them.
     Raises StorageUnavailable: the storage cannot be reached."""
 
     async def indexes(self, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()) -> list[LargeIndex]:
-        """What is known of these documents, as far as they are there, with these buckets of their indexes."""
+        """Reads the metadata and the given index buckets of these documents; missing documents are skipped."""
         ...
 
     async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
-        """These regions of documents, in order, as far as they are there."""
+        """Reads the regions `wanted` of each document, in order; missing ones are skipped."""
         ...
 
     async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
-        """Where each region of these documents stands, in order."""
+        """Reads the place of each region of these documents, in order."""
         ...
 
 
 class CalibrationStore(Protocol):
-    """What was learned of models' tokens, by the learner's names. Safe from several processes at once. A port since
-    `tokens` is beside `storage`.
+    """What was learned of models' tokens, by the learner's names. Safe for concurrent use by several processes. A port
+    since `tokens` is beside `storage`.
     Raises StorageUnavailable: the storage cannot be reached."""
 
     async def load(self) -> dict[str, ModelCalibration]:
-        """All of them, or the latest thousand."""
+        """Reads all calibrations, or the latest thousand."""
         ...
 
     async def save(self, learned: Mapping[str, ModelCalibration]) -> None:
-        """Replaces those, and leaves the others alone."""
+        """Stores these calibrations, replacing those of the same names; others stay."""
         ...
 
 
 class BudgetStore(Protocol):
     """What was spent, and what processes may still spend without asking again (ADR 28). Each method is one short
-    transaction, and safe from several processes at once.
+    transaction, and safe for concurrent use by several processes.
     Raises StorageUnavailable: the storage cannot be reached."""
 
     async def spent(self, account: SpendingAccount) -> int:
-        """Picodollars of all bills since the account's period began."""
+        """Returns the picodollars of all bills since the account's period began."""
         ...
 
     async def lease(self, account: SpendingAccount, budget: int, held: int, more: int) -> AccountLease:
-        """Writes down what this process holds of a budget: what its running requests hold already, `more`, and, where
-        there is room, a share of what is left. What does not fit beside what was spent and what others hold is not
-        given."""
+        """Records this process's lease of a budget: what its running requests hold already (`held`), `more`, and a
+        share of the rest if any is left. Amounts that do not fit beside what was spent and what others hold are not
+        granted."""
         ...
 
     async def give_back(self, account: SpendingAccount) -> None:
-        """This process holds nothing of it any more."""
+        """Ends this process's lease of the account."""
         ...
 
     async def sweep(self) -> None:
-        """Deletes what processes held that are gone."""
+        """Deletes the leases of processes that are gone."""
         ...
 
 
 class LocalRateStore(Protocol):
-    """The same as `RateStore` in this process, of which nothing has to be waited for. `now`: Unix seconds."""
+    """A `RateStore` within this process, which needs no waiting. `now`: Unix seconds."""
 
     def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, RateWindow]: ...
 
@@ -290,76 +296,76 @@ class LocalRateStore(Protocol):
 
 
 class RateStore(Protocol):
-    """Counts within a minute, and requests at once. It may forget at any time; each change is atomic.
-    Raises LimitsUnavailable, StorageUnavailable: it cannot be reached."""
+    """Counts within a minute, and concurrent requests. It may lose counts at any time; each change is atomic.
+    Raises LimitsUnavailable, StorageUnavailable: the store cannot be reached."""
 
     @property
     def local(self) -> LocalRateStore | None:
-        """What counts in this process alone; None where others count, too."""
+        """The store of this process, if it counts alone; None if other processes count, too."""
         ...
 
     async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
-        """Counts `amount` if no more than `limit` are counted then, and tells what is counted."""
+        """Counts `amount` if the total then does not exceed `limit`; returns whether it fits, and the counts."""
         ...
 
     async def correct(self, key: str, amount: int, since: float) -> None:
-        """Counts so many more, or fewer (below 0) than were counted at `since` (seconds since 1970). Fewer only while
-        they stand in the window that runs."""
+        """Adds `amount` to a count made at `since` (seconds since 1970). A negative amount applies only while that
+        count is in the current window."""
         ...
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Whether the request is one of at most `limit` that are under way. It is for a minute, unless renewed."""
+        """Counts a request as running for a minute, unless renewed; returns whether it is among at most `limit`."""
         ...
 
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        """These requests, by key and id, are under way for another minute."""
+        """Counts these requests, by key and id, as running for another minute."""
         ...
 
     async def leave(self, key: str, request_id: str) -> None:
-        """The request is over."""
+        """Ends a running request."""
         ...
 
     async def sweep(self) -> None:
-        """Deletes what is over."""
+        """Deletes counts and running requests that have expired."""
         ...
 
     async def close(self) -> None: ...
 
 
 class FileStore(Protocol):
-    """Files that a client has uploaded, here or to its upstream. A port since contexts are made below `documents`."""
+    """Files that a client has uploaded, here or to its upstream. A port since contexts are built below `documents`."""
 
     def keeps(self, caller: RequestCaller) -> bool:
-        """Whether this caller's files are kept here, so that no upstream knows their ids."""
+        """Returns whether this caller's files are stored here, so that no upstream knows their ids."""
         ...
 
     async def check(self, file_id: str, caller: RequestCaller) -> None:
-        """Raises NotFound: no such file, or not for this caller."""
+        """Checks that a file exists for this caller. Raises NotFound: no such file, or not for this caller."""
         ...
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
-        """A file with its name and content.
+        """Reads a file with its name and content.
         Raises NotFound: no such file, or not for this caller; UpstreamError: see `core/errors`."""
         ...
 
 
 class ContentStore(Protocol):
-    """Where contents of files are kept, by names that are given once. A port since `upstream` speaks to buckets."""
+    """Where contents of files are stored, by names that are never reused. A port since `upstream` speaks to buckets."""
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps all pieces, for good, or nothing if they end with an error.
-        Raises StorageUnavailable: it cannot be kept now."""
+        """Stores all pieces durably, or nothing if they end with an error.
+        Raises StorageUnavailable: the content cannot be stored now."""
         ...
 
     def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The content from byte `start` on, in pieces of whichever size. What is before that is not read.
-        Raises StorageUnavailable: it cannot be read, or is not there."""
+        """Yields the content from byte `start` on, in pieces of any size, without reading the bytes before.
+        Raises StorageUnavailable: the content cannot be read, or does not exist."""
         ...
 
     async def delete(self, *names: str) -> None:
-        """Deletes contents for good; one that is not there is no fault."""
+        """Deletes contents for good; a missing one is not an error."""
         ...
 
     def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches."""
+        """Yields the names of all contents, in batches."""
         ...

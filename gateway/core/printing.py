@@ -1,4 +1,4 @@
-"""Figures and texts as commands and pages write them: terminals obey nothing of them, no spreadsheet runs the CSV."""
+"""Figures and texts as commands and web pages print them, safe for terminals and, as CSV, for spreadsheets."""
 
 import csv
 import io
@@ -8,34 +8,35 @@ from decimal import Decimal
 from typing import Any
 
 FORMULA = re.compile(r'\A(?=[\t\r\n])|(?:\A|[;\t\r\n])"*(?=[=+\-@\uff1d\uff0b\uff0d\uff20])')
-"""Before what a spreadsheet may take for a formula, also one that parts cells by semicolons, or at our line breaks."""
+"""Position before what a spreadsheet may take for a formula, also if it separates cells by semicolons, or at our line
+breaks."""
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which a terminal would obey."""
+    """Replaces non-printable characters, which a terminal would obey, by U+FFFD."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def in_short(names: Sequence[str], most: int = 5) -> str:
-    """Names for one line: the first `most`, and how many more there are."""
+    """Joins names for one line: the first `most`, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def usd_text(value: Any) -> str:
-    """USD with all their digits; empty for what is no amount."""
+    """Formats USD with 12 decimals; empty for what is not an amount."""
     return f"{Decimal(value):.12f}" if isinstance(value, Decimal | int) else ""
 
 
 def cost_text(cost: Decimal, unpriced: int, *, is_known: bool) -> str:
-    """A cost; `>=` marks a sum without calls whose price is not known."""
+    """Formats a cost in USD; `>=` marks a sum that lacks calls of unknown price, "unknown" one of such calls alone."""
     if unpriced and not is_known:
         return "unknown"
     return f"{'>=' if unpriced else ''}{usd_text(cost)}"
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
-    """A table as lines without their end: the first column to the left, the others to the right."""
+    """Yields a table as lines without line ends: the first column is left-aligned, the others right-aligned."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         rest = (text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))
@@ -43,7 +44,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
 
 
 def csv_line(values: Iterable[Any]) -> str:
-    """A line of CSV. No spreadsheet takes a cell of it for a formula."""
+    """Formats a line of CSV in which no spreadsheet takes a cell for a formula."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow([_cell(value) for value in values])
     return buffer.getvalue()

@@ -10,13 +10,13 @@ from gateway.core import errors
 from gateway.core.instrumentation.logs import get_logger
 
 JITTER = 0.1
-"""Share of its time by which a job runs early at most, so that processes that began together do not stay in step."""
+"""Largest share of its interval by which a job runs early, so that processes started together do not stay in step."""
 log = get_logger("gateway.core.scheduler")
 
 
 @dataclass(frozen=True, slots=True)
 class NextRun:
-    """Says in how many seconds a job is to run again, where that is not what it was scheduled with."""
+    """The seconds until a job runs again, if they differ from its schedule."""
 
     seconds: float
 
@@ -25,13 +25,13 @@ Job = Callable[[], Awaitable[NextRun | None]]
 
 
 CHANCE = random.Random()
-"""Its own: who seeds the process's numbers gets them undisturbed."""
+"""A generator of its own, so that whoever seeds the global one is not disturbed."""
 
 
 class Scheduler:
-    """Runs jobs, each in a task of its own. A job that fails costs its turn alone. A kind of fault is logged once, and
-    again only after the job has worked meanwhile.
-    `sleep`: waits so many seconds; `chance`: draws a number from 0 up to 1."""
+    """Runs jobs, each in a task of its own. A failure costs the job that run alone. A kind of fault is logged once, and
+    again only after a run has succeeded.
+    `sleep`: waits for a number of seconds; `chance`: draws a number from [0, 1)."""
 
     def __init__(
         self, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep, chance: Callable[[], float] = CHANCE.random
@@ -50,9 +50,9 @@ class Scheduler:
         postponed: str | None = None,
         failed: str = "job_failed",
     ) -> None:
-        """Runs a job each `seconds` from now on, one run after the other.
-        `at_once`: whether it runs now, too; `retry`: seconds until it is tried again after a fault; None: as many as
-        before; `postponed`: the event when the storage cannot be used; None: that is no event; `failed`: the event of
+        """Runs a job every `seconds` from now on, one run after the other.
+        `at_once`: whether it runs now, too; `retry`: seconds until the next run after a fault; None: as many as before;
+        `postponed`: the event logged when the storage is unavailable; None: nothing is logged; `failed`: the event of
         any other fault."""
         wait = 0.0 if at_once else seconds
 
@@ -88,7 +88,7 @@ class Scheduler:
 
 @asynccontextmanager
 async def repeating(seconds: float, job: Job, *, name: str) -> AsyncIterator[None]:
-    """Runs a job each `seconds` until the end of the block, such as to go on holding what the block holds."""
+    """Runs a job every `seconds` until the end of the block, for example to renew a lock that the block holds."""
     scheduler = Scheduler()
     scheduler.every(seconds, job, name=name)
     try:

@@ -1,4 +1,4 @@
-"""Tasks that outlive their request, long computations in threads, the circuit breaker of all that may fail."""
+"""Tasks that outlive their request, long computations in threads, and the circuit breaker."""
 
 import asyncio
 import math
@@ -11,53 +11,53 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """Tasks that nobody waits for until the end. Each is held here: asyncio itself holds a task only weakly."""
+    """Tasks that nobody awaits to the end. They are referenced here, as asyncio holds only weak references."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Runs it from now on, whoever leaves. It handles its own errors."""
+        """Starts work that continues even if its caller is cancelled. The work handles its own errors."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that goes on to its end also if the caller is cancelled meanwhile."""
+        """Waits for work and returns its result; the work runs to its end even if the caller is cancelled."""
         task = self.start(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody awaits it
         return await asyncio.shield(task)
 
     async def cancel(self) -> None:
-        """Ends them; returns once none is left."""
+        """Cancels all tasks and waits until none is left."""
         for task in self._tasks:
             task.cancel()
         await self.finish()
 
     async def caught_up(self) -> None:
-        """Returns once those that run now have ended."""
+        """Waits until the tasks running now have ended."""
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def finish(self) -> None:
-        """Returns once none is left, also of those that are started meanwhile."""
+        """Waits until no task is left, including those started meanwhile."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
 
 async def offload_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`work(*args)`: in a thread where it is a long computation, so that streams of other requests do not wait for it,
-    else at once, since starting a thread takes longer."""
+    """Returns `work(*args)`. A `large` computation runs in a thread, so that other requests' streams do not wait for
+    it; a small one runs directly, since starting a thread takes longer."""
     return await asyncio.to_thread(work, *args, **kwargs) if large else work(*args, **kwargs)
 
 
 @dataclass(slots=True, eq=False)
 class Cooldown:
-    """One breaker: `threshold` failures in a row begin a cooldown of `seconds`. Of cooldowns without an answer between
-    them, each is twice as long as the one before, up to `max_seconds` where that is given.
+    """One circuit breaker: `threshold` failures in a row begin a cooldown of `seconds`. Without an answer in between,
+    each cooldown is twice as long as the one before, up to `max_seconds` if given.
 
-    Times are seconds of a clock of the owner's. The owner also keeps it: in memory, or in a cache that replicas share.
+    Times are seconds of the owner's clock. The owner stores the breaker: in memory, or in a cache that replicas share.
     """
 
     threshold: int
@@ -66,32 +66,32 @@ class Cooldown:
     failures: int = 0
     until: float = -math.inf
     started: float | None = None
-    """When the latest cooldown began; None: closed, as it has answered since or never failed often enough."""
+    """When the latest cooldown began; None: closed, as an answer came since, or failures were too few."""
     repeats: int = 0
     trial: object | None = None
-    """The attempt that finds out whether it is well again; the owner sets it to None when it ended."""
+    """The attempt that probes for recovery; the owner sets it to None when it has ended."""
 
     def remaining(self, now: float) -> float:
-        """Seconds for which it is left alone: while a trial goes on, without end for all others."""
+        """Returns the seconds for which no attempt is made; infinite while a trial is running."""
         if now < self.until:
             return self.until - now
         return 0.0 if self.trial is None else math.inf
 
     def began(self, attempt: object, now: float) -> None:
-        """Makes the first attempt after a cooldown its trial."""
+        """Makes the first attempt after a cooldown the trial."""
         if self.started is not None and self.trial is None and now >= self.until:
             self.trial = attempt
 
     def failed(self, now: float) -> bool:
-        """Counts a failure; returns whether it began a cooldown. After one, each failure begins the next, unless the
-        owner sets `failures` to 0."""
+        """Counts a failure and returns whether it began a cooldown. After a cooldown, each failure begins the next,
+        unless the owner sets `failures` to 0."""
         self.failures += 1
         if self.failures >= self.threshold:
             self.start(now)
         return self.failures >= self.threshold
 
     def start(self, now: float, seconds: float | None = None) -> float:
-        """Begins a cooldown, of its own length unless that is given; returns its seconds."""
+        """Begins a cooldown of `seconds` (None: the breaker's own length) and returns its seconds."""
         if seconds is None:
             seconds = min(self.seconds * 2.0 ** min(self.repeats, 30), self.max_seconds or self.seconds)
         self.started, self.until, self.trial = now, now + seconds, None
@@ -99,8 +99,8 @@ class Cooldown:
         return seconds
 
     def answered(self, began: float = math.inf) -> bool:
-        """Ends the count of failures; returns whether this closes the breaker. An attempt that `began` before the
-        cooldown does not: it tells nothing new."""
+        """Resets the count of failures and returns whether this closes the breaker. The answer to an attempt that
+        `began` before the cooldown does not close it, as it proves nothing new."""
         self.failures = 0
         if self.started is None or began < self.started:
             return False
