@@ -291,7 +291,9 @@ def has_blocks(messages: list[Json], fields: Set[str]) -> bool:
     """Whether a message holds what only Anthropic's API can be sent as it is. `fields` are those of all messages."""
     contents = (message.get("content") for message in messages)
     parts = (part for content in contents if type(content) is list for part in content)
-    return items.ANTHROPIC_BLOCKS in fields or any(items.ANTHROPIC_BLOCK in part for part in parts)
+    if not fields.isdisjoint((items.ANTHROPIC_BLOCKS, *plain_blocks.UNSAID)):
+        return True
+    return any(items.ANTHROPIC_BLOCK in part for part in parts)
 
 
 def _are_readable(message: Json) -> bool:
@@ -453,6 +455,7 @@ def as_upstream_takes(
         if not protocol.takes_blocks:
             plain = ((plain_blocks.without_blocks(message), message) for message in messages)
             messages = [each for each, message in plain if each is message or not tool_calls.is_silent(each)]
+            messages = plain_blocks.without_unsaid(messages, request.messages)
         if request.api == "responses" and not protocol.takes_items:
             messages = [message for message in messages if not tool_calls.is_silent(message)]
         if protocol.text_results and request.api == "responses":

@@ -18,6 +18,7 @@ from tests.support.marks import some_or_all
 from tests.support.mock_upstream import MockUpstream
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+CALL = {"id": "call_0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 SYSTEM = {"role": "system", "content": "Be brief."}
 BUDGET = 800
 """Old turns and results have to leave a window of it."""
@@ -68,7 +69,7 @@ class Teller:
     def __init__(self, gateway: GatewayProcess, upstream: MockUpstream, tenant: str) -> None:
         self._upstream = upstream
         self._at = gateway.base_url
-        self._options: Any = {"headers": {"authorization": f"Bearer sk-{tenant}"}, "timeout": 30, "trust_env": False}
+        self.options: Any = {"headers": {"authorization": f"Bearer sk-{tenant}"}, "timeout": 30, "trust_env": False}
         self.sent: list[list[Json]] = []
         self.heard: list[Heard] = []
 
@@ -80,14 +81,15 @@ class Teller:
             messages = [SYSTEM, *view, *new] if resends or not view else new
             body: Json = {"model": "small", "messages": messages, "tools": [TOOL], **({} if resends else named)}
             body["context"] = {"max_input_tokens": BUDGET}
-            found = self._ask(way[number], body)
+            found = self.ask(way[number], body)
             assert found.message == answer
             view += [*new, found.message]
             named = {"conversation": found.conversation}
         assert len({each.conversation for each in self.heard}) == 1
 
-    def _ask(self, edge: Edge, body: Json) -> Heard:
-        answer = httpx.post(f"{self._at}/{PATHS[edge]}", json=said_by(edge, common(body)), **self._options)
+    def ask(self, edge: Edge, body: Json) -> Heard:
+        """One request."""
+        answer = httpx.post(f"{self._at}/{PATHS[edge]}", json=said_by(edge, common(body)), **self.options)
         assert answer.status_code == 200, answer.text
         self.sent.append((self._upstream.last.body or {})["messages"])
         self.heard.append(heard(edge, exact(answer.text)))
@@ -100,12 +102,12 @@ class Teller:
     def listed(self) -> list[Any]:
         """What each of its conversation's stored completions cost."""
         asked = {"conversation": self.heard[0].conversation, "limit": 100}
-        page = httpx.get(f"{self._at}/chat/completions", params=asked, **self._options)
+        page = httpx.get(f"{self._at}/chat/completions", params=asked, **self.options)
         return [each["response_metadata"]["cost"]["total_cost"] for each in exact(page.text)["data"]]
 
     def exported(self) -> Json:
         """Its conversation, but for ids and times."""
-        told = httpx.get(f"{self._at}/conversations/{self.heard[0].conversation}/export", **self._options)
+        told = httpx.get(f"{self._at}/conversations/{self.heard[0].conversation}/export", **self.options)
         names: dict[str, str] = {}
         text = IDS.sub(lambda found: names.setdefault(found[0], f"id {len(names)}"), told.text)
         found: Json = json.loads(text, object_hook=lambda each: {k: v for k, v in each.items() if k not in UNEQUAL})
@@ -135,3 +137,21 @@ def test_s10_1_one_history_whichever_api_tells_it(
         assert other.total() == first.total() == sum(other.listed())
         assert len(other.listed()) == len(steps)
         assert other.exported() == first.exported()
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_s10_1_a_failed_result_goes_up_the_same_by_each_api(
+    gateway: GatewayProcess, upstream: MockUpstream, edge: Edge
+) -> None:
+    """Only Anthropic's API says that a call failed: a chat's model is not sent a field that it does not know."""
+    said = [user("Which lamp is lit?"), {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    failed = {"type": "tool_result", "tool_use_id": CALL["id"], "content": "no such lamp", "is_error": True}
+    body = said_by("messages", common({"model": "small", "messages": said, "tools": [TOOL]}))
+    body["messages"].append({"role": "user", "content": [failed]})
+    teller = Teller(gateway, upstream, f"failed-{edge}")
+    upstream.reply(text="None is.")
+    answer = httpx.post(f"{gateway.base_url}/{PATHS['messages']}", json=body, **teller.options)
+    told = {"conversation": heard("messages", exact(answer.text)).conversation, "tools": [TOOL]}
+    teller.ask(edge, {"model": "small", "messages": [user("And now?")], **told})
+    result = {"role": "tool", "tool_call_id": CALL["id"], "content": "no such lamp"}
+    assert teller.sent[-1] == [*said, result, {"role": "assistant", "content": "None is."}, user("And now?")]

@@ -47,6 +47,18 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
     return found
 
 
+def without_unsaid(messages: Iterable[Message], sent: Iterable[Message]) -> list[Message]:
+    """Returns the messages, in which stored results of tools lack what a chat has no field for. What the client `sent`
+    stays as it is."""
+    own = {message.get("tool_call_id") for message in sent}
+    return [
+        {name: value for name, value in message.items() if name not in UNSAID}
+        if message.get("role") == "tool" and message.get("tool_call_id") not in own
+        else message
+        for message in messages
+    ]
+
+
 def with_shown_apart(messages: Iterable[Message]) -> Iterator[Message]:
     """Yields messages with the non-text parts of tool results moved to a user message: a chat's results are text."""
     shown: list[dict[str, Any]] = []
