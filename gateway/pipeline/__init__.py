@@ -1,9 +1,9 @@
 """One request from its beginning to its commit, and the features that act on it.
 
 Read first: `pipeline.py` (prepare, ask, settle) and `attempts.py` (each target, and what follows a failure).
-`stages.py` says what a request is on its way: prepared, attempted, settled. Features stand in `features/` and
-`guards/` and act at its points; the pipeline imports none of them. Never speaks HTTP, and never holds a database
-session while a model is waited for.
+`stages.py` defines the stages of a request: prepared, attempted, settled. Features are in `features/` and `guards/` and
+act at its points; the pipeline imports none of them. Never speaks HTTP, and never holds a database session while it
+waits for a model.
 """
 
 from typing import TYPE_CHECKING

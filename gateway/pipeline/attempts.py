@@ -1,8 +1,8 @@
-"""Prepares requests for targets and asks these, one after the other until one answers: each time the conversation is
-rebuilt, the context made, and there is room in budgets for what it may cost.
+"""Prepares requests for targets and asks these one after another until one answers: each time it rebuilds the
+conversation, builds the context, and reserves in the budgets what the request may cost.
 
-`AttemptedRoute` says where a request is asked, once that has failed also again, at another deployment, of another
-model (ADR 29). All of that happens before anything has gone to the client (guarantee §12.6, §12.7)."""
+`AttemptedRoute` decides where a request is asked, and after a failure where it is asked again: at another deployment,
+of another model (ADR 29). All of that happens before the client receives anything (guarantee §12.6, §12.7)."""
 
 import asyncio
 import random
@@ -44,13 +44,13 @@ log = logs.get_logger("gateway.pipeline.pipeline")
 IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 UNDRAWN = nullcontext()
 USAGE_REFUSALS = (400, 404, 422)
-"""Statuses by which upstreams refuse `stream_options`; their message names the field."""
+"""Statuses with which upstreams refuse `stream_options`; their message names the field."""
 SURPLUS_TRIES = 3
-"""How often a context is made again for what features put into it. What is left of it has less of that each time."""
+"""How often a context is rebuilt for the tokens that features add. Each time less is left that they could add to."""
 
 
 class RequestPreparer:
-    """Makes requests ready to be sent, and once more where an upstream refuses them."""
+    """Prepares requests for sending, and again where an upstream refuses them."""
 
     def __init__(self, *, settings: Settings, parts: PipelineParts, settlement: RequestSettlement) -> None:
         self._parts = parts
@@ -61,8 +61,8 @@ class RequestPreparer:
         self._settlement = settlement
 
     async def another(self, run: RequestRun, target: Target) -> PreparedRequest:
-        """Rebuilds and makes the context for another target than the one of `run`, which stays as it is.
-        Raises GatewayError: it cannot be asked there."""
+        """Prepares the request of `run` for another target, conversation and context included; `run` is unchanged.
+        Raises GatewayError: that target cannot be asked."""
         before = run.prepared
         prepared = await self.for_target(run.asked, target)
         prepared = replace(prepared, conversation_id=before.conversation_id, own=before.own)
@@ -76,8 +76,8 @@ class RequestPreparer:
         return prepared
 
     async def for_target(self, asked: ChatRequest, target: Target) -> PreparedRequest:
-        """A request as its target takes it, of which nothing is read yet.
-        Raises InvalidRequest: it needs what the target has not; names the field."""
+        """Adapts a request to its target, before anything of its conversation is read.
+        Raises InvalidRequest: the request needs what the target lacks; names the field."""
         await self._parts.router.learn(target.model, target.chosen)
         request = asked if asked.model == target.model else replace(asked, model=target.model)
         facts = self._parts.router.facts(target.model, target.chosen)
@@ -109,8 +109,8 @@ class RequestPreparer:
         return replace(budget, turns=self._turns, clear_above=options.clear_above)
 
     async def rebuilt(self, prepared: PreparedRequest) -> PreparedRequest:
-        """Rebuilds the conversation. If the request surely fits and its client sent all of it, the context is known,
-        too: its messages are forwarded as they came."""
+        """Rebuilds the conversation. If the request surely fits and its client sent all of it, the context is known as
+        well: its messages are forwarded as they came."""
         with self._parts.spans("rebuild"):
             return await self._rebuilt(prepared)
 
@@ -121,9 +121,9 @@ class RequestPreparer:
             request = await self._parts.attachments.with_contents(request)
         await self._parts.counters.ready(prepared.facts)
         as_sent = None
-        if not prepared.features.on_inputs:  # which read a conversation otherwise than it came
+        if not prepared.features.on_inputs:  # these read a conversation in another form than it came
             as_sent = self._parts.context.as_sent(request, prepared.facts, budget)
-        # of what is not stored, a frame may be known, whoever's conversations are continued
+        # a conversation that is not stored may still have a frame, whichever `match` is configured
         if as_sent is None or request.store or not rebuild.starts_conversation(request, "tenant"):
             options = rebuild.RebuildOptions(
                 request.store,
@@ -142,7 +142,7 @@ class RequestPreparer:
         return prepared
 
     async def storable(self, prepared: PreparedRequest) -> PreparedRequest:
-        """The request, once it is sure that its turn can be stored, before a model is paid for (guarantee §3.6)."""
+        """Ensures that the request's turn can be stored, before a model is paid for (guarantee §3.6)."""
         request, history = prepared.request, prepared.history
         if not request.store or request.options.dry_run or history is None:
             return prepared
@@ -151,12 +151,12 @@ class RequestPreparer:
                 request.caller.tenant, history.session, history.conversation_id
             )
             return replace(prepared, conversation_id=claimed)
-        if request.claim is None or not request.claim.shared:  # the claim has shown it
+        if request.claim is None or not request.claim.shared:  # the claim has proved it
             await self._parts.store.reachable()
         return prepared
 
     async def built(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
-        """Makes the context where one is needed, with room made above `clear_above` where that can be done.
+        """Builds the context where one is needed, clearing the prompt above `clear_above` where possible.
         Raises ContextLengthExceeded: it cannot be made to fit."""
         if prepared.context is not None:
             return prepared
@@ -180,9 +180,9 @@ class RequestPreparer:
         return (await self._built(run, prepared, prepared.budget))[0]
 
     async def with_surplus(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest:
-        """Refits the request until it holds the tokens that features add on its way up, such as placeholders
-        (guarantee §12.10): counted so far is what the client said.
-        Raises ContextLengthExceeded: it cannot be made to."""
+        """Refits the request until it holds the tokens that features add before sending, such as placeholders
+        (guarantee §12.10): only what the client said is counted before.
+        Raises ContextLengthExceeded: it cannot be made to fit."""
         hooks, budget = prepared.features.on_payload, prepared.budget
         if not hooks or prepared.context is None:
             return prepared
@@ -202,9 +202,9 @@ class RequestPreparer:
     async def _built(
         self, run: RequestRun, prepared: PreparedRequest, budget: PromptBudget
     ) -> tuple[PreparedRequest, BuiltContext]:
-        """Makes the context. `history` stays as it is stored: `new_frame` compares against it.
+        """Builds the context. `history` stays as it is stored: `new_frame` compares against it.
 
-        In mode `off` the named conversation is put in front, and nothing is managed: no window, no model is asked.
+        In mode `off` the named conversation precedes the request, and nothing is managed: no window, no planner.
         """
         request, facts, context = prepared.request, prepared.facts, self._parts.context
         history = _whole_history(prepared)
@@ -228,11 +228,11 @@ class RequestPreparer:
         return with_history(prepared, prepared.request, history, prepared.kept_frame, built), built
 
     async def reserve(self, prepared: PreparedRequest) -> None:
-        """Makes sure that budgets and limits have room for what a request may cost at the most: the prompt as counted
-        plus the longest possible answer, multiplied by the number of calls that `recall` allows (guarantee §12.3).
+        """Reserves in budgets and limits what a request may cost at most: the prompt as counted plus the longest
+        possible answer, multiplied by the number of calls that `recall` allows (guarantee §12.3).
         Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked."""
         request, facts = prepared.request, prepared.facts
-        if request.admission is None or request.options.dry_run:  # which no bill of a primary call would give back
+        if request.admission is None or request.options.dry_run:  # no bill of a primary call would release it
             return
         prompt = self._prompt_at_most(prepared)
         reserved = prepared.budget.reserved_output or self._settings.reserved_output_tokens
@@ -251,10 +251,10 @@ class RequestPreparer:
         return budgets.prompt_at_most(tokens + counter.tools(prepared.request.forward), exact=exact)
 
     async def mended(self, run: RequestRun, refusal: errors.UpstreamRefused) -> PreparedRequest:
-        """The request as it may be sent once more to a target that has refused it: fitted anew, once, if it was too
-        long; without what the upstream has not; or by chat completions.
-        Raises UpstreamRefused: this one, if it is of nothing that can be mended; an overflow with the figures that are
-        known; InvalidRequest: the request needs what no other API has."""
+        """Mends a request that its target has refused, to be sent again: refitted (once) if it was too long; without
+        what the upstream lacks; or translated to chat completions.
+        Raises UpstreamRefused: the given one, if nothing can be mended; an overflow gets the figures that are known;
+        InvalidRequest: the request needs what no other API has."""
         prepared = run.prepared
         if isinstance(refusal, errors.UpstreamOverflow):
             return await self._refitted(run, refusal)
@@ -312,8 +312,8 @@ def with_history(
     kept_frame: KeptFrame | None,
     context: BuiltContext | None,
 ) -> PreparedRequest:
-    """Returns the request with its conversation and context. Each request passes here, and `dataclasses.replace` takes
-    ten times as long."""
+    """Returns the request with its conversation and context. Built by hand, as each request passes here and
+    `dataclasses.replace` takes ten times as long."""
     return PreparedRequest(
         prepared.asked,
         request,
@@ -338,8 +338,8 @@ def _tokens(prepared: PreparedRequest) -> int:
 
 
 def _whole_history(prepared: PreparedRequest) -> ConversationHistory:
-    """The conversation that a context is made of: all of it also where messages were to go up as they came, and nobody
-    looked into them."""
+    """Returns the conversation from which a context is built: completed where its messages were to be forwarded as they
+    came, and were not examined."""
     history, context = prepared.history, prepared.context
     if history is not None and context is not None and context.is_as_sent:
         return rebuild.completed_history(prepared.request, history)
@@ -347,7 +347,7 @@ def _whole_history(prepared: PreparedRequest) -> ConversationHistory:
 
 
 def _can_attach(request: ChatRequest) -> bool:
-    """Documents enter through the block at the head of the current user message; a conversation may have one."""
+    """Returns whether documents can be attached: their block heads the current user message, if there can be one."""
     has_user = any(message["role"] == "user" for message in request.messages)
     ref = request.conversation
     continues = ref.conversation_id or ref.session or ref.is_point
@@ -355,7 +355,7 @@ def _can_attach(request: ChatRequest) -> bool:
 
 
 class ModelRoutes:
-    """Knows where models are served, and how many requests are asking there."""
+    """Knows where models are served, and how many requests are being answered."""
 
     def __init__(
         self,
@@ -378,26 +378,28 @@ class ModelRoutes:
         self._router = router
 
     def first(self, request: ChatRequest) -> Target:
-        """Where a request is to be asked first.
-        Raises ModelNotFound, Unauthorized, ModelNotAllowed: nowhere, or not for this caller."""
+        """Selects the target that a request asks first.
+        Raises ModelNotFound, Unauthorized, ModelNotAllowed: there is none, or none for this caller."""
         candidates = self.candidates(request)
         request.check_models()
         return Target(request.model, candidates, candidates.first)
 
     def candidates(self, request: ChatRequest) -> upstreams.RoutingCandidates:
-        """Where the request's model is served. Raises ModelNotFound, Unauthorized: nowhere, or not for this caller."""
+        """Returns where the request's model is served. Raises ModelNotFound, Unauthorized: nowhere, or not to the
+        caller."""
         alone = self._router.alone(request.model)
         return alone or self._router.candidates(request.model, request.caller, router.hint_of(request))
 
     def check_model(self, model: str, caller: RequestCaller) -> ModelDeployment:
-        """Where a caller is answered by a model. Raises ModelNotFound, ModelNotAllowed, Unauthorized: nowhere."""
+        """Returns the deployment that serves a caller. Raises ModelNotFound, ModelNotAllowed, Unauthorized: none
+        does."""
         found = self._router.deployment(model, caller)
         caller.check_model(model)
         return found
 
 
 class AnsweredRequests:
-    """How many requests are being answered: each is, in a block of this."""
+    """Counts the requests being answered: each is inside a `with` block of this object."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -410,32 +412,32 @@ class AnsweredRequests:
 
 
 class AttemptedRoute:
-    """What one request has tried for one answer, and where that leads."""
+    """The tries of one request for one answer, and the targets that may follow."""
 
     def __init__(self, routes: ModelRoutes, run: RequestRun) -> None:
         self._routes = routes
         self._settings = routes.settings
         self._run = run
         self._models = [run.asked.model]
-        """Those that were asked, or could not be."""
+        """Models that were asked, or could not be."""
         self._tries: list[ModelDeployment] = []
         self._is_drawn = False
         """The next try draws on the budget of retries."""
         self._key: tuple[PreparedRequest, str] | None = None
 
     def key_of(self, prepared: PreparedRequest) -> str:
-        """The `Idempotency-Key` of a body: the same as long as the same is sent again."""
+        """Returns the `Idempotency-Key` of a body, the same as long as the same body is sent again."""
         if self._key is None or self._key[0] is not prepared:
             self._key = prepared, ids.new_id("idem_")
         return self._key[1]
 
     def trying(self) -> AbstractContextManager[None]:
-        """While the target that is prepared is asked."""
+        """Counts a try of the prepared target, and returns the context in which to ask it."""
         self._tries.append(self._run.prepared.target.chosen)
         return self._routes.budget.trying() if self._is_drawn else UNDRAWN
 
     async def better(self) -> AsyncIterator[Target]:
-        """Other models in the place of one of which all deployments rest, where they are well."""
+        """Yields healthy models to ask in place of one whose deployments are all resting."""
         is_exhausted = self._routes.has_fallbacks and self._run.prepared.target.candidates.exhausted
         for target in (
             self._other_models("general", only_well=True) if is_exhausted and not self._run.is_delivered else ()
@@ -443,13 +445,13 @@ class AttemptedRoute:
             yield target
 
     async def instead(self, error: errors.GatewayError) -> AsyncIterator[Target]:
-        """Other models in the place of one that cannot even be asked."""
+        """Yields models to ask in place of one that cannot even be asked."""
         kind = health.kind_of(error, self._settings) if self._routes.has_fallbacks else None
         for target in self._other_models(kind) if kind is not None else ():
             yield target
 
     async def after(self, error: errors.GatewayError) -> AsyncIterator[Target]:
-        """Where to ask anew after an error, the best first; whoever takes one asks there."""
+        """Yields targets to ask after an error, best first; a caller that takes one must ask it."""
         kind, left = health.kind_of(error, self._settings), self._left()
         if kind is None or self._run.is_delivered or self._run.asked.has_left() or (left is not None and left <= 0):
             return
@@ -463,7 +465,7 @@ class AttemptedRoute:
             yield target
 
     async def _other_tries(self, error: errors.GatewayError) -> AsyncIterator[Target]:
-        """Of the same model: at a deployment that was not asked yet, else where it was asked last, after a wait."""
+        """Yields targets of the same model: deployments not asked yet, else the last one again, after a wait."""
         target = self._run.prepared.target
         while True:
             other = target.candidates.next(target.chosen, error) if target.candidates.several else None
@@ -476,7 +478,7 @@ class AttemptedRoute:
                 return
             self._is_drawn = facts.is_drawn
             if decision.wait > 0:
-                with self._routes.budget.trying():  # it is the second one there
+                with self._routes.budget.trying():  # it is the second try there
                     await self._routes.sleep(decision.wait)
                 if self._run.asked.has_left():
                     return
@@ -494,12 +496,12 @@ class AttemptedRoute:
         )
 
     def _left(self) -> float | None:
-        """Seconds that its client still waits; None if it does not say."""
+        """Returns the seconds that the client still waits; None if it named no limit."""
         asked = self._run.asked
         return None if asked.patience is None else asked.started + asked.patience - self._routes.clock.monotonic()
 
     def _other_models(self, kind: health.Kind, *, only_well: bool = False) -> Iterator[Target]:
-        """`only_well`: a model of which all deployments rest is no better."""
+        """Yields fallback models. `only_well`: skips a model whose deployments are all resting."""
         for model in self._named(kind):
             try:
                 candidates = self._routes.candidates(replace(self._run.asked, model=model))
@@ -523,7 +525,7 @@ class AttemptedRoute:
         return Target(model, candidates, chosen, now.number + 1, first, kind)
 
     def _named(self, kind: health.Kind) -> list[str]:
-        """The models that may answer instead, and that this caller may ask."""
+        """Returns the fallback models that this caller may ask."""
         asked, key = self._run.asked, self._run.asked.caller.key
         if not asked.fallbacks:
             return []
@@ -531,7 +533,7 @@ class AttemptedRoute:
         return [name for name in names if key is None or key.may_ask(name)]
 
     def took(self, target: Target, error: errors.GatewayError | None, before: Target) -> None:
-        """Counts that a target is turned to, or asked again, after an error of the one before."""
+        """Counts that a target is asked, or asked again, after an error of the one before."""
         if error is not None:
             self._routes.metrics.upstream_failed(before.model, error)
         if target.kind is not None and target is not before:
@@ -541,7 +543,7 @@ class AttemptedRoute:
 
 
 class UpstreamSender:
-    """Asks the target of a request; what its upstream refuses is mended and sent once more."""
+    """Asks the target of a request; a refused request is mended and sent again."""
 
     def __init__(
         self, *, upstream: ports.Upstream, preparer: RequestPreparer, settings: setting_sections.RoutingSettings
@@ -551,7 +553,7 @@ class UpstreamSender:
         self._settings = settings
 
     async def whole(self, run: RequestRun, route: AttemptedRoute) -> JsonAnswer:
-        """A whole answer. Raises GatewayError: see `core/errors`."""
+        """Asks for a whole answer. Raises GatewayError: see `core/errors`."""
 
         async def complete(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> JsonAnswer:
             request = upstream_request(prepared, self._headers(prepared, route), run.scope)
@@ -567,7 +569,7 @@ class UpstreamSender:
         return await self._mended(run, complete)
 
     async def opened(self, run: RequestRun, route: AttemptedRoute, stack: AsyncExitStack) -> ChunkStream:
-        """A stream that has begun; `stack` holds it open. Raises as `whole`."""
+        """Opens a stream that has begun; `stack` holds it open. Raises as `whole`."""
 
         async def opening(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> ChunkStream:
             request = upstream_request(prepared, self._headers(prepared, route), run.scope)
@@ -602,7 +604,8 @@ class UpstreamSender:
                 run.turn_to(await self._preparer.mended(run, refusal))
 
     def _headers(self, prepared: PreparedRequest, route: AttemptedRoute) -> dict[str, str]:
-        """The client's headers, and where one deployment may be asked twice, what tells it that this is one request."""
+        """Returns the client's headers, with an idempotency key where a deployment may be asked twice for one
+        request."""
         headers = prepared.request.caller.headers
         if not self._settings.retries or not upstreams.PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
             return headers
@@ -610,7 +613,7 @@ class UpstreamSender:
 
 
 class RequestAttempts:
-    """Prepares requests for their targets and asks these, the next where one fails."""
+    """Prepares requests for their targets and asks these in turn until one answers."""
 
     def __init__(
         self,
@@ -628,17 +631,17 @@ class RequestAttempts:
         self._files = files
 
     async def for_first_target(self, asked: ChatRequest) -> PreparedRequest:
-        """A request as its first target takes it, of which nothing is read yet.
-        Raises GatewayError: it may not be asked; there is no bill."""
+        """Adapts a request to its first target, before anything of its conversation is read.
+        Raises GatewayError: the request may not be asked; there is no bill."""
         return await self._preparer.for_target(asked, self.routes.first(asked))
 
     async def whole_answer(self, run: RequestRun) -> JsonAnswer:
-        """A whole answer. Raises GatewayError: see `core/errors`; that of whom was asked last."""
+        """Asks for a whole answer. Raises GatewayError: that of the last target asked; see `core/errors`."""
         with self.routes.answering:
             return await self._asked(run, partial(self._sender.whole, run))
 
     async def opened_stream(self, run: RequestRun, stack: AsyncExitStack) -> ChunkStream:
-        """A stream that has begun; `stack` holds it open, and lets go of one of a round before.
+        """Opens a stream that has begun; `stack` holds it open, and releases the stream of a previous round.
         Raises as `whole_answer`."""
         await stack.aclose()
         stack.enter_context(self.routes.answering)
@@ -649,7 +652,7 @@ class RequestAttempts:
             raise
 
     async def make_ready(self, run: RequestRun) -> PausedRequest | None:
-        """Makes a request ready to be sent, and sees to it that budgets have room for it.
+        """Prepares a request for sending, and reserves its cost in the budgets; returns why it paused, if it did.
         Raises GatewayError: it must not be sent, or cannot."""
         paused = await self._prepared(run)
         if paused is None:
@@ -657,8 +660,8 @@ class RequestAttempts:
         return paused
 
     async def _prepared(self, run: RequestRun) -> PausedRequest | None:
-        """Rebuilds and makes the context of what is to be sent first. If it cannot be fitted to its model, the request
-        is prepared for a fallback model."""
+        """Rebuilds the conversation and builds the context for the first target. If the request cannot be fitted to its
+        model, it is prepared for a fallback model."""
         preparer, asked, clock = self._preparer, run.asked, self._settlement.clock
         if asked.is_proxied:
             run.turn_to(replace(run.prepared, own=await whole_files.passed_on(asked, self._files)))
@@ -687,8 +690,8 @@ class RequestAttempts:
         return None
 
     async def _asked(self, run: RequestRun, send: Callable[[AttemptedRoute], Awaitable[T]]) -> T:
-        """One answer: of the target that is prepared or, where that fails, of the next that may be asked.
-        Raises GatewayError: see `core/errors`; that of whom was asked last."""
+        """Returns one answer: from the prepared target or, if that fails, from the next that may be asked.
+        Raises GatewayError: that of the last target asked; see `core/errors`."""
         route, at = AttemptedRoute(self.routes, run), self._settlement.clock.monotonic()
         if self.routes.has_fallbacks:
             await self._turned(run, route.better(), route)
@@ -710,7 +713,7 @@ class RequestAttempts:
         route: AttemptedRoute,
         error: errors.GatewayError | None = None,
     ) -> bool:
-        """Whether the request is prepared for one of these targets, the first that can be asked.
+        """Prepares the request for the first of these targets that can be asked; returns whether there was one.
         `error`: of the try before, if there was one."""
         before, cost = run.prepared.target, None
         async for target in targets:

@@ -1,7 +1,7 @@
-"""Makes the bill out of what was attempted (guarantee §6): `make_bill` is pure, `metered` says what the request would
-have cost without a gateway, and `UsageCount` counts what upstream did not report, and learns from what it did.
-`OpenCalls` is what the ledger knows of a request before its models are asked, and bills the open calls of processes
-that died (guarantee §6.10, ADR 32)."""
+"""Makes the bill from what was attempted (guarantee §6): `make_bill` is pure, `metered` computes what the request would
+have cost without a gateway, and `UsageCount` counts what upstream did not report, and learns from what it did report.
+`OpenCalls` records a request in the ledger before its models are asked, and bills the open calls of processes that died
+(guarantee §6.10, ADR 32)."""
 
 import asyncio
 import contextlib
@@ -40,14 +40,14 @@ from gateway.storage import ConversationStore
 
 log = logs.get_logger("gateway.pipeline.billing")
 OPEN_CALLS_ALIVE_FOR = timedelta(seconds=15)
-"""How long a process counts as alive after each heartbeat, on other machines than its own."""
+"""How long other machines take a process to be alive after each heartbeat."""
 BEAT_SECONDS = 5.0
 KILLED = "process_killed"
-"""The error code of bills of processes that died."""
+"""The error code of bills for processes that died."""
 
 
 class OpenCalls:
-    """The provisional bills of calls that this process has begun."""
+    """The provisional bills of the calls that this process has begun."""
 
     def __init__(self, store: ConversationStore, clock: ports.Clock) -> None:
         self._store = store
@@ -59,9 +59,9 @@ class OpenCalls:
     async def begin(
         self, run: RequestRun, prepared: PreparedRequest, internal: bill.InternalCall | None = None
     ) -> None:
-        """Returns once the storage knows that a model is about to be asked: the primary, or an internal one.
+        """Stores that a model is about to be asked: the primary, or an internal one.
         `prepared`: for the target that is to be asked, or is being prepared.
-        Raises StorageUnavailable: it does not, and the request cannot go on without it."""
+        Raises StorageUnavailable: nothing was stored, and the request cannot continue without it."""
         if internal is not None:
             run.asking.append(internal)
         failed, rounds, asked = run.booked(prepared)
@@ -69,7 +69,7 @@ class OpenCalls:
         state = (len(failed), len(rounds), len(internal_calls), len(asking), route)
         if run.noted_calls == state:
             return
-        run.noted_calls = state  # it may be cancelled from here on, and is written all the same
+        run.noted_calls = state  # from here on it is written even if it is cancelled
         calls = [*failed, *rounds, *map(cost.price_internal, internal_calls)]
         if internal is not None:
             calls += map(cost.price_internal, asking[min(len(internal_calls), len(asking) - 1) :])
@@ -78,7 +78,7 @@ class OpenCalls:
             tokens = context.fitted.tokens if context is not None else prepared.request.size // BYTES_PER_TOKEN
             calls.append(priced_prompt(route, tokens, prepared.facts.prices))
         request, key = run.asked, run.asked.caller
-        is_new = prepared.history is not None and prepared.history.created  # then there is none that a bill could name
+        is_new = prepared.history is not None and prepared.history.created  # not stored yet: no bill can name it
         facts = {
             "tenant": key.tenant,
             "conversation_id": None if is_new else prepared.conversation_id,
@@ -102,7 +102,7 @@ class OpenCalls:
                 raise
 
     async def open(self, request_id: str, at: datetime, facts: dict[str, Any], calls: list[bill.CallCost]) -> None:
-        """Writes down what a request's bill would be; `facts` are fields of it."""
+        """Stores what a request's bill would be; `facts` are fields of the bill."""
         now = self._clock.now()
         self._process = self._process or process_name()
         until = self._alive_until
@@ -113,15 +113,15 @@ class OpenCalls:
         self._alive_until = until or self._alive_until
 
     def close(self, request_id: str) -> None:
-        """There is nothing to bill."""
+        """Deletes the provisional bill of a request that has nothing to bill."""
         self._tasks.start(self._closed(request_id))
 
     async def _closed(self, request_id: str) -> None:
-        with contextlib.suppress(errors.StorageUnavailable):  # then it is billed as what it may have cost
+        with contextlib.suppress(errors.StorageUnavailable):  # then it is billed at what it may have cost
             await self._store.open_call(turn.OpenCallRow(request_id, self._process))
 
     async def look(self) -> int:
-        """One heartbeat, where any call of this process is open, and the bills of processes that died; how many."""
+        """Sends one heartbeat if this process has open calls, and bills those of dead processes; returns how many."""
         found, now = await self._store.holders(), self._clock.now()
         if self._process in found:
             await self._store.beat(self._process, now + OPEN_CALLS_ALIVE_FOR)
@@ -136,21 +136,21 @@ class OpenCalls:
         return billed
 
     async def drain(self, seconds: float) -> None:
-        """Waits at shutdown for what is being deleted."""
+        """Waits at shutdown for deletions under way."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._tasks.finish()
 
 
 def priced_prompt(route: str, tokens: int, prices: dict[str, Decimal]) -> bill.CallCost:
-    """A call of which nothing has come yet."""
+    """Prices the prompt of a call that has not been answered yet."""
     usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
     return cost.price_call("primary", route, usage, prices, estimated=True)
 
 
 def process_name() -> str:
-    """This process's name. On Linux it says where and since when it runs, so that its end is seen on this machine at
-    once; there is one such process at most, ever."""
+    """Returns this process's name. On Linux it contains the machine and the start time, so that its end is seen on this
+    machine at once; no two processes ever share it."""
     try:
         return f"{_machine()}:{os.getpid()}:{_started(os.getpid())}"[:64]
     except OSError:
@@ -158,7 +158,7 @@ def process_name() -> str:
 
 
 def is_dead(name: str, until: datetime | None, now: datetime) -> bool:
-    """Whether a process has died: as this machine knows, or by its heartbeats."""
+    """Returns whether a process has died: as this machine knows, or by its heartbeats."""
     parts = name.split(":")
     with contextlib.suppress(OSError):
         if len(parts) == 3 and parts[0] == _machine():
@@ -167,13 +167,13 @@ def is_dead(name: str, until: datetime | None, now: datetime) -> bool:
 
 
 def _machine() -> str:
-    """Of one boot, and one namespace of process ids."""
+    """Identifies one boot and one namespace of process ids."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").replace("-", "")[:20]
     return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def _started(pid: int) -> str:
-    """Clock ticks after the boot; "" if there is no such process, or it has ended and nobody was told yet."""
+    """Returns the clock ticks from boot to start; "" if there is no such process, or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -182,7 +182,7 @@ def _started(pid: int) -> str:
 
 
 def _as_json(call: bill.CallCost) -> dict[str, Any]:
-    """Its fields, without copies: each request writes one."""
+    """Returns the call's fields without deep copies, as each request writes one."""
     found = dict(zip(CALL_FIELDS, _fields_of(call), strict=True))
     for name in CALL_COST_FIELDS:
         if found[name] is not None:
@@ -202,7 +202,7 @@ def _call(found: dict[str, Any]) -> bill.CallCost:
 
 
 def _entry(request_id: str, facts: dict[str, Any]) -> turn.LedgerEntry:
-    """The bill of a request whose process died: its prompts, as what came of an answer is not known."""
+    """Builds the bill of a request whose process died: of its prompts, as nothing is known of an answer."""
     calls = tuple(map(_call, facts["calls"]))
     endpoint, goal = facts["endpoint"], facts.get("goal")
     known = bill.ResponseMetadata(
@@ -229,7 +229,7 @@ def _entry(request_id: str, facts: dict[str, Any]) -> turn.LedgerEntry:
         calls=calls,
         error_code=KILLED,
         endpoint=endpoint,
-        figures=cost.ledger_figures(told, calls, is_metered=not goal),  # what was left out of it is not known
+        figures=cost.ledger_figures(told, calls, is_metered=not goal),  # what was left out of the prompt is not known
         **{name: facts[name] for name in names},
     )
 
@@ -240,11 +240,11 @@ UNKNOWN_FIELD = "unknown_field"
 MAX_FIELD_CHARS = 80
 """Characters of a field's name in a warning."""
 BY_FALLBACK = "answered_by_fallback"
-"""The warning of a bill that another model was asked than the one that the request names."""
+"""Warns that another model answered than the one that the request names."""
 
 
 Priced = tuple[Json, bill.CallCost]
-"""The usage of a call, and the call with what it costs."""
+"""The usage of a call, and the priced call."""
 
 
 def make_bill(
@@ -253,9 +253,9 @@ def make_bill(
     now: float,
     unlisted: OmittedRecords | None = None,
 ) -> SettledRequest:
-    """The bill of a request.
+    """Makes the bill of a request.
     `primary`: the last call to the primary model: neither a recall round nor a failed try that was retried; `now`: on
-    the monotonic clock, in seconds; `unlisted`: what need not stand in the stored bill (ADR 19)."""
+    the monotonic clock, in seconds; `unlisted`: records that the stored bill may omit (ADR 19)."""
     answering = [*[(call.usage, call) for call in attempted.round_costs], *([primary] if primary is not None else ())]
     usages = [usage for usage, _ in answering]
     calls = (*attempted.failed_costs, *[call for _, call in answering], *map(cost.price_internal, attempted.internal))
@@ -276,9 +276,9 @@ def make_bill(
 def _meter(
     prepared: PreparedRequest, usages: Sequence[Json], calls: Sequence[bill.CallCost], billed: Decimal | None
 ) -> tuple[Json | None, bill.BranchCosts | None]:
-    """What the client's own request would have cost beside what was billed (guarantee §6), where that says something,
-    and the sums of its branch; None where that is switched off, or a price is unknown. What another gateway asks with
-    the messages that it gets here is not known."""
+    """Compares what the client's own request would have cost with what was billed (guarantee §6), where that is
+    informative, and adds to the sums of its branch; None where the meter is off, or a price is unknown. It is unknown
+    what another gateway asks with the messages that it receives here."""
     context, options = prepared.context, prepared.request.options
     if context is None or billed is None or options.sent_elsewhere or bill.OFF in (options.mode, options.economy):
         return None, None
@@ -308,12 +308,12 @@ def _meter(
         )
         if found_bounces.cut or costs.cut or costs.bounced:
             costs = passes.with_marks(costs, found_bounces.cut, found_bounces.marks)
-    except Exception as fault:  # noqa: BLE001 - it costs the meter, not the answer that was paid for
+    except Exception as fault:  # noqa: BLE001 - a fault costs the meter, not the paid answer
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
     if not told:
         return None, costs
-    if note is None:  # there is nothing that could leave for economy
+    if note is None:  # nothing could leave for economy
         told.pop("estimated_saving", None)
     if options.held_out is not None and not options.dry_run:
         told["holdout"] = options.held_out
@@ -322,7 +322,7 @@ def _meter(
 
 @record
 class _Bounces:
-    """What a request's pass has cut, and the tokens and marks of what came back that was cut before."""
+    """What a request's pass has cut, and the tokens and marks of earlier cuts that came back."""
 
     cut: Sequence[Artifact] = ()
     tokens: int = 0
@@ -349,8 +349,8 @@ class _Bounces:
 
 
 def _without_rounds(calls: Sequence[bill.CallCost], answering: Sequence[bill.CallCost]) -> Decimal:
-    """What the primary model would have been paid by a client that asks it directly: it has no rounds of `recall`
-    between the first prompt and the last answer (guarantee §10.11)."""
+    """Returns what a client that asks the primary model directly would have paid: it has no rounds of `recall` between
+    the first prompt and the last answer (guarantee §10.11)."""
     paid = [call.total for call in calls if call.purpose == bill.FAILED_TRY]
     if answering:
         paid += [answering[0].prompt_cost, answering[-1].completion_cost]
@@ -358,14 +358,14 @@ def _without_rounds(calls: Sequence[bill.CallCost], answering: Sequence[bill.Cal
 
 
 def first_fields(attempted: AttemptedRequest, now: float) -> Json:
-    """The fields of a stream's first chunk: ids, plan and budget."""
+    """Returns the fields of a stream's first chunk: ids, plan and budget."""
     known = metadata_of(attempted, now)
     metadata.add_planning(known, attempted.internal)
     return answer_fields(metadata.begun(metadata.response_metadata(known)), known)
 
 
 def metadata_of(attempted: AttemptedRequest, now: float) -> bill.ResponseMetadata:
-    """What is to be told of a request, without usage and cost."""
+    """Builds the metadata of a request, without usage and cost."""
     prepared = attempted.prepared
     request, context, sent_at = prepared.request, prepared.context, attempted.sent_at
     timings = {name: round(1000 * seconds, 3) for name, seconds in attempted.timings.items()}
@@ -375,7 +375,7 @@ def metadata_of(attempted: AttemptedRequest, now: float) -> bill.ResponseMetadat
     if used is None or request.options.mode == "off":
         strategy = used.strategy if used is not None else "passthrough"
         used = bill.ContextUtilizationMetadata(request.model, strategy, request.options.goal.value)
-    used = bill.ContextUtilizationMetadata(*_fields_of_utilization(used))  # a bill may be made once more
+    used = bill.ContextUtilizationMetadata(*_fields_of_utilization(used))  # a bill may be made twice
     used.warnings = list(dict.fromkeys((*used.warnings, *warnings_of(attempted))))
     if prepared.recall is not None:
         used.recall = prepared.recall.as_json(len(attempted.round_costs))
@@ -394,7 +394,7 @@ def metadata_of(attempted: AttemptedRequest, now: float) -> bill.ResponseMetadat
 
 
 def warnings_of(attempted: AttemptedRequest) -> list[str]:
-    """The warnings of a bill that are not about the request's context."""
+    """Returns the warnings of a bill that are not about the request's context."""
     prepared, found = attempted.prepared, list(attempted.warnings)
     for admission in prepared.request.admissions[-1:]:
         found += admission.warnings
@@ -407,21 +407,21 @@ def warnings_of(attempted: AttemptedRequest) -> list[str]:
         left_out += [kind for _, kind in asked.hosted] if not is_served else []
         fields |= dict.fromkeys(asked.fields)
     found += [f"{HOSTED_TOOL_LEFT_OUT}: {kind} (upstream.hosted_tools)" for kind in left_out]
-    # What went up untouched may be a field of the gateway's own, not quite as that is spelt.
+    # An unknown field sent upstream may be a misspelt field of the gateway's own.
     missed = [(name[:MAX_FIELD_CHARS], meant) for name in fields if (meant := names.near_miss(name)) is not None]
     return found + [f"{UNKNOWN_FIELD}: {name} (did you mean {meant}?)" for name, meant in missed]
 
 
 class UsageCount:
-    """Prices calls of the primary model by what upstream reported, else by what is counted here; counts are calibrated
-    by reports."""
+    """Prices calls of the primary model by what upstream reported, else by what is counted here; reports calibrate the
+    counts."""
 
     def __init__(self, counters: CounterRegistry) -> None:
         self._counters = counters
         self._tasks = BackgroundTasks()
 
     async def priced(self, run: RequestRun, outcome: UpstreamOutcome) -> Priced:
-        """The request's last call of the primary model, priced as its deployment charges."""
+        """Prices the request's last call of the primary model at its deployment's rates."""
         usage, estimated = await self._usage(run, outcome)
         tier, prepared = (outcome.completion or run.said.completion or {}).get("service_tier"), run.prepared
         known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
@@ -429,11 +429,11 @@ class UsageCount:
         return usage, cost.price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
 
     async def of_failure(self, run: RequestRun) -> bill.CallCost:
-        """The same of a call that failed and may have been charged, while another follows."""
+        """Prices a call that failed and may have been charged, when another call follows."""
         return replace((await self.priced(run, run.said))[1], purpose=bill.FAILED_TRY)
 
     async def _usage(self, run: RequestRun, outcome: UpstreamOutcome) -> tuple[Json, bool]:
-        """The usage, and whether it was counted here because upstream did not report it."""
+        """Returns the usage, and whether it was counted here because upstream did not report it."""
         if not outcome.charged:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
@@ -447,8 +447,8 @@ class UsageCount:
         return await asyncio.to_thread(self._counted, run.prepared, said, reported), True
 
     def _counted(self, prepared: PreparedRequest, said: Json, reported: Json) -> Json:
-        """Usage with what upstream did not report counted here; nothing of a prompt, or of an answer that says
-        something, is no report."""
+        """Completes usage that upstream did not report by counts; zero tokens for a prompt, or for an answer with
+        content, are no report."""
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
         if not (bill.is_figure(prompt) and prompt):
             prompt = self.prompt_tokens(prepared)
@@ -460,7 +460,7 @@ class UsageCount:
         return {**reported, "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
 
     def prompt_tokens(self, prepared: PreparedRequest) -> int:
-        """Tokens of what is forwarded, as the gateway counts them."""
+        """Counts the tokens of what is forwarded."""
         counter, context = self._counters.counter(prepared.facts), prepared.context
         further = prepared.surplus + sum(counter.message(message) for message in prepared.rounds)
         if context is not None and context.fitted.exact:
@@ -470,13 +470,14 @@ class UsageCount:
 
     def learn_refusal(self, prepared: PreparedRequest) -> None:
         """Learns that a prompt has more tokens than the budget, however few were counted: upstream refused it twice.
-        Errors often name no figures, or those of prompt and answer together."""
+        Errors often give no figures, or those of prompt and answer together."""
         if prepared.refused_budget is not None and prepared.refused_budget.tokens is not None:
             self._learn(prepared, prepared.refused_budget.tokens + 1, cached=0)
 
     def _learn(self, prepared: PreparedRequest, reported: int, *, cached: int) -> None:
-        """Calibrates by prompts that were counted exactly and hold text alone: pictures are counted by formulas. More
-        than was counted cannot be without the cached tokens, where the model's own tokenizer counted."""
+        """Calibrates by prompts that were counted exactly and hold only text: pictures are counted by formulas. If the
+        model's own tokenizer counted, a report that exceeds the count with its cached tokens added includes these
+        already."""
         context, budget = prepared.context, prepared.budget.tokens
         if prepared.surplus:  # what was sent is not what was counted
             return
@@ -509,8 +510,8 @@ class UsageCount:
         self._counters.learn(prepared.facts, report)
 
     async def _learn_small(self, facts: ModelFacts, reported: int, budget: PromptBudget, messages: list[Json]) -> None:
-        """Calibrates by a small prompt that surely fitted, so that nobody has counted it. Nothing waits for that: it
-        shows what upstream adds to each message, for prompts that are to come."""
+        """Calibrates by a small prompt that surely fitted and so was never counted. Runs in the background: it reveals
+        what upstream adds to each message, for later prompts."""
 
         def counted() -> int:
             counter = self._counters.counter(facts)
@@ -523,7 +524,7 @@ class UsageCount:
 
 
 def says(outcome: UpstreamOutcome) -> bool:
-    """Whether an answer has anything in it."""
+    """Returns whether an answer has any content."""
     messages = [choice["message"] for choice in outcome.answers]
     return any(value for message in messages for name, value in message.items() if name != "role")
 
@@ -537,7 +538,7 @@ def _has_media(messages: Sequence[Json]) -> bool:
 # The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6).
 
 MIN_HEAD_TOKENS = 1024
-"""A head that stays is read at the least where it is longer and the cache is warm, as far as most providers go."""
+"""With a warm cache, most providers read an unchanged head from it if the head is at least this long."""
 ZERO = Decimal(0)
 NOTHING_SPENT = bill.BranchCosts("", 0, 0, ZERO, ZERO)
 
@@ -558,9 +559,9 @@ def metered(
     is_told: bool = True,
     bounced: int = 0,
 ) -> tuple[dict[str, Any], bill.BranchCosts]:
-    """The bill's `economics`, and the branch's sums with this request.
+    """Computes the bill's `economics`, and the branch's sums with this request.
 
-    The direct bill is the primary model's own with what was left out put back, by the rates of its prompt cache: where
+    The direct bill is the primary model's own with what was left out put back, at the rates of its prompt cache: if
     nothing was left out since the branch began, both are equal to the digit.
 
     Args:
@@ -572,7 +573,7 @@ def metered(
         counted: tokens of the prompt as the gateway counts them; its other counts are scaled by what was reported.
         left: what was left out of the prompt.
         rewritten: a pass changed what was forwarded before.
-        idle: nobody used the conversation for so long that its cache may have expired.
+        idle: the conversation was unused for so long that its cache may have expired.
         is_told: `economics` is wanted beside the sums; else it is {}.
         bounced: tokens of results that were read again soon after they had been cut, by the gateway's count.
     """
@@ -631,9 +632,9 @@ def metered(
 def _rates(
     usage: Mapping[str, Any], prices: Mapping[str, Decimal], prompt_tokens: int, *, reads: bool, writes: bool
 ) -> prompt_cache.CacheRates | None:
-    """The rates by which the upstream charges, as far as it tells: one that names no cached tokens (`reads`) charges
-    the usual price for all, and one that names none that it took in (`writes`) charges that for them. None if no price
-    is known."""
+    """Returns the rates that the upstream charges, as far as its usage shows: if it names no cached tokens (`reads`),
+    it charges the usual price for all; if it names no cache writes (`writes`), it charges the usual price for them.
+    None if no price is known."""
     tier = usage.get("service_tier")
     full = cost.TokenRates(prices, prompt_tokens, tier).find("input_cost_per_token")
     if full is None:
@@ -653,5 +654,5 @@ def _estimated(note: bill.EconomyNote, rates: prompt_cache.CacheRates | None, *,
 
 
 def _usd(value: Decimal) -> str:
-    """USD without zeros at the end: a bill may stand twice in a stream."""
+    """Formats USD without trailing zeros: a bill may occur twice in a stream."""
     return f"{value.normalize(cost.EXACT_MONEY):f}"

@@ -1,4 +1,4 @@
-"""Requests with an `Idempotency-Key` are answered once, however often they are sent (ADR 9).
+"""Answers requests with an `Idempotency-Key` once, however often they are sent (ADR 9).
 
 Within a process a second request waits for an event; other processes are seen in the storage. No transaction is open
 while a request waits.
@@ -26,13 +26,13 @@ CLAIM_LIFETIME = timedelta(seconds=30)
 HEARTBEAT_SECONDS = 10.0
 """A third of `CLAIM_LIFETIME`: two heartbeats may be lost."""
 MAX_UNRELEASED = 10_000
-"""Claims kept for a later release while the storage is down. Those beyond it expire with their process."""
+"""Claims that wait for release while the storage is down. Claims beyond that expire with their process."""
 
 Decision = Literal["run", "replay", "in_use", "mismatch"]
 
 
 def decide(identity: turn.RequestIdentity, record: turn.ClaimRecord | None) -> Decision:
-    """What happens to a request, given what the storage knows of its key."""
+    """Decides what happens to a request, given the stored record of its key."""
     if record is None or not record.valid:
         return "run"
     if record.body != identity.body:
@@ -44,8 +44,8 @@ def decide(identity: turn.RequestIdentity, record: turn.ClaimRecord | None) -> D
 class _RunningKey:
     """A key at work in this process.
 
-    `claim` is set once the request runs, `admitted` once that is decided. `answered`: the request is over, and its
-    claim is being committed or released. `over`: that is done as well.
+    `claim` is set when the request runs, `admitted` when that is decided. `answered`: the request is over, and its
+    claim is being committed or released. `over`: the claim is committed or released as well.
     """
 
     claim: turn.RequestClaim | None = None
@@ -56,7 +56,7 @@ class _RunningKey:
 
 @dataclass(slots=True)
 class RunPermit:
-    """The right to run a request. Its claim goes to the commit; leaving the context frees the key otherwise."""
+    """The right to run a request. The commit takes its claim; otherwise leaving the context frees the key."""
 
     claim: turn.RequestClaim
     _end: "partial[None]" = field(repr=False)
@@ -71,10 +71,10 @@ class RunPermit:
 
 
 class IdempotencyGate:
-    """Decides for each request with a key whether it runs or gets an earlier answer."""
+    """Decides for each request with a key whether it runs or receives an earlier answer."""
 
     def __init__(self, claims: ClaimStore, store: ConversationStore, clock: ports.Clock, hours: float) -> None:
-        """`hours`: how long a key counts after its request was answered."""
+        """`hours`: how long a key is valid after its request was answered."""
         self._claims = claims
         self._store = store
         self._clock = clock
@@ -87,15 +87,15 @@ class IdempotencyGate:
         self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
-        """The key of the digests by which requests are known.
+        """Returns the key of the digests that identify requests.
         Raises StorageUnavailable: the storage cannot be reached."""
         return await self._store.secret()
 
     async def admit(self, identity: turn.RequestIdentity, request: ChatRequest) -> RunPermit | turn.StoredCompletion:
-        """A permit to run the request, or the answer that it was given before.
+        """Returns a permit to run the request, or the answer that it received before.
         Raises IdempotencyKeyInUse: a request with this key is being answered; IdempotencyKeyMismatch: the key was used
         with another request; AnswerNotKept: the request was answered, and the answer is not stored; StorageUnavailable:
-        whether the key was used cannot be known."""
+        it cannot be determined whether the key was used."""
         while (other := self._running.get(identity.place)) is not None:
             await (other.over if other.answered else other.admitted).wait()
             if other.claim is not None and not other.answered:
@@ -114,7 +114,7 @@ class IdempotencyGate:
             raise
 
     async def _admit(self, claim: turn.RequestClaim, entry: _RunningKey) -> RunPermit | turn.StoredCompletion:
-        """The same for the only request with this key at work in this process."""
+        """Admits the only request with this key at work in this process."""
         identity = claim.identity
         record = await (self._take(claim) if self._claims.shared else self._claims.find(identity))
         match decide(identity, record):
@@ -133,7 +133,7 @@ class IdempotencyGate:
         return RunPermit(claim, partial(self._end, claim, entry))
 
     async def _take(self, claim: turn.RequestClaim) -> turn.ClaimRecord | None:
-        """Takes the claim in the storage; returns None, or the record of whoever has it. If the client leaves
+        """Takes the claim in the storage; returns None, or the record of the current holder. If the client leaves
         meanwhile, a claim that was taken is released again."""
         now = self._clock.now()
         least = CLAIM_LIFETIME - timedelta(seconds=HEARTBEAT_SECONDS)
@@ -156,7 +156,7 @@ class IdempotencyGate:
             self._tasks.start(self._release(claim, None))
 
     def _end(self, claim: turn.RequestClaim, entry: _RunningKey) -> None:
-        """The request is over. A commit that has begun runs to its end, even if the client has left."""
+        """Ends the request. A commit that has begun runs to its end, even if the client has left."""
         entry.answered = True
         if claim.settling is not None and not claim.settling.done():
             claim.settling.add_done_callback(lambda _: self._close(claim, entry))
@@ -189,7 +189,7 @@ class IdempotencyGate:
         entry.over.set()
 
     async def beat(self) -> None:
-        """Records that this process is alive while it holds claims, and releases what it could not release before.
+        """Records that this process is alive while it holds claims, and releases claims whose release failed before.
         Raises StorageUnavailable: nothing was recorded; other processes may take the claims after `CLAIM_LIFETIME`."""
         if self._held:
             until = self._clock.now() + CLAIM_LIFETIME

@@ -1,6 +1,5 @@
-"""Makes the indexes of large documents in the background (guarantee §14.7): one at a time in this process, those of
-tenants by turns, and each by one process alone. What is made is stored in parts, so that whoever comes next goes on
-there."""
+"""Builds the indexes of large documents in the background (guarantee §14.7): one at a time in this process, tenants in
+turn, and each by one process alone. An index is stored in parts, so that any process can continue it."""
 
 import asyncio
 
@@ -12,23 +11,23 @@ from gateway.storage import LargeDocuments
 
 log = logs.get_logger("gateway.pipeline.indexing")
 INDEXING_POLL_SECONDS = 30.0
-"""How often to look for documents whose process has died, or that another version has left."""
+"""Between two searches for documents that a dead process, or another version, has left."""
 
 
 class DocumentIndexing:
-    """Runs until it is cancelled."""
+    """Indexes documents until it is cancelled."""
 
     def __init__(self, texts: LargeDocuments, arrived: asyncio.Event, seconds: float = INDEXING_POLL_SECONDS) -> None:
-        """`arrived` is set once there is something to do."""
+        """`arrived` is set when there is something to index."""
         self._texts = texts
         self._arrived = arrived
         self._seconds = seconds
         self._holder = ids.new_id("index_")
         self._served: set[str] = set()
-        """Tenants that had their turn since all others had."""
+        """Tenants that were served in this round."""
 
     async def run(self) -> None:
-        """Whatever goes wrong, it tries again next time."""
+        """Indexes documents for ever; after any failure it tries again next time."""
         while True:
             try:
                 async with asyncio.timeout(self._seconds):
@@ -49,7 +48,7 @@ class DocumentIndexing:
         if claim is None:
             self._served.clear()
             return False
-        if claim.tenant in self._served:  # nobody else has anything to be done
+        if claim.tenant in self._served:  # no other tenant has anything to index
             self._served.clear()
         self._served.add(claim.tenant)
         try:

@@ -1,4 +1,4 @@
-"""What other packages give to the pipeline."""
+"""The objects of other packages that the pipeline is made of."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from gateway.upstream.routing import ConfiguredRouter
 
 @dataclass(frozen=True, kw_only=True)
 class Instruments:
-    """What a process measures by, and who is told what happens."""
+    """The clock, metrics, hooks and spans of a process."""
 
     clock: ports.Clock
     metrics: GatewayMetrics
@@ -27,7 +27,7 @@ class Instruments:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineParts:
-    """All that a process has one of."""
+    """The objects of which a process has one each."""
 
     router: ConfiguredRouter
     upstream: ports.Upstream
@@ -40,7 +40,7 @@ class PipelineParts:
     metrics: GatewayMetrics
     telemetry: TelemetryHooks
     frames: UnstoredFrames | None = None
-    """What models were sent of conversations that are not stored."""
+    """What models were sent in conversations that are not stored."""
     loops: decision.ToolLoops | None = None
     """What is known of tool loops whose clients are not recognised."""
     spans: ports.Spans = nullcontext

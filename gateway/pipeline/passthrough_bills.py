@@ -1,7 +1,7 @@
-"""Bills of relayed calls: read off what flowed by, behind the answer (guarantee §13.8).
+"""Bills of relayed calls: read from the bytes that were relayed, after the answer (guarantee §13.8).
 
 Nothing here can delay or fail a call: its bill is made and written by a task of its own, and waits in memory while the
-storage is away.
+storage is unavailable.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from gateway.upstream import passthrough
 
 log = logs.get_logger("gateway.pipeline.passthrough_bills")
 PASSTHROUGH_LARGE_BODY_BYTES = 2**15
-"""Bytes from which bodies are read in a thread; of a stream, however long, the last event is read."""
+"""Bodies of more bytes are read in a thread; of a stream, however long, only the last event is read."""
 TOGETHER = 0.1
-"""Seconds for which a bill waits for others: a transaction of its own is dearer than all else that it takes."""
+"""Seconds that a bill waits for others: its own transaction would cost more than all the rest of it."""
 MAX_OVER = 500
-"""Calls that wait for their bill with all that is kept of their bodies; of further ones nothing is kept of requests."""
+"""Calls that wait for their bill with their sampled bodies; further calls drop the sample of the request."""
 LONG_TEXT = 10_000
 """Characters from which tokens are estimated by samples."""
 MODEL_CHARS = 256
 LONGEST_OUTPUT = 4096
-"""Tokens that a model writes of which nothing is known, where a call names no limit."""
+"""Output tokens assumed of an unknown model, where a call names no limit."""
 UNKNOWN_MODEL = "unknown"
-"""Stands for the model of a call that names none which could be read."""
+"""The model of a call that names none, or none that can be read."""
 WRITES_TEXT = ("completions",)
 """APIs whose output can be counted where it is not reported."""
 
@@ -51,7 +51,7 @@ HEARS = ("audio/transcriptions", "audio/translations")
 
 @dataclass(slots=True)
 class MeteredCall:
-    """A call that asked a model, as far as it has come. Times are those of the monotonic clock, in seconds."""
+    """A call that asked a model, as far as it has come. Times are on the monotonic clock, in seconds."""
 
     request_id: str
     caller: RequestCaller
@@ -69,7 +69,7 @@ class MeteredCall:
     ended_at: float = 0.0
     error_code: str | None = None
     fault: errors.GatewayError | None = None
-    """What it broke off by."""
+    """The error that ended it."""
     status: turn.TurnStatus = "failed"
     sent_at: float = 0.0
     admission: HeldAdmission | None = None
@@ -77,7 +77,7 @@ class MeteredCall:
 
 
 class RelayedBills:
-    """Makes and writes them."""
+    """Makes and writes the bills of relayed calls."""
 
     def __init__(self, parts: PipelineParts, open_calls: OpenCalls) -> None:
         self.clock = parts.clock
@@ -90,8 +90,8 @@ class RelayedBills:
         self._draining = asyncio.Event()
 
     async def begin(self, call: MeteredCall, size: int) -> None:
-        """Writes down that a model is about to be asked, with a body of so many bytes.
-        Raises StorageReadOnly: no bill could be kept."""
+        """Stores that a model is about to be asked, with a body of `size` bytes.
+        Raises StorageReadOnly: no bill could be stored."""
         model = call.deployment.model or UNKNOWN_MODEL
         facts = self._parts.router.facts(model, call.deployment)
         about = {
@@ -113,17 +113,17 @@ class RelayedBills:
             return  # its bill waits in memory
 
     def left(self, call: MeteredCall) -> None:
-        """The call ended without anything to bill."""
+        """Closes a call that ended without anything to bill."""
         self._open.close(call.request_id)
 
     def check_writable(self) -> None:
-        """Raises StorageReadOnly: no bill could be kept."""
+        """Raises StorageReadOnly: no bill could be stored."""
         self._parts.store.check_writable()
 
     async def most(
         self, path: str, deployment: ModelDeployment, model: str, fields: dict[str, Any], sizes: tuple[int, int]
     ) -> tuple[int | None, int]:
-        """Picodollars (None: nobody knows) and tokens that a call may take at the most, by what its body tells.
+        """Estimates the most picodollars (None: unknown) and tokens that a call may take, from its body.
         `sizes`: bytes of the body, and of files in it."""
         facts = self._parts.router.facts(model or UNKNOWN_MODEL, _served(deployment, model or UNKNOWN_MODEL))
         counter = self._parts.counters.counter(facts)
@@ -142,7 +142,7 @@ class RelayedBills:
         return None if price is None else keys.picousd(price), tokens
 
     def add(self, call: MeteredCall) -> None:
-        """Bills a call that is over. Those that end within `TOGETHER` seconds share a transaction."""
+        """Bills a call that is over. Calls that end within `TOGETHER` seconds share a transaction."""
         if len(self._over) >= MAX_OVER:
             call.request = passthrough.BodySample()
         self._over.append(call)
@@ -150,14 +150,14 @@ class RelayedBills:
             self._billing = self._tasks.start(self._bill())
 
     async def drain(self, seconds: float) -> None:
-        """Waits at shutdown for what is being recorded; what the storage does not take by then goes to the log."""
+        """Waits at shutdown for bills being recorded; bills that the storage does not take by then are logged."""
         self._draining.set()
         await self._commits.drain(seconds, self._tasks)
         for call in self._over:
             log.warning("bill_not_recorded", request_id=call.request_id)
 
     async def _bill(self) -> None:
-        """Makes the bills of all calls that are over, after which nothing is kept of their bodies."""
+        """Makes the bills of all calls that are over, and drops their bodies."""
         while self._over:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TOGETHER):
@@ -212,7 +212,7 @@ class RelayedBills:
         answer: passthrough.PassthroughUsage,
         facts: ModelFacts,
     ) -> dict[str, Any]:
-        """Tokens as the gateway counts them; None where it cannot."""
+        """Counts the tokens in the gateway; None where it cannot."""
         count = partial(_count, self._parts.counters.counter(facts))
         prompt = relayed_usage.input_tokens(call.path, request.fields, count) if request.is_whole else None
         endpoint, completion = relayed_usage.RELAYED_ENDPOINTS[call.path], None
@@ -231,7 +231,7 @@ def _count(counter: TiktokenCounter, text: str) -> int:
 
 
 def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
-    """Tokens of what was delivered."""
+    """Counts the tokens of what was delivered."""
     if call.answer is None:
         return 0
     if not call.answer.readable:
@@ -257,7 +257,7 @@ def _model(call: MeteredCall, request: passthrough.PassthroughRequest, answer: p
 
 
 def _served(deployment: ModelDeployment, model: str) -> ModelDeployment:
-    """Where the model was asked: the default upstream is chosen before the name of a model is read."""
+    """Returns the deployment with the model asked: the default upstream is chosen before the model's name is read."""
     if deployment.model:
         return deployment
     return replace(deployment, model=model, provider_model=model, route=f"{deployment.route}{model}")
@@ -312,7 +312,7 @@ def _entry(
 
 
 def _failure(fault: errors.GatewayError | None, status: turn.TurnStatus) -> turn.RequestFailure | None:
-    """How a call failed: what is relayed is not kept, so only in words that are the gateway's own."""
+    """Describes how a call failed, only in the gateway's own words: relayed content is not stored."""
     if fault is None or status == "complete":
         return None
     return turn.RequestFailure(fault.status if status == "failed" else None, fault.message if fault.is_logged else None)

@@ -1,4 +1,4 @@
-"""Wires what answers requests once: the context's makers, the features that a process has, and the pipeline.
+"""Wires what answers requests: the context's makers, the features that a process has, and the pipeline.
 
 The only module of the pipeline that knows its features: it lists them in the order in which they act."""
 
@@ -43,11 +43,11 @@ from gateway.upstream import HttpUpstream, UpstreamEmbedder
 from gateway.upstream.routing import ConfiguredRouter
 
 SUMMARIES_SECONDS = 5.0
-"""Most seconds that an end waits for summaries of old turns."""
+"""Longest wait at shutdown for summaries of old turns."""
 
 
 class WiredPipeline:
-    """Holds the pipeline, and all that it is made of. `Gateway` makes it."""
+    """Holds the pipeline and all its parts. `Gateway` makes it."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class WiredPipeline:
         )
 
     def _features(self, guards: Guards) -> FeatureHooks:
-        """What acts on requests, in its order."""
+        """Lists the features in the order in which they act."""
         context, counters = self._settings.context, self._counters
         return FeatureHooks(
             [
@@ -149,7 +149,7 @@ class WiredPipeline:
         )
 
     async def close(self) -> None:
-        """Waits for what is still to be written, each for its time."""
+        """Waits for pending writes, each for its time."""
         seconds = self._settings.storage.timeout
         await self._summaries.close(SUMMARIES_SECONDS)
         if self._meaning is not None:
@@ -165,7 +165,7 @@ class WiredPipeline:
 def open_embedder(
     settings: Settings, http: HttpUpstream, router: ConfiguredRouter, counters: CounterRegistry
 ) -> ports.Embedder | None:
-    """The embedder, not loaded or called yet; None where none is configured.
+    """Opens the embedder, neither loaded nor called yet; None where none is configured.
     Raises ConfigurationError: it cannot be used."""
     name = settings.context.embedding_model
     if name is None:
