@@ -79,6 +79,26 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
     return usage
 
 
+def lacks_figures(path: str, usage: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Whether a usage has a 0 where there may be text: servers that do not count say so, too.
+    `usage`: in a chat's names; `fields`: all members of the request's body."""
+    endpoint = RELAYED_ENDPOINTS[path]
+    if endpoint in WRITES_NOTHING:
+        return not usage["prompt_tokens"]
+    is_writer = endpoint == "completions" and not fields.get("echo")  # else what is delivered holds the prompt
+    return is_writer and not (usage["prompt_tokens"] and usage["completion_tokens"])
+
+
+def completed(reported: dict[str, Any] | None, counted: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """What was reported, with the gateway's count in the place of a 0; and whether any of it is counted.
+    `counted`: with None for tokens that there are and nobody could count, {} where it could count none."""
+    if not (reported and counted):
+        return counted, True
+    missing = {name: count for name, count in counted.items() if count != 0 and not reported.get(name)}
+    kept = {name: value for name, value in reported.items() if name != "total_tokens" or not missing}
+    return {**kept, **missing}, bool(missing)
+
+
 def _figures(usage: Mapping[str, Any], deep: int = 2) -> dict[str, Any]:
     """Returns what is no content in a usage, whoever wrote it: numbers, short names, and objects of these."""
     found: dict[str, Any] = {}

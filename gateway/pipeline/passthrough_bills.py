@@ -194,15 +194,17 @@ class RelayedBills:
         if reported is None and call.path in HEARS and cost.is_amount(answer.duration):  # as `verbose_json` has it
             reported = {"type": "duration", "seconds": answer.duration}
         usage = relayed_usage.chat_usage(call.path, reported) if reported is not None else None
-        counted = usage is None
-        if usage is None:  # it may load a vocabulary, and texts may be long: streams of others must not wait for that
-            usage = await asyncio.to_thread(self._counted, call, request, answer, facts)
+        is_counted = usage is None
+        if usage is None or relayed_usage.lacks_figures(call.path, usage, request.fields):
+            # it may load a vocabulary, and texts may be long: streams of others must not wait for that
+            found = await asyncio.to_thread(self._counted, call, request, answer, facts)
+            usage, is_counted = relayed_usage.completed(usage, found)
         if "service_tier" in answer.named:
             usage["service_tier"] = answer.named["service_tier"]
-        if counted or "input_cost_per_token" not in facts.prices:
+        if is_counted or "input_cost_per_token" not in facts.prices:
             units = relayed_usage.units_of(call.path, request.fields)
             usage = {**usage, "units": units} if units and "units" not in usage else usage
-        call_cost = relayed_usage.price_relayed(call.path, deployment.route, usage, facts.prices, estimated=counted)
+        call_cost = relayed_usage.price_relayed(call.path, deployment.route, usage, facts.prices, estimated=is_counted)
         return _entry(call, request, answer, model, deployment, call_cost)
 
     def _counted(
