@@ -1,5 +1,5 @@
-"""The trail: events numbered without gaps, each with a keyed digest over itself and the one before. What a transaction
-changes is recorded in it: either both stand, or neither. Who reads it checks that nothing was changed or moved."""
+"""The audit trail: events numbered without gaps, each with a keyed digest over itself and its predecessor. A change and
+its event are committed in one transaction: both or neither. Readers verify that nothing was changed or moved."""
 
 import hmac
 import json
@@ -24,14 +24,14 @@ AUDIT_LOCK_ID = 0x7472_6169_6C67_7779  # "trailgwy": any number that no other ap
 NAME_CHARS, TENANT_CHARS = 256, 128
 AUDIT_DIGEST_PURPOSE = b"admin-trail\0"
 Record = Callable[[sa.Connection, str, str | None, str | None, dict[str, Any]], None]
-"""Records an action on an object of a tenant, with details, in the transaction of the change. It is called last in it:
-who adds to the trail is alone from then on, until the transaction ends."""
+"""Records an action on a tenant's object, with details, in the transaction of the change. Call it last there: from then
+until the transaction ends, no other transaction can append to the trail."""
 log = logs.get_logger("gateway.storage")
 
 
 def append(connection: sa.Connection, event: audit_log.NewEvent, at: datetime) -> None:
-    """Adds an event, in the caller's transaction and last in it. On PostgreSQL a lock holds off all others who add, to
-    the end of the transaction; on SQLite there is one writer anyway."""
+    """Appends an event to the audit trail, in the caller's transaction and as its last statement. On PostgreSQL a lock
+    keeps out every other writer of the trail until the transaction ends; SQLite has one writer anyway."""
     secret = read_secret(connection) or make_secret(connection)
     if connection.dialect.name == "postgresql":
         connection.execute(_ALONE)
@@ -57,7 +57,7 @@ def append(connection: sa.Connection, event: audit_log.NewEvent, at: datetime) -
 
 
 def digest_of(secret: bytes, event: audit_log.TrailEvent) -> bytes:
-    """The digest that an event must have: over all of it and the digest before."""
+    """Computes the digest that an event must have: over all its fields and the previous digest."""
     told = (event.number, event.time, event.actor, event.actor_name, event.tenant, event.action)
     text = json.dumps([*told, event.object_id, event.ok, event.details], separators=(",", ":"))
     return hmac.digest(secret, AUDIT_DIGEST_PURPOSE + event.previous_digest + text.encode(), "sha256")
@@ -72,13 +72,13 @@ def recorded(
     tenant: str | None = None,
     **details: Any,
 ) -> None:
-    """Records what a change did, last in its transaction. `by` None: nobody's deed, as what retention deletes."""
+    """Records a change, last in its transaction. `by` None: nothing is recorded, as when retention deletes."""
     if by is not None:
         append(connection, audit_log.NewEvent(by, action, object_id, tenant, details), at)
 
 
 def recorder(by: audit_log.AuditActor, clock: ports.Clock) -> Record:
-    """Records what `by` does in whichever transaction."""
+    """Returns a `Record` that records actions of `by` in the transaction it is given."""
 
     def record(
         connection: sa.Connection, action: str, object_id: str | None, tenant: str | None, details: dict[str, Any]
@@ -89,17 +89,17 @@ def recorder(by: audit_log.AuditActor, clock: ports.Clock) -> Record:
 
 
 class AuditLog:
-    """Records what was seen, in a transaction of its own."""
+    """Records events that change nothing, such as reads, each in a transaction of its own."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock, *, is_strict: bool) -> None:
-        """`is_strict`: what cannot be recorded is not shown. It is so wherever there are keys."""
+        """`is_strict`: what cannot be recorded is not shown. True wherever there are keys."""
         self._transactions = transactions
         self._clock = clock
         self._is_strict = is_strict
 
     async def saw(self, event: audit_log.NewEvent) -> None:
         """Records an event before its answer is sent.
-        Raises StorageUnavailable: it could not be recorded, and so must not be shown."""
+        Raises StorageUnavailable: the event could not be recorded, so its answer must not be shown."""
         at = self._clock.now()
         try:
             await self._transactions.run(lambda connection: append(connection, event, at), write=True)
@@ -132,7 +132,7 @@ NOT_THE_SAME = "its digest is not the one that was named"
 
 
 def read_events(connection: sa.Connection, query: audit_log.TrailQuery) -> tuple[list[audit_log.TrailEvent], bool]:
-    """Events, and whether there are more."""
+    """Reads one page of events, and whether more follow."""
     columns, where = EVENTS.c, []
     if query.after is not None:
         where.append(columns.number < query.after if query.newest_first else columns.number > query.after)
@@ -148,7 +148,7 @@ def read_events(connection: sa.Connection, query: audit_log.TrailQuery) -> tuple
 async def all_events(
     transactions: DatabaseTransactions, query: audit_log.TrailQuery
 ) -> AsyncIterator[list[audit_log.TrailEvent]]:
-    """All events of a query, page by page, each in a transaction of its own. What is recorded meanwhile comes along."""
+    """Yields all events of a query in pages, each read in its own transaction; also those recorded meanwhile."""
     query = replace(query, limit=PAGE, newest_first=False)
     has_more = True
     while has_more:
@@ -161,8 +161,8 @@ async def all_events(
 async def verify(
     transactions: DatabaseTransactions, begin: audit_log.ChainAnchor | None = None
 ) -> audit_log.ChainVerdict:
-    """Checks the chain from its first event on, or from the one that an earlier export or check had: then the events up
-    to that one are known to have been the last at that time, and if they are gone it is found.
+    """Verifies the chain from its first event, or from `begin`, the anchor of an earlier export or check. That anchor
+    was the last event at that time, so events missing up to it are detected.
     Raises StorageUnavailable: the storage cannot be read."""
     secret = await transactions.run(read_secret) or b""
     last: audit_log.ChainAnchor | None = None
@@ -186,7 +186,7 @@ def _fault(
     last: audit_log.ChainAnchor | None,
     begin: audit_log.ChainAnchor | None,
 ) -> str | None:
-    """Why an event cannot be the one of that number, behind `last`; None if it can."""
+    """Returns why an event cannot be event `number` after `last`; None if it can."""
     if event.number != number:
         return MISSING
     if not hmac.compare_digest(digest_of(secret, event), event.digest):
@@ -198,7 +198,7 @@ def _fault(
 
 
 def event_json(event: audit_log.TrailEvent) -> dict[str, Any]:
-    """An event as lists and exports have it; the digests are in hexadecimal digits."""
+    """Returns an event as lists and exports show it, with digests in hexadecimal."""
     try:
         details = json.loads(event.details)
     except ValueError:  # somebody has spoilt the row, which a check finds
@@ -209,7 +209,7 @@ def event_json(event: audit_log.TrailEvent) -> dict[str, Any]:
 
 
 def event_lines(events: Sequence[audit_log.TrailEvent]) -> bytes:
-    """Lines of JSON, in ASCII."""
+    """Renders events as lines of JSON, in ASCII."""
     return "".join(f"{json.dumps(event_json(event))}\n" for event in events).encode()
 
 

@@ -50,7 +50,7 @@ def _save(connection: sa.Connection, learned: Mapping[str, upstreams.ModelCalibr
 
 
 class SqlCalibrations(DatabaseClient):
-    """What was learned of models, by their names."""
+    """Stores what was learned of models, by model name."""
 
     load = reads(_load)
     save = writes(_save)

@@ -14,17 +14,17 @@ from gateway.storage.encryption.columns import RowInsert
 from gateway.storage.rows import utc
 
 FRESH_FOR = timedelta(seconds=30)
-"""So long a claim is held whatever is known of its process: who takes it at the same moment waits for its row, and sees
-that as it is then, but the row of its process as it was before."""
+"""How long a claim is held whatever is known of its process. A competitor that takes it at the same moment waits for
+the claim's row and reads that row's new state, but still the old state of the process's row."""
 
 claims = schema.claims.c
 processes = schema.processes.c
 
 
 class ClaimStore:
-    """Each method is one short transaction.
+    """Takes and releases claims; each method is one short transaction.
 
-    `shared`: other processes use the same storage, so that claims are taken in it and not in memory alone.
+    `shared`: other processes use the same storage, so claims are taken there and not in memory alone.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
@@ -33,8 +33,8 @@ class ClaimStore:
         self.shared = transactions.remote
 
     async def take(self, claim: turn.RequestClaim, *, alive_until: datetime | None) -> turn.ClaimRecord | None:
-        """Takes the claim if it is free and returns None, else the record that holds it.
-        `alive_until`: stored with the claim's process; None leaves that as it is."""
+        """Takes the claim if it is free and returns None; else returns the record that holds it.
+        `alive_until`: stored for the claim's process; None leaves the stored time unchanged."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> turn.ClaimRecord | None:
@@ -50,21 +50,21 @@ class ClaimStore:
         return await self._transactions.run(work, write=True)
 
     async def find(self, identity: turn.RequestIdentity) -> turn.ClaimRecord | None:
-        """The record of that request, None if there is none."""
+        """Returns the record of a request; None if there is none."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: _find(connection, identity, now))
 
     async def release(self, claim: turn.RequestClaim) -> None:
-        """Deletes the claim if it has not become a record, and the earlier record that it took the place of."""
+        """Deletes the claim if it has not become a record, and the earlier record that it replaced."""
         await self._transactions.run(lambda connection: _release(connection, claim), write=True)
 
     async def beat(self, process: str, alive_until: datetime) -> None:
-        """Stores that the process holds its claims until then at least."""
+        """Stores that the process holds its claims until `alive_until` at least."""
         await self._transactions.run(lambda connection: beat(connection, process, alive_until), write=True)
 
 
 def settle_claims(connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime) -> None:
-    """In the transaction that commits a turn, its claim becomes the answer's record, or is released on failure."""
+    """Converts claims into their answers' records, or releases them on failure, in the turns' transaction."""
     held = [(commit.claim, commit) for commit in commits if commit.claim is not None]
     for claim, commit in sorted(held, key=lambda pair: pair[0].identity.place):  # always in one order: no deadlock
         if commit.ledger.status == "complete":
@@ -91,7 +91,7 @@ def _is(identity: turn.RequestIdentity) -> sa.ColumnElement[bool]:
 
 
 def _release(connection: sa.Connection, claim: turn.RequestClaim) -> None:
-    """Its own row, or the record of an earlier request that it has taken the place of."""
+    """Deletes the claim's own row, or the record of an earlier request that it replaced."""
     mine = sa.and_(claims.request_id == claim.request_id, claims.state == "running")
     older = sa.and_(claims.state == "done", claims.created_at < claim.created_at)
     connection.execute(schema.claims.delete().where(_is(claim.identity), sa.or_(mine, older)))
@@ -111,7 +111,7 @@ def _find(connection: sa.Connection, identity: turn.RequestIdentity, now: dateti
 
 
 def beat(connection: sa.Connection, process: str, alive_until: datetime) -> None:
-    """Stores that the process lives until then at least."""
+    """Stores that the process is alive until `alive_until` at least."""
     insert = insert_for(connection.dialect, schema.processes)
     beat = insert.on_conflict_do_update(index_elements=["id"], set_={"alive_until": insert.excluded.alive_until})
     connection.execute(beat, {"id": process, "alive_until": alive_until})
@@ -135,4 +135,4 @@ RECORD = RowInsert(
     RENEWED + " WHERE claims.request_id = excluded.request_id AND claims.state = 'running'"
     " OR claims.state = 'done' AND claims.created_at < excluded.created_at",
 )
-"""A claim becomes a record in place of itself, or of an earlier request's record; not of what others hold."""
+"""A claim's record replaces the claim itself, or an earlier request's record; it never replaces what others hold."""

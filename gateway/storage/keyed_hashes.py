@@ -11,47 +11,47 @@ from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 
 SECRET = "keyed-hash"  # noqa: S105 - the name of the secret, not the secret
 USER_CHARS = 256
-"""Of a user's name, which its client chooses."""
+"""The most characters of a user's name, which the client chooses."""
 Users = Literal["plain", "hashed", "off"]
 _SECRET = sa.select(schema.secrets.c.value).where(schema.secrets.c.name == SECRET)
 
 
 def read_secret(connection: sa.Connection) -> bytes | None:
-    """The key of keyed hashes; None in a storage that was not asked for it yet."""
+    """Returns the secret of keyed hashes; None if the storage has none yet."""
     value = connection.execute(_SECRET).scalar()
     return None if value is None else bytes(value)
 
 
 async def stored_secret(transactions: DatabaseTransactions) -> bytes:
-    """The key, made where a new storage has none yet; replicas share it (guarantee §8).
+    """Returns the secret of keyed hashes, and creates it in a new storage; replicas share it (guarantee §8).
     Raises StorageUnavailable: the storage cannot be reached."""
     known = await transactions.run(read_secret)
     return known if known is not None else await transactions.run(make_secret, write=True)
 
 
 def make_secret(connection: sa.Connection) -> bytes:
-    """Whoever makes it first, all use it."""
+    """Creates the secret of keyed hashes, unless another process was first; returns the one that is stored."""
     new = insert_if_new(connection, schema.secrets).values(name=SECRET, value=secrets.token_bytes(32))
     connection.execute(new)
     return bytes(connection.execute(_SECRET).scalar_one())
 
 
 def storable(text: str) -> str:
-    """A text as a column takes it: no database takes half a sign, and PostgreSQL no NUL. JSON escapes both."""
+    """Replaces what columns refuse: lone surrogates in any database, NUL in PostgreSQL. JSON escapes both."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def user_name(text: str) -> str:
-    """A user's name as the ledger has it, and not endless."""
+    """Returns a user's name as the ledger stores it, cut to `USER_CHARS`."""
     return storable(text[:USER_CHARS])
 
 
 def user_digest(secret: bytes, name: str) -> str:
-    """`user_` and 40 hex digits: what stands for a user where the name is not to."""
+    """Returns `user_` and 40 hex digits, which stand for a user where the name must not appear."""
     return "user_" + hmac.digest(secret, b"user\0" + user_name(name).encode(), "sha256").hex()[:40]
 
 
 def names_of_user(connection: sa.Connection, name: str) -> tuple[str, ...]:
-    """What may stand for a user in bills: the name that requests give, then its digest."""
+    """Returns the values that may name a user in bills: the name that requests give, then its digest."""
     secret, plain = read_secret(connection), user_name(name)
     return (plain, user_digest(secret, name)) if secret is not None else (plain,)

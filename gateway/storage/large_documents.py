@@ -1,9 +1,9 @@
-"""Large documents (guarantee §14.7): written where the turn is written that brings them, deleted with the last
-holder. Who writes and who deletes lock the document's row first: a text is there as long as an attachment names it.
+"""Large documents (guarantee §14.7): written with the turn that brings them, deleted with the last holder. Writers and
+deleters lock the document's row first, so a text exists as long as an attachment names it.
 
-Texts that come before what names them are stored in slices under a row `arriving`, which nobody reads until a
-transaction names the document. Each slice goes on where the one before ended, whoever wrote that. What nobody came for
-is deleted.
+Texts that arrive before the attachment that names them are stored in slices under a row `arriving`, which nobody reads
+until a transaction names the document. Each slice continues where the previous one ended, whoever wrote that. Texts
+that no transaction names are deleted.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ ARRIVING, BUILDING, READY, FAILED = "arriving", "building", "ready", "failed"
 
 
 def write_text(connection: sa.Connection, tenant: str, digest: str, text: str, now: datetime) -> None:
-    """Stores what the tenant has not yet of a text, and locks its row until the transaction ends. Of a text of many
-    regions most is there already (`arriving`)."""
+    """Stores the regions of a text that the tenant lacks, and locks the document's row until the transaction ends. Most
+    regions of a long text are stored already (`arriving`)."""
     key = {"tenant": tenant, "digest": digest}
     many = places.region_count(text)
     put_row(connection, key, len(text), many, BUILDING, now)
@@ -48,7 +48,7 @@ def write_text(connection: sa.Connection, tenant: str, digest: str, text: str, n
 
 
 def put_row(connection: sa.Connection, key: dict[str, str], chars: int, many: int, status: str, now: datetime) -> None:
-    """A document's row. One that is there is locked, and keeps its status, but for one that is `arriving` only."""
+    """Inserts a document's row. An existing row is locked and keeps its status, unless that is `arriving`."""
     is_arriving = DOCUMENTS.c.status == ARRIVING
     fresh = {"indexed": 0, "status": status, "tries": 0, "holder": None, "held_until": None, "created_at": now}
     insert = insert_for(connection.dialect, DOCUMENTS).values(**key, chars=chars, regions=many, **fresh)
@@ -60,29 +60,29 @@ def put_row(connection: sa.Connection, key: dict[str, str], chars: int, many: in
 
 
 def regions_there(connection: sa.Connection, tenant: str, digest: str) -> int:
-    """How many regions of a document are stored: its first ones, as they are written in their order."""
+    """Counts a document's stored regions. They are its first ones, as regions are written in order."""
     query = sa.select(sa.func.count(REGIONS.c.number)).where(*own(REGIONS, tenant, digest))
     return int(connection.execute(query).scalar_one())
 
 
 def own(table: sa.Table, tenant: str, digest: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
-    """The rows of one document."""
+    """Returns the conditions that select one document's rows."""
     return table.c.tenant == tenant, table.c.digest == digest
 
 
 def region_row(key: dict[str, str], region: TextRegion) -> dict[str, Any]:
-    """A region's row; `key` are tenant and digest."""
+    """Builds a region's row; `key` holds tenant and digest."""
     return {**key, "number": region.number, "start": region.start, "place": region.where, "text": region.text}
 
 
 def held_by(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[str]:
-    """The large documents that attachments hold which are about to be deleted."""
+    """Lists the large documents of the attachments that match `where` and are about to be deleted."""
     query = sa.select(DOCUMENT_HOLDERS.c.document).where(*where, DOCUMENT_HOLDERS.c.document.is_not(None)).distinct()
     return list(connection.execute(query.order_by(DOCUMENT_HOLDERS.c.document)).scalars())
 
 
 def delete_unheld(connection: sa.Connection, tenant: str, digests: Collection[str]) -> None:
-    """Deletes those of a tenant's large documents that no conversation of it holds any more, with their indexes."""
+    """Deletes those large documents of a tenant that none of its conversations holds, with their indexes."""
     for digest in digests:
         locked = sa.select(DOCUMENTS.c.digest).where(*own(DOCUMENTS, tenant, digest)).with_for_update()
         if connection.execute(locked).first() is None:
@@ -95,7 +95,7 @@ def delete_unheld(connection: sa.Connection, tenant: str, digests: Collection[st
 
 
 def whole_text(connection: sa.Connection, tenant: str, digest: str) -> Iterator[str]:
-    """The text in pieces."""
+    """Yields a document's text, one region at a time."""
     query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest)).order_by(REGIONS.c.number)
     after, more = -1, True
     while more:
@@ -108,13 +108,13 @@ def whole_text(connection: sa.Connection, tenant: str, digest: str) -> Iterator[
 SLICE = INSERTED
 """Regions of one transaction: some hundredths of a second."""
 AT_ONCE = 2 * SLICE
-"""Regions of a text that its turn's own transaction may write: that costs nobody much, and one transaction less."""
+"""Regions of a text that its turn's own transaction may write: that holds others up little, and saves a transaction."""
 KEPT = timedelta(hours=1)
-"""How long a text waits for what names it: longer than that takes."""
+"""How long a text waits for the turn that names it: longer than a commit takes."""
 
 
 class ArrivingTexts:
-    """Each method is one or more short transactions.
+    """Stores large texts before their turn is committed; each method is one or more short transactions.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(
@@ -125,15 +125,15 @@ class ArrivingTexts:
         stored: Callable[[], None] | None = None,
     ) -> None:
         """`index_chars`: from how many characters an attachment is a large document; None: none is. `stored` is called
-        once one is stored."""
+        after one is stored."""
         self._transactions = transactions
         self._clock = clock
         self.index_chars = index_chars
         self.stored = stored
 
     async def store(self, tenant: str, texts: Mapping[str, str]) -> None:
-        """Stores texts by their digests, as far as the tenant has them not already. What is not stored when it returns,
-        as it was deleted meanwhile, is for the transaction that names the document to write (`write_text`)."""
+        """Stores large texts by their digests, as far as the tenant lacks them. A text deleted meanwhile is left
+        unfinished; the transaction that names the document writes the rest (`write_text`)."""
         for digest, text in texts.items():
             many = await asyncio.to_thread(places.region_count, text)
             if many > AT_ONCE:
@@ -159,7 +159,7 @@ class ArrivingTexts:
                 return
 
     async def expire(self) -> int:
-        """Deletes texts that nobody has come for. Returns how many there were."""
+        """Deletes texts that no document has claimed within `KEPT`. Returns how many were deleted."""
         before = self._clock.now() - KEPT
         left = DOCUMENTS.delete().where(DOCUMENTS.c.status == ARRIVING, DOCUMENTS.c.created_at < before)
         deleted = await self._transactions.run(lambda connection: connection.execute(left).rowcount, write=True)
@@ -175,13 +175,13 @@ def _insert(rows: list[dict[str, Any]], connection: sa.Connection) -> None:
 POSTINGS = schema.document_postings
 INSERT_POSTINGS = RowInsert(POSTINGS)
 HELD = timedelta(minutes=2)
-"""How long a process that has died keeps others from a document: longer than a segment takes."""
+"""How long a dead process keeps others from a document: longer than a segment takes."""
 TRIES = 3
-"""Processes that may fail at a document before it is left as it is."""
+"""Attempts that may fail at a document before its index is given up."""
 
 
 class LargeDocuments:
-    """Each method is one short transaction.
+    """Reads large documents and builds their indexes; each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
@@ -189,11 +189,11 @@ class LargeDocuments:
         self._clock = clock
 
     async def indexes(self, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()) -> list[LargeIndex]:
-        """What is known of these documents, as far as they are there, with these buckets of their indexes."""
+        """Returns the indexes of those documents that exist, with the given buckets."""
         return await self._transactions.run(lambda connection: read_indexes(connection, tenant, digests, buckets))
 
     async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
-        """These regions of documents, in order, as far as they are there."""
+        """Returns the wanted regions of each document, in order; missing ones are left out."""
 
         def work(connection: sa.Connection) -> dict[str, list[TextRegion]]:
             return {digest: read_regions(connection, tenant, digest, numbers) for digest, numbers in wanted.items()}
@@ -201,7 +201,7 @@ class LargeDocuments:
         return await self._transactions.run(work)
 
     async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
-        """Where each region of these documents stands, in order."""
+        """Returns the place of each region of these documents, in order."""
 
         def work(connection: sa.Connection) -> dict[str, list[RegionPlace]]:
             return {digest: read_places(connection, tenant, digest) for digest in digests}
@@ -209,8 +209,8 @@ class LargeDocuments:
         return await self._transactions.run(work)
 
     async def claim(self, holder: str, served: Collection[str] = ()) -> IndexClaim | None:
-        """The oldest document whose index is not finished and that no other process is at; None if there is none.
-        `served`: tenants whose turn comes after that of all others."""
+        """Claims the oldest document whose index is unfinished and that no other process holds; None if there is none.
+        `served`: tenants that come after all others."""
         now = self._clock.now()
         free = sa.or_(DOCUMENTS.c.held_until.is_(None), DOCUMENTS.c.held_until < now)
         due = (DOCUMENTS.c.status == BUILDING, free)
@@ -230,7 +230,7 @@ class LargeDocuments:
         return await self._transactions.run(work, write=True)
 
     async def unindexed(self, claim: IndexClaim, most: int) -> list[TextRegion]:
-        """The next regions to be indexed."""
+        """Returns the next regions to index, at most `most`."""
         numbers = range(claim.indexed, min(claim.regions, claim.indexed + most))
         return await self._transactions.run(
             lambda connection: read_regions(connection, claim.tenant, claim.digest, numbers)
@@ -239,7 +239,7 @@ class LargeDocuments:
     async def add_segment(
         self, claim: IndexClaim, segment: int, many: int, data: Iterable[tuple[int, bytes]]
     ) -> IndexClaim | None:
-        """Stores the index of the next `many` regions. None if the document is gone, or another process's by now."""
+        """Stores the index of the next `many` regions. None: the document is gone, or another process holds it."""
         now, indexed = self._clock.now(), claim.indexed + many
         key = {"tenant": claim.tenant, "digest": claim.digest}
         encoded = [
@@ -270,7 +270,7 @@ class LargeDocuments:
         return IndexClaim(claim.tenant, claim.digest, claim.regions, indexed, claim.holder)
 
     async def give_up(self, claim: IndexClaim, *, failed: bool) -> None:
-        """Lets the document go. `failed`: its index could not be made; after a few tries nobody tries again."""
+        """Releases a claimed document. `failed`: its index could not be built; after `TRIES` no process tries again."""
         tries = DOCUMENTS.c.tries + (1 if failed else 0)
         status = sa.case((tries >= TRIES, FAILED), else_=DOCUMENTS.c.status)
         values = {"tries": tries, "status": status, "holder": None, "held_until": None}
@@ -282,7 +282,7 @@ class LargeDocuments:
 def read_indexes(
     connection: sa.Connection, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()
 ) -> list[LargeIndex]:
-    """`LargeDocuments.indexes`."""
+    """Reads the indexes of documents, as `LargeDocuments.indexes` returns them."""
     data: dict[str, dict[tuple[int, int], bytes]] = {digest: {} for digest in digests}
     if buckets:
         columns = (POSTINGS.c.digest, POSTINGS.c.segment, POSTINGS.c.bucket, POSTINGS.c.data)
@@ -299,7 +299,7 @@ def read_indexes(
 
 
 def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: Sequence[int]) -> list[TextRegion]:
-    """These regions of one document, in order, as far as they are there."""
+    """Reads the given regions of one document, in order; missing ones are left out."""
     if not numbers:
         return []
     found = REGIONS.c.number.in_(numbers)
@@ -313,14 +313,14 @@ def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: S
 
 
 def read_places(connection: sa.Connection, tenant: str, digest: str) -> list[RegionPlace]:
-    """Where each region of a document stands, in order; their texts are not read."""
+    """Reads the place of each region of a document, in order, without the texts."""
     query = sa.select(REGIONS.c.number, REGIONS.c.place).where(*own(REGIONS, tenant, digest))
     rows = connection.execute(query.order_by(REGIONS.c.number))
     return [RegionPlace(row.number, *places.place_and_line(row.place)) for row in rows]
 
 
 def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:
-    """Characters of a document's text, from `offset` on."""
+    """Reads `limit` characters of a document's text, from `offset` on."""
     begins = sa.select(sa.func.max(REGIONS.c.number)).where(*own(REGIONS, tenant, digest), REGIONS.c.start <= offset)
     first = connection.execute(begins).scalar()
     if first is None or limit <= 0:

@@ -33,9 +33,9 @@ Position = tuple[datetime, str]
 
 
 def open_ledger(settings: StorageSettings) -> DatabaseTransactions:
-    """The database that `storage.url` names, for reading.
-    Raises ValueError: the URL is none, or of a database that is not supported, or keys cannot be used;
-    StorageUnavailable: there is no such SQLite file."""
+    """Opens the database that `storage.url` names, for reading.
+    Raises ValueError: the URL is invalid or names an unsupported database, or keys cannot be used; StorageUnavailable:
+    there is no such SQLite file."""
     url = parse_url(settings.url)
     is_file = url.get_backend_name() == "sqlite"
     opened: Any = ReadOnlySqlite(url, settings.timeout) if is_file else ReadOnlyPostgres(url, settings)
@@ -47,9 +47,9 @@ def open_ledger(settings: StorageSettings) -> DatabaseTransactions:
 async def ledger_pages(
     transactions: DatabaseTransactions, query: turn.LedgerQuery
 ) -> AsyncIterator[list[turn.LedgerRow]]:
-    """The rows in the order in which their requests arrived; each page is a transaction of its own, since one over all
-    of them would keep the database from tidying up behind the server.
-    Raises StorageUnavailable: it cannot be reached, or is not on this version's schema."""
+    """Yields the ledger's rows in pages, in order of their requests' arrival. Each page is a transaction of its own,
+    since one over all pages would keep the database from cleaning up behind the server.
+    Raises StorageUnavailable: the storage cannot be reached, or is not on this version's schema."""
     await require_current(transactions)
     names: Sequence[str] = ()
     if (user := query.end_user) is not None:
@@ -65,7 +65,7 @@ async def ledger_pages(
 
 
 class ReadOnlySqlite(SqliteTransactions):
-    """One connection that can only read; it neither makes a file nor waits for a writer."""
+    """One connection that can only read; it neither creates a file nor waits for a writer."""
 
     def __init__(self, url: URL, timeout: float) -> None:
         path = Path(url.database or "")
@@ -84,7 +84,7 @@ class ReadOnlyPostgres(PostgresTransactions):
     """Transactions that can only read."""
 
     async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
-        """One transaction."""
+        """Runs `work` in one read-only transaction."""
 
         def reading(connection: sa.Connection) -> T:
             connection.execute(sa.text("SET TRANSACTION READ ONLY"))
@@ -124,13 +124,13 @@ def _row(row: Any, calls: tuple[bill.CallCost, ...]) -> turn.LedgerRow:
     )
 
 
-# What SQLite lets pass when somebody writes past the gateway, and PostgreSQL refuses: values that nobody can read, and
-# calls of no bill (guarantee §6).
+# What SQLite accepts and PostgreSQL refuses when somebody bypasses the gateway to write: unreadable values, and calls
+# without a bill (guarantee §6).
 
 MAX_SPOILT = 100
-"""What is named of each at most."""
+"""The most findings of each kind that are listed."""
 LAST_DAY = "9999-12-31"
-"""No time of this day can be reckoned with."""
+"""No arithmetic is possible with times of this day."""
 COLUMNS_READ = (
     *schema.admin_events.c,
     *schema.ledger.c,
@@ -141,12 +141,12 @@ COLUMNS_READ = (
 
 
 def spoilt_values(connection: sa.Connection) -> list[str]:
-    """The values of bills, sums and events that nobody can read, by table, row and column."""
+    """Lists unreadable values of bills, sums and events, by table, row and column; `MAX_SPOILT` at most."""
     return list(islice(_spoilt(connection), MAX_SPOILT)) if connection.dialect.name == "sqlite" else []
 
 
 def calls_of_no_bill(connection: sa.Connection) -> list[str]:
-    """The requests of which there are calls, but no bill."""
+    """Lists the requests that have calls but no bill; `MAX_SPOILT` at most."""
     if connection.dialect.name != "sqlite":
         return []
     calls, bills = schema.ledger_calls.c.request_id, schema.ledger.c.request_id

@@ -1,5 +1,5 @@
-"""What expires: conversations by `conversation.retention_days`, by their keys' or by `gateway purge`, claims and things
-by their own time."""
+"""What expires: conversations by `conversation.retention_days`, by their keys' retention or by `gateway purge`; claims
+and things by their own time."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -17,17 +17,17 @@ from gateway.storage.large_documents import ArrivingTexts
 from gateway.storage.lookup.path_cache import CachedRows
 
 BATCH = 20
-"""Conversations that one transaction deletes: writers wait for no more than that."""
+"""Conversations that one transaction deletes, and so the most that a writer waits for."""
 MAX_EXPIRED_ENTITIES = 500
 """Things that one transaction deletes."""
 PROCESS_KEPT = timedelta(days=1)
-"""How long a process that is no longer alive is remembered, longer than any clock of another is wrong."""
+"""How long a dead process is remembered: longer than any other process's clock is wrong."""
 Conditions = Sequence[sa.ColumnElement[bool]]
 Told = Callable[[int], None]
 
 
 class Retention(CachedRows):
-    """Deletes in small transactions. Any number of processes may do this at once."""
+    """Deletes what has expired, in small transactions. Any number of processes may do this at the same time."""
 
     async def expire_conversations(
         self,
@@ -36,18 +36,18 @@ class Retention(CachedRows):
         by: audit_log.AuditActor | None = None,
         told: Told | None = None,
     ) -> int:
-        """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. One that a
-        request is at work on is passed over. Returns how many were deleted.
-        `by`: who deletes, as the trail tells it; each transaction records what it deleted. None: retention. `told`: is
-        told how many more were deleted.
-        Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
+        """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. Skips those
+        that a request is using. Returns how many were deleted.
+        `by`: the actor in the audit trail; each transaction records what it deleted. None: retention. `told`: called
+        with the number of each batch deleted.
+        Raises StorageUnavailable: the storage cannot be reached; earlier batches stay deleted."""
         return await self._expire(lambda: self._expired(before, tenant), by, told)
 
     async def expire_by_keys(self) -> tuple[int, float | None]:
-        """Deletes the conversations that have outlived what the keys say with which they were made or continued
-        (guarantee §12.13). Returns how many were deleted, and the shortest time that any conversation is kept by, in
-        days; None where no key says one.
-        Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
+        """Deletes the conversations that have outlived the retention of the keys that made or continued them (guarantee
+        §12.13). Returns how many were deleted, and the shortest retention of any conversation, in days; None where no
+        key sets one.
+        Raises StorageUnavailable: the storage cannot be reached; earlier batches stay deleted."""
         deleted, shortest, days = 0, None, await self._transactions.run(lambda c: c.execute(_SHORTEST).scalar())
         while days is not None:
             shortest = days if shortest is None else shortest
@@ -57,7 +57,7 @@ class Retention(CachedRows):
         return deleted, shortest
 
     def _expired_by_key(self, days: float) -> Conditions:
-        """Those of the keys that say so many days: a range of one index."""
+        """Selects expired conversations whose keys retain them for `days`: a range of one index."""
         before = clock.days_before(self.clock.now(), days)
         return (schema.conversations.c.retention_days == days, *self._expired(before, None))
 
@@ -80,13 +80,13 @@ class Retention(CachedRows):
         return deleted
 
     async def count_expired(self, before: datetime, tenant: str | None = None) -> int:
-        """How many conversations `expire_conversations` would delete."""
+        """Counts the conversations that `expire_conversations` would delete."""
         query = sa.select(sa.func.count()).where(*self._expired(before, tenant))
         return await self._transactions.run(lambda connection: int(connection.execute(query).scalar_one()))
 
     async def expire_claims(self) -> None:
-        """Deletes claims that have expired, and processes that have not been alive for a day. A claim of a running
-        request lives as long as its process. Wipes what a reader kept from being wiped before.
+        """Deletes expired claims, and processes that have not been alive for a day. A running request's claim lives as
+        long as its process. Then wipes what a reader had kept from being wiped.
         Raises StorageUnavailable: the storage cannot be reached."""
         now = self.clock.now()
         claims, processes = schema.claims.c, schema.processes.c
@@ -104,8 +104,8 @@ class Retention(CachedRows):
         return await ArrivingTexts(self._transactions, self.clock).expire()
 
     async def expire_things(self) -> int:
-        """Deletes things whose `memory.things_days` are over. Returns how many were deleted.
-        Raises StorageUnavailable: the storage cannot be reached; what was deleted by then is."""
+        """Deletes things older than `memory.things_days`. Returns how many were deleted.
+        Raises StorageUnavailable: the storage cannot be reached; earlier batches stay deleted."""
         now, deleted = self.clock.now(), 0
         while count := await self._transactions.run(
             lambda connection: expire(connection, now, MAX_EXPIRED_ENTITIES), write=True
@@ -116,7 +116,7 @@ class Retention(CachedRows):
         return deleted
 
     async def _delete_batch(self, expired: Conditions, by: audit_log.AuditActor | None = None) -> list[tuple[str, ...]]:
-        """The groups of the cache that go with each deleted conversation."""
+        """Deletes one batch and returns the cache groups of each deleted conversation."""
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> list[tuple[str, ...]]:
@@ -138,8 +138,8 @@ class Retention(CachedRows):
 
 
 def _delete_batch(connection: sa.Connection, expired: Conditions) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Tenant and id of each deleted conversation, and the groups of the cache that go with it. One that a turn has
-    locked is passed over: it has not expired then."""
+    """Returns tenant, id and cache groups of each conversation that it deleted. One that a turn has locked is skipped:
+    it has not expired then."""
     table = schema.conversations.c
     query = sa.select(table.id, table.tenant).where(*expired).order_by(table.updated_at).limit(BATCH)
     found = connection.execute(query.with_for_update(skip_locked=True)).all()
@@ -154,4 +154,4 @@ def _next_days(longer: dict[str, float], connection: sa.Connection) -> float | N
 _DAYS = schema.conversations.c.retention_days
 _SHORTEST = sa.select(_DAYS).where(_DAYS.is_not(None)).order_by(_DAYS).limit(1)
 _LONGER = sa.select(_DAYS).where(sa.bindparam("days") < _DAYS).order_by(_DAYS).limit(1)
-"""The next of the times that keys say: there are few of them, and the index finds each at once."""
+"""The next longer retention that a key sets. There are few, and the index finds each directly."""

@@ -1,4 +1,4 @@
-"""Between rows and the data models."""
+"""Converts between rows and the data models."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,44 +16,44 @@ MAX_INT = 2**63 - 1
 
 
 def pico(value: Decimal | None) -> int | None:
-    """USD as whole picodollars; costs have no further decimals (guarantee §6)."""
+    """Converts USD to whole picodollars; costs have no further decimals (guarantee §6)."""
     if not value:
         return None if value is None else 0
     return max(-MAX_INT, min(MAX_INT, int(value / bill.PICO)))
 
 
 def whole(value: Any) -> int:
-    """A figure as the database can keep it; what an upstream reports beyond that stands in the metadata alone."""
+    """Clamps a figure to what the database can store; the metadata alone holds a larger one as reported."""
     if type(value) is int and 0 <= value <= MAX_INT:
         return value
     return max(-MAX_INT, min(MAX_INT, int(value)))
 
 
 def usd(value: int | None) -> Decimal | None:
-    """Picodollars as USD."""
+    """Converts picodollars to USD."""
     return None if value is None else value * bill.PICO
 
 
 def utc(value: datetime) -> datetime:
-    """SQLite gives times back without their zone."""
+    """Adds UTC to a time without a zone, as SQLite returns it."""
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def utc_or_none(value: datetime | None) -> datetime | None:
-    """The same where there may be no time."""
+    """Adds UTC to a time without a zone; None stays None."""
     return None if value is None else utc(value)
 
 
 def alike(row: Any, kind: type, *others: str) -> dict[str, Any]:
-    """What a record takes from a row as it stands there: its fields, but for `others`, are called like columns. Times
-    have their zone."""
+    """Returns the fields of the record `kind` that have a column of the same name, all but `others`, with their values
+    in a row. Times get their zone."""
     found = {name: getattr(row, name) for name in kind.__slots__ if name not in others}  # type: ignore[attr-defined]
     return {name: utc(value) if isinstance(value, datetime) else value for name, value in found.items()}
 
 
 def lost_result(role: str) -> dict[str, Any]:
-    """What stands in the chain for a tool's result that `reasoning_events` no longer has: it answers no call, and is
-    forwarded to nobody."""
+    """Returns the body that stands in the chain for a tool result that `reasoning_events` no longer has: it answers no
+    call and is never forwarded."""
     return {"role": role, "name" if role == "function" else "tool_call_id": "", "content": ""}
 
 
@@ -84,7 +84,7 @@ def message_of(row: Any) -> ConversationMessage:
 
 
 def attachment_of(row: Any) -> Artifact:
-    """A stored attachment as the artifact that it is."""
+    """Returns a stored attachment as an artifact."""
     body = jsons.loads(row.body)
     return Artifact(
         artifact_id=row.artifact_id,
@@ -125,7 +125,7 @@ def entry_of(row: Any, calls: tuple[bill.CallCost, ...] = ()) -> turn.LedgerEntr
 
 
 def _counted(row: Any) -> turn.LedgerFigures:
-    """What a bill that is in the sums adds to them; an older version leaves newer columns empty."""
+    """Returns what a rolled-up bill adds to the sums; an older version leaves newer columns empty."""
     return turn.LedgerFigures(
         cached_tokens=row.cached_tokens or 0,
         cache_write_tokens=row.cache_write_tokens or 0,
@@ -142,19 +142,19 @@ def _counted(row: Any) -> turn.LedgerFigures:
 
 
 def failure_of(text: str | None) -> turn.RequestFailure | None:
-    """How a request failed; None if nothing did, or nobody can tell."""
+    """Parses how a request failed; None if it did not, or its failure cannot be read."""
     if not text:
         return None
     found = figures_of(text)
     try:
         tries = tuple(turn.TryFailure(**each) for each in found.pop("tries", ()))
         return turn.RequestFailure(**found, tries=tries)
-    except TypeError:  # of a version that says more
+    except TypeError:  # written by a version with more fields
         return None
 
 
 def figures_of(text: str) -> dict[str, Any]:
-    """A stored object with its numbers as they are written; {} if somebody has spoilt it, which an audit finds."""
+    """Parses a stored object, with its numbers as they are written; {} if the row is damaged, which an audit finds."""
     try:
         value = jsons.loads_decimal(text)
     except ValueError:
@@ -165,14 +165,14 @@ def figures_of(text: str) -> dict[str, Any]:
 def up_to(
     place: Sequence[sa.ColumnElement[Any]], end: Sequence[Any] | None, *, is_down: bool
 ) -> Iterable[sa.ColumnElement[bool]]:
-    """The rows that stand no further than `end` in the order of two columns; all where that is None."""
+    """Yields conditions for the rows up to and including `end` in the order of two columns; none if `end` is None."""
     if end is not None:
         yield sa.not_(behind(place, end, is_down=is_down))
         yield place[0] >= end[0] if is_down else place[0] <= end[0]  # by which an index ends
 
 
 def behind(place: Sequence[sa.ColumnElement[Any]], last: Sequence[Any], *, is_down: bool) -> sa.ColumnElement[bool]:
-    """The rows that follow `last` in the order of two columns, from the largest down or from the smallest up."""
+    """Selects the rows that follow `last` in the order of two columns, descending if `is_down`, else ascending."""
     (first, second), (value, name) = place, last
     if is_down:
         return sa.and_(first <= value, sa.or_(first < value, second < name))

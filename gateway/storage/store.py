@@ -1,7 +1,7 @@
 """Conversations and bills, as requests read and commit them.
 
-Writes turns and bills, each once, also when nobody can say whether a COMMIT got through; and of a request that asks a
-model, what its bill would say if its process died (guarantee §6.10, ADR 32).
+Writes turns and bills, each once, even if the outcome of a COMMIT is unknown; and, for a request that asks a model, the
+bill it would have if its process died (guarantee §6.10, ADR 32).
 """
 
 import asyncio
@@ -65,11 +65,11 @@ async def record(
     now: datetime,
     opened: Sequence[turn.OpenCallRow] = (),
 ) -> list[str]:
-    """Writes turns and bills in one transaction, and which requests are about to ask a model. The bill of a turn says
+    """Writes turns and bills, and the requests about to ask a model, in one transaction. The bill of a turn shows
     whether both are stored: after a lost COMMIT, and for commits tried before, the ledger is read first.
 
     Returns the cache groups to evict (`write_turns`).
-    Raises StorageUnavailable: nothing could be written, or nobody can say yet whether it was."""
+    Raises StorageUnavailable: nothing could be written, or it is not yet known whether it was."""
     if not commits:
         await transactions.run(lambda connection: write_open(connection, opened), write=True, synced=False)
         return []
@@ -120,8 +120,8 @@ def _write_rest(
 
 
 def write_open(connection: sa.Connection, opened: Sequence[turn.OpenCallRow]) -> None:
-    """Writes down that these ask models; of one that asks a further model, what it has asked by now. Of each the
-    last counts: one without facts has asked nobody."""
+    """Stores which requests are asking models; for one that asks a further model, what it has asked so far. The last
+    row of each request counts; a row without facts has asked nobody, and its open call is deleted."""
     if not opened:
         return
     for process, until in {each.process: each.alive_until for each in opened if each.alive_until}.items():
@@ -138,7 +138,7 @@ def write_open(connection: sa.Connection, opened: Sequence[turn.OpenCallRow]) ->
 
 
 def _close_open(connection: sa.Connection, request_ids: Sequence[str]) -> None:
-    """In the transaction that writes their bills, or where there is nothing to bill."""
+    """Deletes open calls: in the transaction that writes their bills, or where there is nothing to bill."""
     if connection.dialect.name == "sqlite":
         driver = driver_of(connection)
         driver.executemany("DELETE FROM open_calls WHERE request_id = ?", [(each,) for each in request_ids]).close()
@@ -148,7 +148,7 @@ def _close_open(connection: sa.Connection, request_ids: Sequence[str]) -> None:
 
 
 def _holders(connection: sa.Connection) -> dict[str, datetime | None]:
-    """The processes that have open calls, each with the time until which it said that it lives."""
+    """Returns the processes that have open calls, each with the time until which it reported to be alive."""
     processes = schema.processes.c
     joined = schema.open_calls.outerjoin(schema.processes, processes.id == open_calls.process)
     query = sa.select(open_calls.process, processes.alive_until).select_from(joined).distinct()
@@ -158,7 +158,7 @@ def _holders(connection: sa.Connection) -> dict[str, datetime | None]:
 def _take_open(
     connection: sa.Connection, dead: Sequence[str], limit: int, bill: Callable[[str, dict[str, Any]], turn.LedgerEntry]
 ) -> list[turn.TurnCommit]:
-    """Takes calls of processes that died out of the table, and gives their bills, those that nobody has written."""
+    """Removes open calls of dead processes from the table, and returns their bills as far as none is written yet."""
     ids = sa.select(open_calls.request_id).where(open_calls.process.in_(dead)).limit(limit)
     taken = schema.open_calls.delete().where(open_calls.request_id.in_(ids))
     found = connection.execute(taken.returning(open_calls.request_id, open_calls.facts))
@@ -170,7 +170,7 @@ def _take_open(
 
 
 class CommitGroup:
-    """Commits that arrive while others are written share the next transaction: a switch of threads and a sync to disk
+    """Groups commits: those that arrive during a write share the next transaction. A thread switch and a sync to disk
     cost the same however much is written."""
 
     def __init__(self, write: Write) -> None:
@@ -180,11 +180,11 @@ class CommitGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being written, nor waits."""
+        """Whether nothing is being written and nothing waits."""
         return self._writer is None
 
     async def add(self, commit: Item) -> None:
-        """Returns once it is on disk. It is written even if the caller is cancelled meanwhile.
+        """Waits until `commit` is on disk. It is written even if the caller is cancelled meanwhile.
         Raises StorageUnavailable: the storage could not be written to."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((commit, done))
@@ -194,7 +194,7 @@ class CommitGroup:
 
     async def _drain(self) -> None:
         try:
-            await asyncio.sleep(0)  # whoever is about to commit in this very turn of the loop comes along
+            await asyncio.sleep(0)  # commits of this same event loop iteration join the batch
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_SHARED], self._waiting[MAX_SHARED:]
                 await self._write_together(batch)
@@ -207,7 +207,7 @@ class CommitGroup:
         except errors.StorageUnavailable as error:
             for _, done in batch:
                 _fail(done, error)
-        except Exception as error:  # noqa: BLE001 - one of them cannot be written: the others are not to suffer for it
+        except Exception as error:  # noqa: BLE001 - one of them cannot be written: the others must not fail with it
             if len(batch) == 1:
                 _fail(batch[0][1], error)
                 return
@@ -228,16 +228,17 @@ def _fail(done: asyncio.Future[None], error: Exception) -> None:
 WHO = ("user", "safety_identifier")
 """Fields of a request that name a person."""
 PROBE_SECONDS = 1.0
-"""Between two tries to write to a storage that refused it."""
+"""Between two attempts to write to a storage that refused a write."""
 PROBE_BYTES = 2**16
-"""What is written then: a disk that has room for a bill alone would refuse the next turn again."""
+"""Size of that write: a disk with space for a bill alone would refuse the next turn again."""
 MAX_ORPHANED_BILLS = 200
 USED_FOR = timedelta(hours=1)
-"""How long retention leaves a conversation alone that a request is at work on: longer than any request takes."""
+"""How long retention spares a conversation that a request is using: longer than any request takes."""
 
 
 class ConversationStore:
-    """Each method is one short transaction; none is open while a model is being waited for (guarantee §3.7).
+    """Reads and commits conversations and bills, in short transactions; none is open during a model call (guarantee
+    §3.7).
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(
@@ -250,8 +251,8 @@ class ConversationStore:
         users: Users = "plain",
         arriving: ArrivingTexts | None = None,
     ) -> None:
-        """`users`: how a request's user stands in its bill. `arriving` stores large documents, and says which
-        are."""
+        """`users`: how a request's user appears in its bill. `arriving` stores large documents and knows from which
+        size a document is large."""
         self._transactions = transactions
         self._clock = clock
         self._cache = caches.shared
@@ -264,7 +265,7 @@ class ConversationStore:
         self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
-        """The key of keyed hashes, made when a new storage is first asked for it; replicas share it (guarantee §8).
+        """Returns the secret of keyed hashes, created on first use in a new storage; replicas share it (guarantee §8).
         Raises StorageUnavailable: the storage cannot be reached."""
         if self._secret is None:
             self._secret = await stored_secret(self._transactions)
@@ -279,11 +280,11 @@ class ConversationStore:
         lookup: HistoryLookup | None = None,
         model: str | None = None,
     ) -> StoredConversation | None:
-        """The conversation of that name, or the one that `lookup.keys` recognise, with the path to where the request
+        """Finds the conversation that `ref` names, or that `lookup.keys` recognise, with the path to where the request
         resumes it; None if there is none.
-        `max_bytes`: how much of the path is read. Whole turns, newest first: the latest always, older ones while the
-        sum stays within this many bytes. None: all of it. `lookup`: the messages of a resend. The path leads to the
-        message that they continue, else to the head. `model`: the frame of this model comes with the conversation
+        `max_bytes`: how much of the path is read, in whole turns, newest first: always the latest, older ones while the
+        sum stays within this many bytes. None: the whole path. `lookup`: the messages of a resend. The path leads to
+        the message that they continue, else to the head. `model`: this model's frame comes with the conversation
         (guarantee §4 I7).
         Raises StorageUnavailable: the storage cannot be reached, or not within its timeout."""
         while True:
@@ -292,12 +293,12 @@ class ConversationStore:
                 return found
 
     async def read_earlier(self, tenant: str, message_id: str, *, max_bytes: int) -> EarlierMessages:
-        """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message.
+        """Reads the messages before `message_id`, newest first up to `max_bytes`; none for an unknown message.
         Raises StorageUnavailable: as `find_conversation`."""
         return await self._transactions.run(lambda c: read_earlier(c, tenant, message_id, max_bytes, self._paths))
 
     async def _keeps(self, found: StoredConversation) -> bool:
-        """Marks an expired conversation as in use, so that retention does not delete it. False: it just has been."""
+        """Marks an expired conversation as in use, so that retention does not delete it. False: it was just deleted."""
         now = self._clock.now()
         until = now + USED_FOR
         if self._retention_days is None and found.retention_days is None:
@@ -312,7 +313,7 @@ class ConversationStore:
         return marked == 1
 
     async def claim_session(self, tenant: str, session: str, conversation_id: str) -> str:
-        """The id of the tenant's conversation of that name: `conversation_id`, created now, if there was none."""
+        """Returns the id of the conversation of that session; creates it as `conversation_id` if there was none."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> str:
@@ -334,13 +335,13 @@ class ConversationStore:
         return await self._transactions.run(work, write=True)
 
     async def session_of(self, conversation_id: str) -> str | None:
-        """The name of a conversation's session, the first where it has several; None if it has none."""
+        """Returns the name of a conversation's session, the first by name of several; None if it has none."""
         names = schema.sessions
         query = sa.select(sa.func.min(names.c.name)).where(names.c.conversation_id == conversation_id)
         return await self._transactions.run(lambda connection: connection.execute(query).scalar())
 
     async def commit(self, commit: turn.TurnCommit) -> None:
-        """Stores a turn and its bill in one transaction (guarantee §3.6). It ends also if the caller is cancelled."""
+        """Stores a turn and its bill in one transaction (guarantee §3.6), even if the caller is cancelled."""
         if self._users != "plain" and commit.ledger.end_user:
             commit = await self._without_name(commit)
         least = self._arriving.index_chars
@@ -353,7 +354,7 @@ class ConversationStore:
             await written
 
     async def _commit_large(self, commit: turn.TurnCommit) -> None:
-        """First the texts of its large documents, in slices: other turns pass between them."""
+        """Stores the texts of the turn's large documents first, in slices, so that other turns pass between them."""
         turn = commit.turn
         texts = (
             {each.metadata[artifacts.LARGE]: each.content for each in turn.attachments if each.is_excerpt}
@@ -368,13 +369,13 @@ class ConversationStore:
         await self._tasks.finished(work())
 
     async def _without_name(self, commit: turn.TurnCommit) -> turn.TurnCommit:
-        """With a keyed digest for the user in its bill, or with nothing (guarantee §13.6)."""
+        """Replaces the user in the bill by a keyed digest, or by nothing (guarantee §13.6)."""
         name = commit.ledger.end_user or ""
         user = user_digest(await self.secret(), name) if self._users == "hashed" else None
         return replace(commit, ledger=replace(commit.ledger, end_user=user), turn=_without_names(commit.turn))
 
     async def _with_large(self, commit: turn.TurnCommit, turn: turn.StoredTurn, chars: int) -> turn.TurnCommit:
-        """With its large documents marked as such: their texts are stored in regions (guarantee §14.7)."""
+        """Marks the turn's large documents as such: their texts are stored in regions (guarantee §14.7)."""
         if all(each.size_chars < chars for each in turn.attachments):
             return commit
         marked = await asyncio.to_thread(lambda: tuple(_marked(each, chars) for each in turn.attachments))
@@ -393,14 +394,14 @@ class ConversationStore:
         await self._evict(await record(self._transactions, commits, now, opened))
         for commit in commits:
             if self._paths is not None and commit.turn is not None and commit.turn.counts:
-                self._paths.recount(commit.turn.conversation_id)  # its messages are kept without these counts
+                self._paths.recount(commit.turn.conversation_id)  # its messages are cached without these counts
             if self._arriving.stored is not None and _has_large(commit):
                 self._arriving.stored()
 
     async def open_call(self, call: turn.OpenCallRow) -> None:
-        """Writes that a request is about to ask a model, or that it asked none: on SQLite at once if nothing else is
-        written, or else in one transaction with commits. It outlives this process; the machine once another commit is
-        synced (ADR 32)."""
+        """Stores that a request is about to ask a model, or that it asked none: on SQLite at once if no write is under
+        way, else in one transaction with commits. The row outlives this process; it outlives the machine from the next
+        synced commit on (ADR 32)."""
         name = call.facts.get("end_user") if call.facts else None
         if self._users != "plain" and call.facts and name:
             user = user_digest(await self.secret(), name) if self._users == "hashed" else None
@@ -412,7 +413,7 @@ class ConversationStore:
     beat = writes(claims.beat)
 
     async def bill_open(self, dead: Sequence[str], bill: Callable[[str, dict[str, Any]], turn.LedgerEntry]) -> int:
-        """Writes bills of processes that died, `MAX_ORPHANED_BILLS` at most in one transaction. Returns how many."""
+        """Writes bills of dead processes' requests, `MAX_ORPHANED_BILLS` at most per transaction. Returns how many."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> int:
@@ -423,7 +424,7 @@ class ConversationStore:
         return await self._transactions.run(work, write=True)
 
     async def _evict(self, groups: Sequence[str]) -> None:
-        """Deletes what the cache keeps of contents that no conversation holds any more."""
+        """Evicts what the cache holds of contents that no conversation holds any more."""
         if groups and self._cache is not None:
             await self._cache.evict(*groups)
 
@@ -434,7 +435,7 @@ class ConversationStore:
         self, tenant: str, conversation_id: str, request_id: str, new: memory.NewSegment | None, amend: Amend
     ) -> bool:
         """Amends a request's bill and stores the segment that it paid for, in one transaction. Returns whether the
-        segment was stored: not if its turns are covered by now, or something of the conversation was deleted."""
+        segment was stored: not if its turns are covered by now, or part of the conversation was deleted."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> bool:
@@ -445,7 +446,7 @@ class ConversationStore:
 
         stored = await self._transactions.run(work, write=True)
         if self._paths is not None:
-            self._paths.recount(conversation_id)  # its answers are kept with what the branch had cost before
+            self._paths.recount(conversation_id)  # its answers are cached with the branch's earlier cost
         return stored
 
     find_completion = reads(read_completion)
@@ -456,14 +457,14 @@ class ConversationStore:
     async def list_completions(
         self, tenant: str, query: turn.CompletionQuery
     ) -> report_lists.QueryPage[turn.StoredCompletion] | None:
-        """A page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
+        """Returns a page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
         if names.has_nul(query.conversation_id, query.model, query.agent, query.after):
             return report_lists.QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
 
     async def delete_completion(self, tenant: str, completion_id: str, by: audit_log.AuditActor | None = None) -> bool:
-        """Deletes a tenant's stored completion; its bill stays, and the conversation. False if there is none. `by` is
-        who does it, as the trail tells it."""
+        """Deletes a tenant's stored completion; its bill and the conversation stay. Returns False if there is none.
+        `by`: the actor in the audit trail."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> bool:
@@ -478,7 +479,7 @@ class ConversationStore:
         return found
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
-        """Whether this tenant has that conversation."""
+        """Returns whether the tenant has the conversation."""
 
         def work(connection: sa.Connection) -> bool:
             return conversation_row(connection, tenant, ConversationRef(conversation_id)) is not None
@@ -488,9 +489,9 @@ class ConversationStore:
     async def delete_conversation(
         self, tenant: str, conversation_id: str, by: audit_log.AuditActor | None = None
     ) -> bool:
-        """Deletes a conversation with all that was said in it; its anonymous bill stays (guarantee §5, §6). A turn that
-        is under way is not stored. Returns False if the tenant has no such conversation. `by` is who does it, as the
-        trail tells it."""
+        """Deletes a conversation with all its content; its anonymous bill stays (guarantee §5, §6). A turn that is
+        under way is not stored. Returns False if the tenant has no such conversation. `by`: the actor in the audit
+        trail."""
         if names.has_nul(conversation_id):
             return False
         now = self._clock.now()
@@ -511,34 +512,34 @@ class ConversationStore:
         return True
 
     def check_writable(self) -> None:
-        """Asked before anything is paid for, as no bill could be kept of it (guarantee §3.6).
+        """Checks that the storage takes writes, before anything is paid for that could not be billed (guarantee §3.6).
         Raises StorageReadOnly: the storage refused a write, and has taken none since."""
         if self._transactions.writes.are_refused:
             raise errors.StorageReadOnly
 
     async def probe(self) -> None:
-        """Writes something and deletes it, as much as a turn may take.
-        Raises StorageUnavailable: it is not taken. `StorageReadOnly`: as nothing can be written."""
+        """Writes and deletes a row as large as a turn may be.
+        Raises StorageUnavailable: the write failed; `StorageReadOnly`: the storage takes no writes."""
         await self._transactions.run(write_probe, write=True)
         self._transactions.writes.taken()
 
     async def probe_if_refused(self) -> None:
-        """Does `probe` where writes were refused (guarantee §3.6); called each `PROBE_SECONDS`."""
+        """Runs `probe` if the storage refused a write (guarantee §3.6); called every `PROBE_SECONDS`."""
         if self._transactions.writes.are_refused:
             await self.probe()
 
     async def reachable(self) -> None:
-        """Returns if a turn could be stored now: asked before a model is called (guarantee §3.6)."""
+        """Checks that a turn could be stored now, before a model is called (guarantee §3.6); raises if not."""
         if self._transactions.remote:
             await self._transactions.run(lambda connection: connection.execute(sa.text("SELECT 1")).scalar())
 
     async def schema(self) -> str:
-        """The revision of its schema, in words."""
+        """Renders the storage's schema revision as text."""
         return str(await self._transactions.run(schema_state))
 
     async def ready(self) -> bool:
-        """Whether the storage answers, takes writes, and this version may run on its schema.
-        Raises StorageUnavailable: it does not answer. `StorageReadOnly`: it takes no writes."""
+        """Returns whether the storage answers, takes writes, and has a schema that this version may run on.
+        Raises StorageUnavailable: it does not answer; `StorageReadOnly`: it takes no writes."""
         transactions = self._transactions
 
         def work(connection: sa.Connection) -> tuple[bool, bool]:
@@ -551,7 +552,7 @@ class ConversationStore:
 
 
 def write_probe(connection: sa.Connection) -> None:
-    """Rows that stand in no other's way, and are gone when it is committed."""
+    """Writes a row that conflicts with no other, and deletes it in the same transaction."""
     now = datetime.now(UTC)
     key = os.urandom(16)
     row = {"tenant": "", "key": key, "body": os.urandom(PROBE_BYTES), "request_id": "", "state": "probe"}
@@ -561,7 +562,7 @@ def write_probe(connection: sa.Connection) -> None:
 
 
 def _has_large(commit: turn.TurnCommit) -> bool:
-    """Whether large documents are stored with it: not with a turn that has failed."""
+    """Returns whether the commit stores large documents; a failed turn does not."""
     turn = commit.turn
     return turn is not None and commit.ledger.status != "failed" and any(each.is_excerpt for each in turn.attachments)
 
@@ -573,7 +574,7 @@ def _marked(artifact: Artifact, chars: int) -> Artifact:
 
 
 def _without_names(stored: turn.StoredTurn | None) -> turn.StoredTurn | None:
-    """The same of what is kept of a request beside its answer, which may repeat whom it named."""
+    """Removes the user's name from what is stored of a request beside its answer."""
     asked = (stored.completion or {}).get(turn.ASKED) if stored is not None else None
     if stored is None or not isinstance(asked, dict) or asked.keys().isdisjoint(WHO):
         return stored

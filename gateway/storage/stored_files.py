@@ -1,8 +1,8 @@
-"""The rows of files: each upload one, each content one for its tenant (guarantee §14.5); contents in the database, in
-pieces of one mebibyte (adapter of `core.ports.ContentStore`); under which key each is sealed, by its name (§12.11).
+"""The rows of files: one for each upload, and one for each content of a tenant (guarantee §14.5); contents in the
+database, in pieces of one mebibyte (adapter of `core.ports.ContentStore`). A content's name gives its key (§12.11).
 
-Who adds or deletes a file of a tenant is alone with that tenant's files until its transaction ends. So no content goes
-that a file was just added for, and no two uploads fill the same rest of a quota.
+Adding or deleting a file locks the tenant's files until the transaction ends. So no content is deleted for which a file
+was just added, and no two uploads use the same remainder of a quota.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ CONTENTS_LISTED = 100
 
 
 class PlacedContent(NamedTuple):
-    """A content of a tenant, and where it is."""
+    """A tenant's content, and where it is stored."""
 
     tenant: str
     digest: bytes
@@ -52,7 +52,7 @@ class PlacedContent(NamedTuple):
 async def contents_elsewhere(
     transactions: DatabaseTransactions, current: str | None, after: PlacedContent | None
 ) -> list[PlacedContent]:
-    """The next contents that are not under the key `current`, in the order of tenants and digests.
+    """Lists the next contents that are not sealed under the key `current`, in order of tenant and digest.
     Raises StorageUnavailable: the storage cannot be reached."""
     query = sa.select(CONTENT.tenant, CONTENT.digest, CONTENT.place, CONTENT.object)
     query = query.where(_is_other(current)).order_by(CONTENT.tenant, CONTENT.digest).limit(CONTENTS_LISTED)
@@ -63,13 +63,13 @@ async def contents_elsewhere(
 
 
 def kinds_elsewhere(connection: sa.Connection, current: str | None) -> Counter[str]:
-    """How many contents are not under the key `current`, by what they are under: `plain`, or the id of a key."""
+    """Counts the contents that are not under the key `current`, by what they are under: `plain`, or a key's id."""
     objects = connection.execute(sa.select(CONTENT.object).where(_is_other(current))).scalars()
     return Counter(ContentPlace("", each).sealed_under or "plain" for each in objects)
 
 
 async def move_content(transactions: DatabaseTransactions, content: PlacedContent, object_name: str) -> bool:
-    """Says that a content is elsewhere in its store from now on. False: it was deleted or moved meanwhile.
+    """Records the new place of a content within its store. Returns False if it was deleted or moved meanwhile.
     Raises StorageUnavailable: the storage cannot be reached."""
     own = (CONTENT.tenant == content.tenant, CONTENT.digest == content.digest, CONTENT.object == content.place.object)
 
@@ -81,7 +81,7 @@ async def move_content(transactions: DatabaseTransactions, content: PlacedConten
 
 
 def alone_with_files(connection: sa.Connection, tenant: str) -> None:
-    """Waits until nobody else changes this tenant's files, until the transaction ends. SQLite has one writer anyway."""
+    """Locks a tenant's files against other changes until the transaction ends. SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         digest = hashlib.blake2b(f"files\0{tenant}".encode(), digest_size=8).digest()
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int.from_bytes(digest, "big", signed=True))))
@@ -93,26 +93,26 @@ def _is_other(current: str | None) -> sa.ColumnElement[bool]:
 
 FILE = files.c
 MAX_UNREAD_FILES = 500
-"""Files that one look at what is unread finds at most."""
+"""The most files that `FileRows.unread` lists."""
 MAX_EXPIRED_FILES = 100
-"""Files that one look at what has expired deletes at most."""
+"""The most files that `FileRows.expired` lists."""
 
 
 class FileRows(CachedRows):
-    """Each method is one short transaction.
+    """Stores the rows of files; each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
     async def kept(self, tenant: str, key_id: str | None) -> KeptBytes:
-        """What a tenant keeps now."""
+        """Sums the bytes of a tenant's files, and those of one key."""
         now = self.clock.now()
         return await self._transactions.run(lambda connection: _kept(connection, tenant, key_id, now))
 
     async def add(
         self, tenant: str, record: FileRecord, place: ContentPlace, check: Callable[[KeptBytes], None]
     ) -> ContentPlace:
-        """Adds a file whose content stands at `place`. Returns where its content is from now on: somewhere else if the
-        tenant had it already, and then what stands at `place` is nobody's.
-        `check`: is told what the tenant keeps without it; what it raises undoes all."""
+        """Adds a file whose content is at `place`. Returns where its content is from now on: elsewhere if the tenant
+        had it already, and then no file refers to `place`.
+        `check`: called with what the tenant holds without this file; if it raises, nothing is stored."""
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> ContentPlace:
@@ -131,19 +131,19 @@ class FileRows(CachedRows):
         return await self._transactions.run(work, write=True)
 
     async def page(self, tenant: str, query: FileQuery) -> report_lists.QueryPage[FileRecord]:
-        """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
+        """Returns a page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         now = self.clock.now()
         return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
 
     async def find(self, tenant: str, file_id: str) -> tuple[FileRecord, ContentPlace]:
-        """Raises FileNotFound: the tenant has none of that id."""
+        """Returns a file and the place of its content. Raises FileNotFound: the tenant has no file of that id."""
         now = self.clock.now()
         return await self._transactions.run(lambda connection: _find(connection, tenant, file_id, now))
 
     async def delete(self, tenant: str, file_id: str, by: audit_log.AuditActor | None) -> ContentPlace | None:
-        """Deletes a file, and what conversations hold of it; with the last file of its content what was read of that.
-        Returns where the content stood that is nobody's now.
-        Raises FileNotFound: the tenant has none of that id."""
+        """Deletes a file and what conversations hold of it; with the last file of a content, also what was read of
+        that. Returns the place of a content that no file has any more, else None.
+        Raises FileNotFound: the tenant has no file of that id."""
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[ContentPlace | None, tuple[str, ...], list[str]]:
@@ -174,7 +174,7 @@ class FileRows(CachedRows):
     async def note_reading(
         self, tenant: str, file_id: str, status: str, details: str | None, progress: float | None
     ) -> bool:
-        """Notes how far a file is read, unless somebody has read it already. Returns whether there is such a file."""
+        """Stores how far a file is read, unless it is read already. Returns whether the file exists."""
         own = (FILE.tenant == tenant, FILE.id == file_id)
         values = {"status": status, "status_details": details, "progress": progress}
         query = files.update().where(*own, FILE.status == UPLOADED).values(**values)
@@ -187,32 +187,32 @@ class FileRows(CachedRows):
         return await self._transactions.run(work, write=True)
 
     async def unread(self) -> list[tuple[str, str]]:
-        """Tenants and ids of files that are still to be read, those that have waited longest, some at a time."""
+        """Lists tenants and ids of files still to be read, longest waiting first, `MAX_UNREAD_FILES` at most."""
         query = sa.select(FILE.tenant, FILE.id).where(FILE.status == UPLOADED, living(self.clock.now()))
         query = query.order_by(FILE.created_at, FILE.id).limit(MAX_UNREAD_FILES)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
         return [(row.tenant, row.id) for row in found]
 
     async def forget_read(self, *groups: str) -> None:
-        """Takes out of the cache what was read of a file that is gone."""
+        """Evicts from the cache what was read of a deleted file."""
         await self._cache.evict(*groups)
 
     async def expired(self) -> list[tuple[str, str]]:
-        """Tenants and ids of files whose time is over, some at a time."""
+        """Lists tenants and ids of expired files, `MAX_EXPIRED_FILES` at most."""
         ended = sa.select(FILE.tenant, FILE.id).where(FILE.expires_at <= self.clock.now())
         query = ended.order_by(FILE.expires_at).limit(MAX_EXPIRED_FILES)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
         return [(row.tenant, row.id) for row in found]
 
     async def nobodys(self, objects: list[str]) -> list[str]:
-        """Those of these contents that no file has."""
+        """Returns those of the given contents that no file has."""
         query = sa.select(CONTENT.object).where(CONTENT.object.in_(objects))
         held = await self._transactions.run(lambda connection: set(connection.execute(query).scalars()))
         return [each for each in objects if each not in held]
 
 
 def living(now: datetime) -> sa.ColumnElement[bool]:
-    """Of a file whose time is not over."""
+    """Returns the condition that a file has not expired."""
     return sa.or_(FILE.expires_at.is_(None), FILE.expires_at > now)
 
 
@@ -226,7 +226,7 @@ def _kept(connection: sa.Connection, tenant: str, key_id: str | None, now: datet
 def _find(
     connection: sa.Connection, tenant: str, file_id: str, now: datetime | None
 ) -> tuple[FileRecord, ContentPlace]:
-    """`now` None: one that has expired, too."""
+    """`now` None: finds expired files, too."""
     joined = sa.and_(CONTENT.tenant == FILE.tenant, CONTENT.digest == FILE.digest)
     query = sa.select(*COLUMNS, CONTENT.place, CONTENT.object).join_from(files, file_contents, joined)
     query = query.where(FILE.tenant == tenant, FILE.id == file_id)
@@ -237,7 +237,7 @@ def _find(
 
 
 def no_such_file(file_id: str, param: str = "file_id") -> errors.FileNotFound:
-    """In OpenAI's words."""
+    """Builds the error for an unknown file, in OpenAI's wording."""
     return errors.FileNotFound(f"No such File object: {file_id[:128]}", param=param)
 
 
@@ -262,8 +262,8 @@ def _page(
 def _let_go(
     connection: sa.Connection, tenant: str, record: FileRecord, now: datetime
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Takes out of conversations what they hold of a file: documents that were attached by its id, and what was
-    forwarded of it where messages name it. Returns cache groups to evict, and whose it was."""
+    """Removes from conversations what they hold of a file: documents attached by its id, and what was forwarded of it
+    where messages name it. Returns the cache groups to evict, and the ids of those conversations."""
     table = schema.attachments.c
     own = (
         sa.select(table.conversation_id, table.artifact_id)
@@ -293,12 +293,12 @@ def _let_go(
 
 
 def digests_of(content: bytes) -> list[str]:
-    """What may have been read of a content: as any kind."""
+    """Lists the document digests under which a content may have been read: one for each kind."""
     return [document_digest(kind, content.hex()) for kind in DOCUMENT_KINDS]
 
 
 def _read_of(tenant: str, content: bytes) -> tuple[str, ...]:
-    """The cache groups of what was read of a content."""
+    """Lists the cache groups of what was read of a content."""
     return tuple(artifacts.cache_group(tenant, each) for each in (content.hex(), *digests_of(content)))
 
 
@@ -313,7 +313,7 @@ def as_record(row: Any) -> FileRecord:
 
 _FIELDS = {name: files.c["bytes" if name == "size" else name] for name in FileRecord.__slots__}
 COLUMNS = tuple(_FIELDS.values())
-"""What a file's record is made of."""
+"""The columns of a file's record."""
 
 
 MAX_HOLDERS = 1000
@@ -322,8 +322,8 @@ MAX_HOLDERS = 1000
 def list_files(
     connection: sa.Connection, tenant: str | None, limit: int, now: datetime, after: str | None = None
 ) -> list[HeldFile]:
-    """The latest files first, without those whose time is over.
-    `tenant`: None: of all; `after`: the id of a file: those behind it.
+    """Lists files, latest first, without expired ones.
+    `tenant` None: of all tenants; `after`: the id of a file: only those behind it.
     Raises FileNotFound: there is no file `after`."""
     query = sa.select(FILE.tenant, *COLUMNS).where(living(now))
     if tenant is not None:
@@ -338,9 +338,9 @@ def list_files(
 
 
 def find_held(connection: sa.Connection, tenant: str | None, file_id: str, now: datetime | None) -> HeldFile:
-    """One file, with the conversations that hold what was read of it.
-    `tenant`: None: whosever it is; `now`: None: also one whose time is over.
-    Raises FileNotFound: there is none, or it is another tenant's."""
+    """Finds one file, with the conversations that hold what was read of it.
+    `tenant` None: of any tenant; `now` None: expired ones, too.
+    Raises FileNotFound: there is no such file, or it is another tenant's."""
     joined = sa.and_(CONTENT.tenant == FILE.tenant, CONTENT.digest == FILE.digest)
     query = sa.select(FILE.tenant, *COLUMNS, CONTENT.place).join_from(files, file_contents, joined)
     query = query.where(FILE.id == file_id)
@@ -379,7 +379,7 @@ FILE_CHUNK_COLUMNS = file_chunks.c
 
 
 class DatabaseContents(DatabaseClient):
-    """Each piece is a transaction of its own: no upload holds a writer up for longer."""
+    """Stores contents in pieces, each in a transaction of its own: no upload holds a writer up for longer."""
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         buffer, number = bytearray(), 0

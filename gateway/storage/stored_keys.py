@@ -28,22 +28,22 @@ WELL_FORMED = re.compile(keys.KEY_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 HINT_CHARS = 4
 KEY_DIGEST_PURPOSE = b"api-key\0"
 KEYS_AT_ONCE = 100
-"""Whose use one transaction reads."""
+"""Keys whose use one transaction reads."""
 KEPT_SECONDS, MAX_KEPT = 3600.0, 10_000
-"""For how long, and for how many keys, what was spent on earlier days is kept: bills of these days change no more, but
-where one is amended."""
+"""For how long, and for how many keys, the sum of earlier days is cached: its bills change only where one is
+amended."""
 MAX_GRACE = timedelta(days=7)
-"""For which a key may go on to count after its rotation."""
+"""How long a key may stay valid after its rotation."""
 DAYS = schema.usage_days.c
 TOTAL = "total"
 Record = Callable[[sa.Connection, str, str, str, dict[str, Any]], None]
-"""Told of a change in its transaction: `key.created`, `key.updated`, `key.rotated` or `key.revoked`; the key's id; the
-tenant that it had before; what changed, without secrets."""
+"""Called in the transaction of a change with `key.created`, `key.updated`, `key.rotated` or `key.revoked`; the key's
+id; its tenant before the change; what changed, without secrets."""
 
 
 @record
 class KeyQuery:
-    """Which keys a list has; `after`: those behind the key of that id."""
+    """Filters and pages a list of keys; `after`: only keys behind the key of that id."""
 
     tenant: str | None = None
     owner: str | None = None
@@ -54,22 +54,21 @@ class KeyQuery:
 
 @record
 class KeyUse:
-    """`spent`: USD by period, of calls whose price is known; `last_day`: the last day (UTC) on which a request came
-    that called a model."""
+    """`spent`: USD by period, over calls with a known price; `last_day`: the last day (UTC) with a request that called
+    a model."""
 
     spent: Mapping[str, Decimal]
     last_day: date | None = None
 
 
 def is_well_formed(token: str) -> bool:
-    """Whether it can be a key that was made here."""
+    """Returns whether `token` has the form of a key made by this gateway."""
     return WELL_FORMED.fullmatch(token) is not None
 
 
 class KeyStore:
-    """Each method is one short transaction. `secret`: gives the key of keyed hashes.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or a newer version wrote what is
-    there."""
+    """Stores runtime keys; each method is one short transaction. `secret`: returns the secret of keyed hashes.
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or a newer version wrote the row."""
 
     def __init__(
         self, transactions: DatabaseTransactions, clock: ports.Clock, secret: Callable[[], Awaitable[bytes]]
@@ -82,11 +81,11 @@ class KeyStore:
         )
 
     async def digest(self, key: str) -> bytes:
-        """What stands for a key: keyed, of all of it."""
+        """Computes the keyed digest of a whole key, which is stored in its place."""
         return hmac.digest(await self._secret(), KEY_DIGEST_PURPOSE + key.encode("utf-8", "replace"), "sha256")
 
     async def find(self, digest: bytes) -> StoredKey | None:
-        """The key with that digest, or that had it before its last rotation; revoked ones, too."""
+        """Finds the key that has this digest, or had it before its last rotation; also if it is revoked."""
         found = api_keys.c.digest == digest
         query = sa.select(api_keys).where(sa.or_(found, api_keys.c.previous_digest == digest))
         rows = await self._transactions.run(lambda connection: connection.execute(query).all())
@@ -105,8 +104,8 @@ class KeyStore:
         record: Record | None = None,
         key_id: str = "",
     ) -> tuple[StoredKey, str]:
-        """A new key, and what its holder sends: nobody can read that again.
-        `key_id`: its id, where that was chosen before; empty: any. Raises KeyChanged: there is one of that id."""
+        """Creates a key. Returns it with its token, which cannot be read again.
+        `key_id`: an id chosen before; empty: a new one. Raises KeyChanged: that id exists."""
         key, now = _new(), self._clock.now()
         row = {
             "id": key_id or ids.new_id("key_"),
@@ -128,27 +127,29 @@ class KeyStore:
         return await self._transactions.run(work, write=True), key
 
     async def get(self, key_id: str) -> StoredKey | None:
-        """The key of that id; None if there is none."""
+        """Returns the key of that id; None if there is none."""
         found = await self.by_ids((key_id,))
         return found.get(key_id)
 
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, StoredKey]:
-        """The keys of these ids, as far as they were made here."""
+        """Returns the stored keys among these ids."""
         wanted = [each for each in key_ids if not names.has_nul(each)]
         query = sa.select(api_keys).where(api_keys.c.id.in_(wanted))
         rows = await self._transactions.run(lambda connection: connection.execute(query).all())
         return {row.id: _key(row) for row in rows}
 
     async def use(self, key_ids: Sequence[str], starts: Mapping[str, date], *, in_all: bool) -> dict[str, KeyUse]:
-        """What was spent with each of these keys since the days of `starts`, and `in_all`, too; none where it was not
-        used at all. The sum of earlier days is kept for `KEPT_SECONDS`, and is not read anew meanwhile."""
+        """Returns what was spent with each key since the days of `starts`, and if `in_all` also in total. Unused keys
+        are left out. The sum of earlier days is cached for `KEPT_SECONDS`."""
         found: dict[str, KeyUse] = {}
         for at in range(0, len(key_ids), KEYS_AT_ONCE):
             found |= await self._use(key_ids[at : at + KEYS_AT_ONCE], starts, in_all=in_all)
         return found
 
     async def _use(self, key_ids: Sequence[str], starts: Mapping[str, date], *, in_all: bool) -> dict[str, KeyUse]:
-        yesterday = self._clock.now().astimezone(UTC).date() - timedelta(days=1)  # its bills may still come
+        yesterday = self._clock.now().astimezone(UTC).date() - timedelta(
+            days=1
+        )  # bills of that day may still be written
         first = min(yesterday, *starts.values())
         kept = {each: spent for each in key_ids if (spent := self._before.peek((each, first))) is not None}
         unknown = [each for each in key_ids if in_all and each not in kept]
@@ -163,7 +164,7 @@ class KeyStore:
         return found
 
     async def page(self, query: KeyQuery) -> report_lists.QueryPage[StoredKey] | None:
-        """A page of a list, the latest in front; None if `query.after` is no key."""
+        """Returns a page of keys, latest first; None if `query.after` is no key."""
         if names.has_nul(query.tenant, query.owner, query.after):
             return report_lists.QueryPage(()) if query.after is None else None
         return await self._transactions.run(lambda connection: _page(connection, query))
@@ -175,10 +176,10 @@ class KeyStore:
         record: Record | None = None,
         seen: datetime | None = None,
     ) -> StoredKey | None:
-        """Changes what is said of a key; None if there is none. One that is revoked stays as it is.
-        `change`: makes the new fields out of those that are there; it may raise; `seen`: `updated_at` of the key that
-        the change was made for; None: of whichever is there.
-        Raises KeyChanged: it was changed after `seen`."""
+        """Changes a key's fields; None if there is no such key. A revoked key stays unchanged.
+        `change`: builds the new fields from the stored ones; it may raise. `seen`: `updated_at` of the key that the
+        change was made for; None: any version.
+        Raises KeyChanged: the key was changed after `seen`."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> StoredKey | None:
@@ -201,8 +202,8 @@ class KeyStore:
     async def rotate(
         self, key_id: str, grace: timedelta, record: Record | None = None, seen: datetime | None = None
     ) -> tuple[StoredKey, str | None] | None:
-        """Gives a key another secret part, and returns it; None if there is no such key, and None in its place if that
-        is revoked. The one before counts for `grace`, those before it not any more; sessions on the page end.
+        """Replaces a key's secret part. Returns the key and its new token; None if there is no such key, (key, None) if
+        it is revoked. The previous token stays valid for `grace`, earlier ones end; so do sessions of the web UI.
         `seen`: as in `update`. Raises KeyChanged: as there."""
         key, now = _new(), self._clock.now()
         digest = await self.digest(key)
@@ -231,7 +232,7 @@ class KeyStore:
         return None if done is None else (done[0], key if done[1] else None)
 
     async def revoke(self, key_id: str, record: Record | None = None) -> StoredKey | None:
-        """Ends a key for good, with its sessions on the page; None if there is none."""
+        """Revokes a key for good and ends its sessions in the web UI; None if there is no such key."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> StoredKey | None:
@@ -252,7 +253,7 @@ class KeyStore:
 
 
 def count_keys(connection: sa.Connection, now: datetime) -> int:
-    """How many keys there are that were neither revoked nor have expired."""
+    """Counts the keys that are neither revoked nor expired."""
     columns = api_keys.c
     lives = (columns.revoked_at.is_(None), sa.or_(columns.expires_at.is_(None), columns.expires_at > now))
     return int(connection.execute(sa.select(sa.func.count()).select_from(api_keys).where(*lives)).scalar_one())
@@ -292,7 +293,7 @@ def _page(connection: sa.Connection, query: KeyQuery) -> report_lists.QueryPage[
 
 
 def _columns(fields: setting_sections.KeyFields) -> dict[str, Any]:
-    """What a row says of a key: all of it as JSON, and in columns what lists look for."""
+    """Returns a key's row values: all fields as JSON, and columns for those that lists filter by."""
     named = {name: getattr(fields, name) for name in ("tenant", "name", "owner", "project", "expires_at")}
     return {**named, "policy": fields.model_dump_json(exclude_defaults=True)}
 
@@ -326,10 +327,9 @@ def read_key_use(
     first: date,
     before: Mapping[str, int] | None,
 ) -> dict[str, KeyUse]:
-    """The use of each of these keys that was used at all.
-    `starts`: the first day of each period that is told; `first`: days before it are not read; `before`: picodollars
-    that were spent before `first`, as `read_spent_before` tells them; with them all that was spent is told as the
-    period `total`."""
+    """Reads the use of each key that was used at all.
+    `starts`: the first day of each period to report; `first`: days before it are not read; `before`: picodollars spent
+    before `first`, from `read_spent_before`; if given, the whole sum is reported as the period `total`."""
     sums = [
         sa.func.sum(sa.case((DAYS.day >= start, DAYS.cost_picousd), else_=0)).label(period)
         for period, start in {**starts, TOTAL: first}.items()
@@ -349,7 +349,7 @@ def read_key_use(
 
 
 def read_spent_before(connection: sa.Connection, key_ids: Sequence[str], day: date) -> dict[str, int]:
-    """Picodollars that were spent with each of these keys before that day; all of its days are read."""
+    """Sums the picodollars spent with each key before `day`; reads all of the key's days."""
     query = sa.select(DAYS.key_id, sa.func.sum(DAYS.cost_picousd)).where(DAYS.key_id.in_(key_ids), DAYS.day < day)
     found = {key_id: int(spent or 0) for key_id, spent in connection.execute(query.group_by(DAYS.key_id))}
     return {each: found.get(each, 0) for each in key_ids}

@@ -1,4 +1,4 @@
-"""Who is logged in at the page `/ui` (guarantee §13.2): keyed digests of cookies, never the cookies."""
+"""Who is logged in to the web UI at `/ui` (guarantee §13.2): keyed digests of cookies, never the cookies."""
 
 import hmac
 import secrets
@@ -20,7 +20,7 @@ UI_SESSION_TABLE = schema.ui_sessions
 
 
 class UiSessions:
-    """Each method is one short transaction.
+    """Stores sessions of the web UI; each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock, store: ConversationStore) -> None:
@@ -31,8 +31,8 @@ class UiSessions:
     async def begin(
         self, key_id: str, hours: float, by: audit_log.AuditActor | None = None, *, carried: str = "", **details: str
     ) -> str:
-        """Begins a session of that key, and returns what its cookie holds. `by` is who logs in, as the trail tells it,
-        with these details. `carried` stands behind the token: the digest covers it, so that nobody can change it."""
+        """Begins a session of a key and returns the value of its cookie. `by`: who logs in, recorded in the audit trail
+        with `details`. `carried` is appended to the token: the digest covers it, so nobody can change it."""
         token, now = secrets.token_urlsafe(TOKEN_BYTES) + carried, self._clock.now()
         digest = await self._digest(token)
 
@@ -48,18 +48,18 @@ class UiSessions:
         return token
 
     async def key_of(self, token: str) -> str | None:
-        """The id of the key whose session it is; None if there is none, or not any more."""
+        """Returns the id of the key whose session the token names; None if there is none or it has ended."""
         columns, now, digest = UI_SESSION_TABLE.c, self._clock.now(), await self._digest(token)
         lasts = (columns.digest == digest, columns.expires_at > now, columns.revoked_at.is_(None))
         query = sa.select(columns.key_id).where(*lasts)
         return await self._transactions.run(lambda connection: connection.execute(query).scalar())
 
     async def revoke(self, token: str, by: audit_log.AuditActor | None = None) -> None:
-        """Ends that session. `by` is who logs out, as the trail tells it."""
+        """Ends the token's session. `by`: who logs out, for the audit trail."""
         await self._revoke(UI_SESSION_TABLE.c.digest == await self._digest(token), by)
 
     async def revoke_all(self, key_id: str, by: audit_log.AuditActor | None = None) -> None:
-        """Ends all sessions of that key."""
+        """Ends all sessions of a key."""
         await self._revoke(UI_SESSION_TABLE.c.key_id == key_id, by, everywhere=True)
 
     async def _revoke(

@@ -1,4 +1,4 @@
-"""Wires the storage once: the database, the caches before it, and what reads and writes each kind of row."""
+"""Wires the storage: the database, the caches in front of it, and the stores of each kind of row."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,8 +24,8 @@ from gateway.storage.store import ConversationStore
 
 
 class WiredStorage:
-    """Holds the storage of one process: the database, its caches, and what reads and writes each kind of row. `Gateway`
-    makes it first; it connects to nothing before it is asked."""
+    """Holds the storage of one process: the database, its caches, and the stores of each kind of row. `Gateway` makes
+    it first; it connects to nothing before its first use."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class WiredStorage:
         on_evict: Callable[[str], None],
         also_forget: Callable[..., None],
     ) -> None:
-        """`on_evict`: called with each group that the cache evicts; `also_forget`: called once a conversation was
+        """`on_evict`: called with each group that the cache evicts; `also_forget`: called after a conversation was
         deleted."""
         cached, chars = settings.cache, settings.documents.index_chars
         self.transactions = transactions = sqlite.open_transactions(settings.storage)
         self.cache = open_cache(cached, clock, open_vault(settings.storage), on_evict)
         self.paths = PathCache(cached.half_of_conversations, clock, cached.conversation_ttl, also_forget=also_forget)
         self.texts_arrived = asyncio.Event()
-        """Set once there is a document to be indexed."""
+        """Set when a document is to be indexed."""
         self.store = ConversationStore(
             transactions,
             clock,

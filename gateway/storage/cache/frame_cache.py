@@ -1,4 +1,4 @@
-"""Frames of requests of which nothing is stored: in the process, and in the cache that replicas share (ADR 12)."""
+"""Frames of requests that are not stored: in the process, and in the cache that replicas share (ADR 12)."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,19 +7,18 @@ from gateway.core import ports
 from gateway.core.bounded_cache import BoundedCache
 
 MAX_BYTES = 256 * 1024
-"""Bytes of one frame. A larger one is not kept: its conversation is fitted anew."""
+"""Bytes of one frame. A larger one is not cached: its conversation is fitted again."""
 MAX_FRAMES = 20_000
 """Frames in the process."""
 FRAME_PREFIX = "frame:"
 
 
 class FrameCache:
-    """Frames by key, each for `ttl` seconds after it was written, or as long as `keep` is told. Where they take more
-    than `max_bytes` in the process, the oldest of the tenant leaves that has most, so that no tenant takes the room of
-    another."""
+    """Frames by key, each for `ttl` seconds after it was written, or as given to `keep`. If they exceed `max_bytes` in
+    the process, the oldest frame of the largest tenant is evicted, so that no tenant takes another's space."""
 
     def __init__(self, shared: ports.CacheBackend | None, clock: ports.Clock, ttl: float, max_bytes: int) -> None:
-        """`shared`: the cache of all replicas; None: there is none but this process."""
+        """`shared`: the cache that replicas share; None: frames stay in this process alone."""
         self._shared, self._clock, self._max_bytes = shared, clock, max_bytes
         self.ttl = ttl
         self._kept: dict[str, BoundedCache[str, bytes]] = {}
@@ -27,7 +26,7 @@ class FrameCache:
         """Bytes of all keys and values in the process."""
 
     async def first(self, tenant: str, keys: Sequence[str]) -> tuple[int, bytes] | None:
-        """The number of the first of these keys that is known, and its frame."""
+        """Returns the index of the first key that is cached, and its frame; None if no key is."""
         own = next(((n, value) for n, key in enumerate(keys) if (value := self._own(tenant, key)) is not None), None)
         others = keys[: own[0]] if own is not None else keys
         if self._shared is None or not others:
@@ -36,7 +35,7 @@ class FrameCache:
         return next(((n, value) for n, value in enumerate(found) if value and len(value) <= MAX_BYTES), own)
 
     async def keep(self, tenant: str, key: str, value: bytes, ttl: float | None = None) -> None:
-        """Keeps a frame, unless it is too large. `ttl`: for so many seconds, where that is another time than `ttl`."""
+        """Caches a frame, unless it exceeds `MAX_BYTES`. `ttl`: seconds; None: the cache's own `ttl`."""
         if len(value) > MAX_BYTES:
             return
         ttl = self.ttl if ttl is None else ttl
@@ -61,7 +60,7 @@ class FrameCache:
 
     @contextmanager
     def _counted(self, tenant: str) -> Iterator[BoundedCache[str, bytes]]:
-        """Adds up what changes in a tenant's frames."""
+        """Updates size and count by what changes in a tenant's frames."""
         own = self._kept[tenant]
         size, count = own.weight, len(own)
         yield own

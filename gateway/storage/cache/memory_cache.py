@@ -1,4 +1,4 @@
-"""What may be forgotten at any time (adapters of `ports.CacheBackend`): process memory, or Redis."""
+"""Values that may be lost at any time (adapters of `ports.CacheBackend`): in process memory, or in Redis."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,14 +8,14 @@ from gateway.core.config.settings import CacheSettings
 from gateway.storage.encryption.columns import KeyVault
 
 OnEvict = Callable[..., None]
-"""Is called with the groups before their values are deleted."""
+"""Called with the groups before their values are deleted."""
 
 
 def open_cache(
     settings: CacheSettings, clock: ports.Clock, vault: KeyVault | None = None, on_evict: OnEvict | None = None
 ) -> ports.ClaimingCache:
-    """Redis if `cache.url` names one, else memory; nothing is connected yet. What leaves the process is sealed under
-    the key of `vault`."""
+    """Opens Redis if `cache.url` is set, else a cache in memory; connects to nothing yet. Values that leave the process
+    are sealed with the key of `vault`."""
     if settings.url:
         from gateway.storage.cache.redis import RedisCache
 
@@ -24,7 +24,7 @@ def open_cache(
 
 
 class MemoryCache:
-    """Least recently used values leave when `max_bytes` are exceeded."""
+    """A cache in memory; the least recently used values are evicted when `max_bytes` are exceeded."""
 
     def __init__(self, max_bytes: int, clock: ports.Clock, on_evict: OnEvict | None = None) -> None:
         self._on_evict = on_evict
@@ -38,16 +38,16 @@ class MemoryCache:
         return self._values.weight
 
     async def get(self, key: str) -> bytes | None:
-        """The value, or None if it is unknown or its time is over."""
+        """Returns a value; None if it is unknown or has expired."""
         found = self._values.get(key)
         return found[0] if found is not None else None
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The value of each key, or None."""
+        """Returns the value of each key, or None."""
         return [await self.get(key) for key in keys]
 
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
-        """Keeps a value for `ttl` seconds at most."""
+        """Stores a value for `ttl` seconds at most."""
         self._drop(key)
         if group is not None:
             self._groups.setdefault(group, set()).add(key)

@@ -17,18 +17,17 @@ PAUSE_SECONDS = 2.0
 AT_ONCE = 64
 """Commands, each on a connection of its own, that are under way at the same time."""
 PROBE_WAIT = 5
-"""Requests wait for a probe that has just begun, until this part of a command's time is over."""
+"""Requests wait for a probe that has just begun, for the timeout divided by this."""
 ROUNDS = 5
-"""Rounds of the event loop after its time in which an answer that had come in time is still read: a loop that somebody
-held up finds the answer and the end of the time together."""
+"""Iterations of the event loop after the timeout in which an answer is still read: a loop that was held up finds an
+answer that was in time together with the timeout."""
 log = logs.get_logger("gateway.cache")
 
 
 class RedisLink:
-    """A request waits `timeout_seconds` for an answer. A command that takes longer goes on for a while without it, on
-    its own connection, so that no answer is ever read by somebody else. After a fault nobody waits any more: what
-    tells that Redis answers in time again is a probe beside the requests.
-    """
+    """Sends commands to Redis without letting requests wait for it. A request waits `timeout_seconds` for an answer. A
+    slower command continues for a while on its own connection, so that nobody else ever reads its answer. After a fault
+    no request waits; a probe beside the requests finds out when Redis answers in time again."""
 
     def __init__(self, url: str, timeout_seconds: float, clock: ports.Clock) -> None:
         self._url = url
@@ -40,12 +39,12 @@ class RedisLink:
         self._running: set[asyncio.Task[Any]] = set()
         self._cooldown = Cooldown(1, PAUSE_SECONDS)
         self.down_since: datetime | None = None
-        """Since when it does not answer in time; None while it does, as far as is known."""
+        """Since when Redis does not answer in time; None while it does, as far as is known."""
         self._probe: asyncio.Task[None] | None = None
         self._wait_until = 0.0
 
     async def send(self, *command: Any) -> Any:
-        """The answer; None also if there is none in time, or the command is refused."""
+        """Sends a command and returns its answer; None if none comes in time or the command is refused."""
         if self._cooldown.started is not None and not await self._is_back():
             return None
         task = self._start(self._asked(*command))
@@ -58,7 +57,7 @@ class RedisLink:
         return None
 
     async def close(self) -> None:
-        """Gives up what is under way and closes the connections."""
+        """Cancels commands under way and closes the connections."""
         for task in self._running:
             task.cancel()
         if self._running:
@@ -70,7 +69,7 @@ class RedisLink:
         try:
             async with asyncio.timeout(self._longest), self._slots:
                 return await self._opened().execute_command(*command)
-        except ResponseError as refused:  # what it holds under that key is not ours: no reason to leave it alone
+        except ResponseError as refused:  # the value under that key is not ours: no reason for a pause
             log.warning("cache_refused", reason=type(refused).__name__)
         except Exception as error:  # noqa: BLE001 - whatever a broken server does to its client costs a miss
             self._pause(type(error).__name__)
@@ -100,7 +99,7 @@ class RedisLink:
         return self._cooldown.started is None
 
     async def _probed(self) -> None:
-        """Ends the pause if Redis answers in time, once there is a connection; else it begins anew."""
+        """Ends the pause if Redis answers in time on an open connection; else begins another."""
         answered = await self._asked("PING") and await self._answers_in_time()
         if answered:
             self._cooldown.answered()
@@ -146,7 +145,7 @@ if type(owner) == 'string' and owner ~= ARGV[1] and left > 0 and left <= tonumbe
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
-"""What nobody of us could have left there, of another type or for longer than a claim lasts, claims nothing."""
+"""A value that no gateway can have left there, of another type or with a longer life than a claim, is no claim."""
 GET_OR_CLAIM = f"""
 local value = redis.pcall('GET', KEYS[2])
 if type(value) == 'string' then return value end
@@ -160,7 +159,7 @@ OWED_AT_ONCE = 500
 
 
 class RedisCache:
-    """Every fault is a miss; after one, it is left alone until it answers again (`RedisLink`)."""
+    """A cache in Redis. Every fault is a miss; after one, Redis is not asked until it answers again (`RedisLink`)."""
 
     def __init__(
         self,
@@ -170,26 +169,26 @@ class RedisCache:
         vault: KeyVault | None = None,
         on_evict: Callable[..., None] | None = None,
     ) -> None:
-        """`vault`: values are sealed with its key, and one that is not, or does not open, is a miss; `on_evict`: is
-        called with the groups before their values are deleted."""
+        """`vault`: its key seals values; one that is not sealed, or does not open, is a miss. `on_evict`: called with
+        the groups before their values are deleted."""
         self._on_evict = on_evict
         self._link = RedisLink(url, timeout_seconds, clock)
         self._vault = vault
         self._owed: dict[str, None] = {}
 
     async def get(self, key: str) -> bytes | None:
-        """The value, or None if it is unknown or the cache cannot be asked."""
+        """Returns a value; None if it is unknown or the cache cannot be reached."""
         return self._opened(key, await self._run("GET", PREFIX + key))
 
     async def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The value of each key; None for all of them if the cache cannot be asked."""
+        """Returns the value of each key, or None; None for all if the cache cannot be reached."""
         values = await self._run("MGET", *(PREFIX + key for key in keys)) if keys else []
         if not isinstance(values, list) or len(values) != len(keys):
             return [None] * len(keys)
         return [self._opened(key, value) for key, value in zip(keys, values, strict=True)]
 
     async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
-        """Keeps a value for `ttl` seconds, if the cache can be reached."""
+        """Stores a value for `ttl` seconds, if the cache can be reached."""
         if self._vault is not None:
             value = self._vault.seal_bytes(value, key)
         if group is None:
@@ -198,7 +197,7 @@ class RedisCache:
             await self._run("EVAL", SET_IN_GROUP, 2, PREFIX + key, GROUP_PREFIX + group, value, _milliseconds(ttl))
 
     async def evict(self, *groups: str) -> None:
-        """Deletes all values of these groups: now, or before the cache is next used if it cannot be reached now."""
+        """Deletes all values of the groups: now, or before the cache's next use if it cannot be reached now."""
         if self._on_evict is not None:
             self._on_evict(*groups)
         self._owed |= dict.fromkeys(groups)
@@ -207,15 +206,15 @@ class RedisCache:
         await self._evict_owed()
 
     async def claim(self, key: str, owner: str, ttl: float) -> bool:
-        """Whether `key` is `owner`'s now, or nobody can be asked."""
+        """Claims `key` for `owner`. Returns whether `owner` holds it now; also True if the cache cannot be reached."""
         return bool(await self._run("EVAL", CLAIM, 1, PREFIX + key, owner, _milliseconds(ttl)) != 0)
 
     async def get_or_claim(self, key: str, claim: str, owner: str, ttl: float) -> tuple[bytes | None, bool]:
-        """The value, or whether `claim` is `owner`'s now, or nobody can be asked."""
+        """Returns the value, or None and whether `owner` holds `claim` now; also True if the cache is unreachable."""
         found = await self._run("EVAL", GET_OR_CLAIM, 2, PREFIX + claim, PREFIX + key, owner, _milliseconds(ttl))
         if isinstance(found, bytes):
             value = self._opened(key, found)
-            return value, value is None  # one that cannot be read is made anew, by whoever finds it
+            return value, value is None  # an unreadable value is made again by whoever finds it
         return None, found != 0
 
     async def release(self, key: str, owner: str) -> None:
@@ -226,7 +225,7 @@ class RedisCache:
 
     @property
     def down_since(self) -> datetime | None:
-        """Since when every read is a miss, because Redis does not answer in time; None while it does."""
+        """Since when Redis does not answer in time, so that every read is a miss; None while it does."""
         return self._link.down_since
 
     def _opened(self, key: str, value: Any) -> bytes | None:
@@ -235,7 +234,7 @@ class RedisCache:
         return self._vault.open_bytes(value, key)
 
     async def _evict_owed(self) -> bool:
-        """Whether nothing is left that is to be forgotten."""
+        """Deletes groups whose eviction is pending. Returns whether none is left."""
         while groups := list(self._owed)[:OWED_AT_ONCE]:
             keys = [GROUP_PREFIX + group for group in groups]
             if await self._link.send("EVAL", EVICT_GROUPS, len(keys), *keys) is None:
@@ -253,7 +252,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 async def reach_cache(url: str, timeout_seconds: float) -> str | None:
-    """None if the cache answers, else why not."""
+    """Pings the cache. Returns None if it answers, else the reason why it does not."""
     client = Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds)
     try:
         await client.ping()

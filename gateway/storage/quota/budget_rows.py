@@ -1,4 +1,4 @@
-"""Budgets out of the ledger's sums, and what processes hold of them (adapter of `ports.BudgetStore`; ADR 28)."""
+"""Budgets computed from the ledger's sums, and what processes hold of them (adapter of `ports.BudgetStore`; ADR 28)."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, timedelta
@@ -16,18 +16,18 @@ from gateway.storage.keyed_hashes import Users, user_digest, user_name
 from gateway.storage.rows import MAX_INT
 
 PAST_SECONDS = 30.0
-"""For how long the sum of past days is kept. A bill is of the day on which its request came, so that yesterday's sum
-may still grow: it is always read."""
+"""How long the sum of past days is cached. A bill belongs to the day on which its request came, so yesterday's sum may
+still grow: it is always read."""
 SHARE = 10
-"""A process holds one part in so many of what is left, beside what its requests need."""
+"""A process holds 1/`SHARE` of what is left, beside what its requests need."""
 MAX_PAST = 10_000
 DAYS = schema.usage_days
 LEASES = schema.budget_leases
 
 
 class SqlBudgets:
-    """Leases of one process. PostgreSQL takes an advisory lock for each account, SQLite has one writer at a time: what
-    is read of an account's bills and leases belongs together, as no process lessens its lease meanwhile."""
+    """Leases of one process. PostgreSQL takes an advisory lock for each account, SQLite has one writer at a time. An
+    account's bills and leases are read consistently, as no process lowers its lease meanwhile."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class SqlBudgets:
         process: str,
         users: Users = "plain",
     ) -> None:
-        """`secret`: of keyed hashes. `users`: how a request's user stands in the ledger."""
+        """`secret`: of keyed hashes. `users`: how a request's user appears in the ledger."""
         self._transactions = transactions
         self._clock = clock
         self._secret = secret
@@ -46,14 +46,14 @@ class SqlBudgets:
         self._past: BoundedCache[tuple[bytes, date], tuple[float, date, int]] = BoundedCache(MAX_PAST)
 
     async def spent(self, account: SpendingAccount) -> int:
-        """Picodollars of all bills since the account's period began (`ports.BudgetStore`)."""
+        """Sums the picodollars of all bills since the account's period began (`ports.BudgetStore`)."""
         count = await self._count(account)
         spent, remember = await self._transactions.run(count)
         remember()
         return spent
 
     async def lease(self, account: SpendingAccount, budget: int, held: int, more: int) -> AccountLease:
-        """Writes down what this process holds, and what more it gets (`ports.BudgetStore`)."""
+        """Stores what this process holds of a budget, and grants it more (`ports.BudgetStore`)."""
         count = await self._count(account)
         now = self._clock.now()
         mine = _of(account, self._process)
@@ -83,12 +83,12 @@ class SqlBudgets:
         await self._transactions.run(work, write=True)
 
     async def sweep(self) -> None:
-        """Deletes leases that are over."""
+        """Deletes expired leases."""
         delete = LEASES.delete().where(LEASES.c.expires_at <= self._clock.now() - timedelta(seconds=keys.LEASE_SECONDS))
         await self._transactions.run(lambda connection: connection.execute(delete), write=True)
 
     async def _count(self, account: SpendingAccount) -> Callable[[sa.Connection], tuple[int, Callable[[], None]]]:
-        """Reads what was spent, and says how the past part of it is remembered."""
+        """Returns a function that reads what was spent, and how to remember the part of past days."""
         where, key = await self._whose(account), (account.digest, account.start)
         now, yesterday = self._clock.monotonic(), self._clock.now().astimezone(UTC).date() - timedelta(days=1)
         kept = self._past.peek(key)
@@ -124,8 +124,8 @@ class SqlBudgets:
 
 
 def granted(budget: int, spent: int, others: int, held: int, more: int) -> AccountLease:
-    """What a process may hold, given what is spent and what others hold: what its requests hold, what they need, and a
-    share of the rest."""
+    """Computes what a process may hold, given what is spent and what others hold: what its requests hold, what they
+    need, and a share of the rest."""
     room = budget - spent - others
     need = held + more
     if need <= room:
@@ -147,7 +147,7 @@ def _others(connection: sa.Connection, account: SpendingAccount, process: str, n
 
 
 def _lock(connection: sa.Connection, account: SpendingAccount) -> None:
-    """Until the transaction ends; by a statement of its own, so that the next one sees what others have committed."""
+    """Locks an account until the transaction ends; as a statement of its own, so that the next sees all commits."""
     if connection.dialect.name != "sqlite":
         number = int.from_bytes(account.digest[:8], "big", signed=True)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))

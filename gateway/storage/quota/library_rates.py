@@ -1,6 +1,6 @@
 """Rates by the library `limits`, over Valkey or a table (adapter of `ports.RateStore`).
 
-This module is imported when the first request comes that is limited.
+This module is imported on the first request that is limited.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
 from gateway.storage.rows import MAX_INT
 
-# Where the library `limits` counts without Valkey: in a table that replicas share, which it has no storage for.
+# Where the library `limits` counts without Valkey: in a table that replicas share. The library has no storage for that.
 
 COUNTERS = schema.rate_counters
 
 
 class TableWindows(Storage, SlidingWindowCounterSupport):
-    """Counts by windows that begin at whole minutes, in a database, in one short transaction each; PostgreSQL has an
-    advisory lock for each key. What else the library's storages can do is not needed here."""
+    """Counts by windows that begin at whole minutes, in a database, each in one short transaction; PostgreSQL takes an
+    advisory lock for each key. Other features of the library's storages are not needed here."""
 
     STORAGE_SCHEME = ["gateway+sql"]  # noqa: RUF012 - as the library has it
 
@@ -41,7 +41,7 @@ class TableWindows(Storage, SlidingWindowCounterSupport):
         return ()
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Counts `amount` more, if no more than `limit` are counted then."""
+        """Counts `amount` if that stays within `limit`; returns whether it did."""
         if amount > limit:
             return False
         window, left = _at(time.time(), expiry)
@@ -61,7 +61,7 @@ class TableWindows(Storage, SlidingWindowCounterSupport):
         return await self._transactions.run(work, write=True)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """The window before and the one that runs: what is counted, and for how many seconds it counts."""
+        """Returns count and remaining seconds of the previous window, then of the current one."""
         window, left = _at(time.time(), expiry)
         before, now = _digest(key, window - 1), _digest(key, window)
         found = await self._transactions.run(lambda connection: _amounts(connection, before, now))
@@ -79,7 +79,7 @@ def _amounts(connection: sa.Connection, *keys: bytes) -> dict[bytes, int]:
 
 
 def lock(connection: sa.Connection, key: str) -> None:
-    """Until the transaction ends, nobody else changes what is counted by that key."""
+    """Locks the counts of a key against other changes until the transaction ends."""
     if connection.dialect.name != "sqlite":
         number = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))
@@ -90,14 +90,14 @@ def _digest(key: str, window: int) -> bytes:
 
 
 def _at(now: float, expiry: int) -> tuple[int, float]:
-    """The number of the window that runs, and the seconds that are left of it."""
+    """Returns the number of the current window, and the seconds left of it."""
     window = int(now // expiry)
     return window, (window + 1) * expiry - now
 
 
 # Requests under way that count against a limit of requests at once: in a table, or in Valkey.
 #
-# Each is noted for `SLOT_SECONDS` and renewed while it runs, so that those of a killed process end by themselves.
+# Each is stored for `SLOT_SECONDS` and renewed while it runs, so that those of a killed process expire by themselves.
 
 SLOT_SECONDS = 60.0
 SLOTS = schema.rate_slots
@@ -116,7 +116,8 @@ local now = redis.call('TIME')
 redis.call('ZADD', KEYS[1], 'XX', now[1] + now[2] / 1000000 + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], 1000 * ARGV[2])
 """
-"""By the server's own time: the processes' clocks may differ. Only who is there is renewed: it may just have left."""
+"""By the server's own time, as the processes' clocks may differ. Only a present request is renewed: it may have just
+left."""
 
 
 T = TypeVar("T")
@@ -124,13 +125,13 @@ WINDOW_SECONDS = 60
 UNBOUNDED_RATE = 2**52
 """More than any limit, and exact as a number of Lua's."""
 PAUSE_SECONDS = 2.0
-"""For which nobody waits for a server that has not answered."""
+"""How long no request waits for a server that has not answered."""
 PREFIX = "context-gateway:rates"
 EXPIRING = (schema.rate_counters, schema.rate_slots)
 
 
 class LibraryRates:
-    """Counts by the sliding window counter of the library."""
+    """Counts with the library's sliding window counter."""
 
     local = None
 
@@ -138,7 +139,7 @@ class LibraryRates:
         self._windows = windows
 
     async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
-        """Counts `amount` if no more than `limit` are counted then (`ports.RateStore`)."""
+        """Counts `amount` if that stays within `limit` (`ports.RateStore`)."""
         taken = await self._asked(self._windows.acquire_sliding_window_entry(key, limit, WINDOW_SECONDS, amount))
         return taken, await self._window(key)
 
@@ -158,14 +159,14 @@ class LibraryRates:
 
 
 class TableRates(LibraryRates):
-    """In the database of the ledger, where there is PostgreSQL and no Valkey."""
+    """Counts in the ledger's database, for PostgreSQL without Valkey."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
         super().__init__(TableWindows(transactions))
         self._transactions = transactions
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Whether the request is one of at most `limit` (`ports.RateStore`)."""
+        """Admits a request if at most `limit` run at once; returns whether it did (`ports.RateStore`)."""
         digest, now = key.encode(), time.time()
 
         def work(connection: sa.Connection) -> bool:
@@ -196,18 +197,18 @@ class TableRates(LibraryRates):
         await self._transactions.run(lambda connection: connection.execute(delete), write=True)
 
     async def sweep(self) -> None:
-        """Deletes what is over."""
+        """Deletes expired counts and slots."""
         now = time.time()
         for table in EXPIRING:
             await self._transactions.run(partial(_forget, table, now), write=True)
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing: there is nothing to close."""
 
 
 class ValkeyRates(LibraryRates):
-    """In Valkey or Redis; who is under way in a sorted set for each key. After a fault nobody waits for it for a
-    while."""
+    """Counts in Valkey or Redis; a sorted set for each key holds the requests under way. After a fault no request waits
+    for Valkey for `PAUSE_SECONDS`."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._storage = RedisStorage(
@@ -226,7 +227,7 @@ class ValkeyRates(LibraryRates):
         self._paused_until = 0.0
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Whether the request is one of at most `limit` (`ports.RateStore`)."""
+        """Admits a request if at most `limit` run at once; returns whether it did (`ports.RateStore`)."""
         asked = self._enter(keys=[SLOTS_PREFIX + key], args=[request_id, limit, SLOT_SECONDS])
         return bool(await self._asked(asked))
 
@@ -241,7 +242,7 @@ class ValkeyRates(LibraryRates):
         await self._asked(self._client.zrem(SLOTS_PREFIX + key, request_id))
 
     async def sweep(self) -> None:
-        """Nothing to do: what is over is forgotten."""
+        """Does nothing: Valkey expires what is over."""
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -259,8 +260,8 @@ class ValkeyRates(LibraryRates):
             raise _down() from error
 
     async def _forget_connections(self) -> None:
-        """A restart of Valkey leaves idle connections that are dead: used one by one, each would be a fault and a pause
-        of its own."""
+        """Closes idle connections: after a restart of Valkey they are dead, and each would be a fault and a pause of
+        its own."""
         with contextlib.suppress(RedisError, OSError):
             await self._client.connection_pool.disconnect(inuse_connections=False)
 
@@ -274,7 +275,7 @@ def _down() -> errors.LimitsUnavailable:
 
 
 def _close(work: Any) -> None:
-    """Of a coroutine that nobody waits for any more."""
+    """Closes a coroutine that nobody awaits any more."""
     close = getattr(work, "close", None)
     if close is not None:
         close()

@@ -1,7 +1,7 @@
-"""Counts of one process, in its memory: where there is one process, and neither Valkey nor PostgreSQL.
+"""Counts in the memory of one process, where there is only one and neither Valkey nor PostgreSQL.
 
-The library's own storage in memory looks through all of its keys at each count, and each step of it is a task: with
-limits on, a chat was dearer by a fifth. What is counted here is what the library's sliding window counter counts.
+The library's own storage in memory scans all of its keys at each count, and each of its steps is a task: with limits
+on, a chat cost a fifth more. The counts here are those of the library's sliding window counter.
 """
 
 import time
@@ -13,18 +13,18 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 
 WINDOW_SECONDS = 60
 MAX_KEYS = 100_000
-"""Of which counts are kept; what is beyond that is looked through for what is over."""
+"""Keys whose counts are stored; beyond that, expired ones are removed."""
 
 
 class LocalCounts:
-    """Windows of whole minutes, and who is under way. Nothing here waits."""
+    """Windows of whole minutes, and requests under way. Nothing here waits."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int, int]] = {}
         self._running: dict[str, set[str]] = {}
 
     def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, RateWindow]:
-        """Counts `amount` if no more than `limit` are counted then, and tells what is counted. `now`: Unix seconds."""
+        """Counts `amount` if that stays within `limit`. Returns whether it did, and the counts. `now`: Unix seconds."""
         number = int(now // WINDOW_SECONDS)
         left = WINDOW_SECONDS - now % WINDOW_SECONDS
         known = self._counts.get(key)
@@ -41,7 +41,7 @@ class LocalCounts:
         return fits, RateWindow(previous, left, current, left + WINDOW_SECONDS)
 
     def correct(self, key: str, amount: int, since: float) -> None:
-        """Counts so many more or fewer (`ports.RateStore`)."""
+        """Adds `amount` to the count; below 0 it subtracts (`ports.RateStore`)."""
         number = int(time.time() // WINDOW_SECONDS)
         at, previous, current = self._counts.get(key, (number, 0, 0))
         if at != number:
@@ -50,7 +50,7 @@ class LocalCounts:
             self._note(key, (number, previous, current + amount))
 
     def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Whether the request is one of at most `limit`. It need not be renewed: it ends with this process."""
+        """Admits a request if at most `limit` run at once; returns whether it did. The entry needs no renewal."""
         running = self._running.get(key)
         if running is None:
             running = self._running[key] = set()
@@ -68,7 +68,7 @@ class LocalCounts:
 
     @property
     def running(self) -> int:
-        """Requests that are under way, each as often as it counts."""
+        """Requests under way, each as often as it counts."""
         return sum(map(len, self._running.values()))
 
     def _note(self, key: str, counts: tuple[int, int, int]) -> None:
@@ -78,7 +78,7 @@ class LocalCounts:
 
 
 class LocalRates:
-    """The same for whoever waits (adapter of `ports.RateStore`)."""
+    """`LocalCounts` with the asynchronous methods of `ports.RateStore`."""
 
     def __init__(self) -> None:
         self.local = LocalCounts()
@@ -93,21 +93,21 @@ class LocalRates:
         return self.local.enter(key, request_id, limit)
 
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        """Nothing to do."""
+        """Does nothing: local requests need no renewal."""
 
     async def leave(self, key: str, request_id: str) -> None:
         self.local.leave(key, request_id)
 
     async def sweep(self) -> None:
-        """Nothing to do: what is over is forgotten."""
+        """Does nothing: what is over is removed already."""
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing: there is nothing to close."""
 
 
 def open_rates(url: str | None, seconds: float, transactions: DatabaseTransactions) -> ports.RateStore:
-    """In Valkey where there is one, else in PostgreSQL, else in memory: on SQLite there is one process.
-    `seconds`: for which Valkey's answers are waited for."""
+    """Opens counts in Valkey if `url` is set, else in PostgreSQL, else in memory: on SQLite there is one process.
+    `seconds`: how long Valkey's answers are awaited."""
     if url is not None or transactions.remote:
         from gateway.storage.quota.library_rates import TableRates, ValkeyRates
 
