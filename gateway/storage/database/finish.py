@@ -1,4 +1,4 @@
-"""The second half of a migration, once no older version runs any more: `gateway migrate --finish` (ADR 10, ADR 19)."""
+"""The second half of a migration, after the last older version has stopped: `gateway migrate --finish` (ADR 10, 19)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,19 +19,19 @@ from gateway.storage.reports.costs import set_right
 from gateway.storage.turns.steps import SINCE, step_rows
 
 BATCH = 200
-"""Rows that one transaction moves: writers wait for no more than that."""
+"""Rows that one transaction moves, and so the most that a writer waits for."""
 REVISIONS = schema.schema_revisions
 Batch = Callable[..., tuple[int, str | None]]
 """Changes some messages behind the one called `after`; see `_move`."""
 
 
 async def finish(transactions: DatabaseTransactions, told: Callable[[int], None] | None = None) -> int:
-    """Says that no older version may run from now on, adds up what those left out of the sums of days, moves the
-    results of tool steps to `reasoning_events`, and deletes what upstreams said of requests where an older version has
-    deleted what they may quote. It may be cut off at any time, and goes on where it was when it is run again.
+    """Completes a migration: forbids older versions from now on, adds what they left out of the daily sums, moves the
+    results of tool steps to `reasoning_events`, and deletes upstream errors that may quote what an older version
+    deleted. It may be interrupted at any time, and continues when it is run again.
 
-    Returns how many results it moved; `told` is told how many more.
-    Raises StorageUnavailable: the storage cannot be reached; what was moved by then is."""
+    Returns how many results it moved; `told` is called with the number of each batch.
+    Raises StorageUnavailable: the storage cannot be reached; earlier batches stay moved."""
     await transactions.run(lambda connection: connection.execute(_CLOSE).close(), write=True)
     await set_right(transactions)
     moved = await _in_batches(transactions, _move, told)
@@ -68,15 +68,15 @@ def _move(connection: sa.Connection, after: str) -> tuple[int, str | None]:
 
 
 def _forget(connection: sa.Connection, after: str) -> tuple[int, str | None]:
-    """The same for what the version before noted of steps with answers: the messages tell all of it."""
+    """Clears a batch of what the previous version noted of steps with answers: the messages hold all of it."""
     found = connection.execute(_NOTED, {"after": after, "limit": BATCH}).scalars().all()
     connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(found)).values(reasoning_events=None))
     return len(found), found[-1] if found else None
 
 
 def _forget_failures(connection: sa.Connection, after: str) -> tuple[int, str | None]:
-    """The same for failures that are older than a deletion in their conversation, or whose conversation is gone:
-    versions before did not know them."""
+    """Clears a batch of failures that are older than a deletion in their conversation, or whose conversation is gone:
+    older versions did not know them. Returns as `_move`."""
     found = connection.execute(_QUOTING, {"after": after, "limit": BATCH}).scalars().all()
     forget_failures(connection, schema.ledger.c.request_id.in_(found))
     return len(found), found[-1] if found else None

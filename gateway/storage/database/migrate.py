@@ -27,33 +27,33 @@ SECRET = re.compile(rf"(?<=[?&])({'|'.join(names.SECRET_PARAMETERS)})=[^&]*", re
 
 
 def shown(url: str) -> str:
-    """The address of a database without its password, wherever in it that stands. Raises ValueError: it is none."""
+    """Renders a database's address without its password, wherever that stands. Raises ValueError: it is no address."""
     return SECRET.sub(r"\1=***", parse_url(url).render_as_string(hide_password=True))
 
 
 @record
 class SchemaState:
-    """What the database says of its schema: the revision that it is on (None: it is empty), and the oldest revision
-    of the code that may run on it (ADR 10; None: it does not say)."""
+    """What the database records of its schema: its revision (None: the database is empty), and the oldest revision of
+    the code that may run on it (ADR 10; None: not recorded)."""
 
     revision: str | None
     oldest: str | None = None
 
     @property
     def serves(self) -> bool:
-        """Whether this version of the code may run on it: it is what the code needs, or newer and says so."""
+        """Whether this version may run on the schema: it is the needed revision, or a newer one that allows it."""
         if self.revision is None or self.revision == schema.REVISION:
             return self.revision == schema.REVISION
         return self.oldest is not None and self.oldest <= schema.REVISION < self.revision
 
     @property
     def older(self) -> bool:
-        """Whether a migration brings it to what this version needs."""
+        """Whether a migration upgrades the schema to what this version needs."""
         return self.revision is None or self.revision < schema.REVISION
 
     @property
     def fault(self) -> str:
-        """Why this version may not run on it, where it may not."""
+        """Why this version may not run on the schema, where it may not."""
         found = f"schema {self}" if self.revision else "no schema"
         then = ": run `gateway migrate`" if self.older else ", or one that this version may run on"
         return f"The storage has {found}; {schema.REVISION} is needed{then}."
@@ -78,7 +78,7 @@ def schema_state(connection: sa.Connection) -> SchemaState:
 
 
 def revision_of(connection: sa.Connection) -> str | None:
-    """The schema's revision, None in an empty database."""
+    """Returns the schema's revision; None in an empty database."""
     if not sa.inspect(connection).has_table("alembic_version"):
         return None
     version: str | None = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
@@ -86,16 +86,16 @@ def revision_of(connection: sa.Connection) -> str | None:
 
 
 def require_own(connection: sa.Connection) -> None:
-    """A database without the gateway's tables is refused if it has LiteLLM's, however it was named: LiteLLM's own
-    schema tool drops tables that it does not know.
-    Raises StorageUnavailable: it has."""
+    """Refuses a database that has LiteLLM's tables, however it was named: LiteLLM's own schema tool drops tables that
+    it does not know. Called if the gateway's tables are missing.
+    Raises StorageUnavailable: it has LiteLLM's tables."""
     if any(name.startswith(LITELLM_TABLES) for name in sa.inspect(connection).get_table_names()):
         where = "name another database, or a schema of its own, by storage.url or GATEWAY_STORAGE_URL"
         raise errors.StorageUnavailable(f"The storage is a LiteLLM proxy's database, and is left as it is: {where}.")
 
 
 def require_tables(connection: sa.Connection) -> None:
-    """Raises StorageUnavailable: tables are gone that belong to its revision."""
+    """Checks that no table of the schema is missing. Raises StorageUnavailable: one is."""
     gone = schema.metadata.tables.keys() - set(sa.inspect(connection).get_table_names())
     if gone:
         names = ", ".join(sorted(gone))
@@ -105,8 +105,8 @@ def require_tables(connection: sa.Connection) -> None:
 
 
 async def require_current(transactions: DatabaseTransactions) -> None:
-    """Raises StorageUnavailable: it cannot be reached, or this version may not run on its schema; ContentUnreadable:
-    its content is under a key that is not configured."""
+    """Checks that this version may use the storage. Raises StorageUnavailable: it cannot be reached, or its schema does
+    not allow this version; ContentUnreadable: its content is sealed with a key that is not configured."""
     state = await transactions.run(schema_state)
     if not state.serves:
         raise errors.StorageUnavailable(state.fault)
@@ -114,8 +114,8 @@ async def require_current(transactions: DatabaseTransactions) -> None:
 
 
 async def open_current(settings: StorageSettings) -> DatabaseTransactions:
-    """The database that `storage.url` names, for commands that change it; none is made.
-    Raises ValueError: the URL is none, or of a database that is not supported; StorageUnavailable: there is none, it
+    """Opens the database that `storage.url` names, for commands that change it; never creates one.
+    Raises ValueError: the URL is invalid or names an unsupported database; StorageUnavailable: there is no database, it
     cannot be reached, or is not on this version's schema."""
     url = parse_url(settings.url)
     if url.get_backend_name() == "sqlite" and not os.path.isfile(url.database or ""):  # noqa: ASYNC240 - a command's
@@ -140,23 +140,23 @@ LITELLM_TABLES = "LiteLLM_"
 LIMIT_SECONDS = 600.0
 PAUSE_SECONDS = 0.25
 TABLE_MILLISECONDS = 500
-"""How long a change of a table may wait for who uses it: meanwhile all others queue up behind it. It is shorter than
-the second after which PostgreSQL would look for a deadlock, and might end somebody else's transaction."""
+"""How long a change of a table may wait for its users: meanwhile all others queue behind it. It is shorter than the
+second after which PostgreSQL looks for a deadlock, and might end another client's transaction."""
 IN_USE = ("55P03", "40P01")
 
 
 def migrations_folder() -> Path:
-    """`migrations/` of a checkout, or the copy inside an installed wheel."""
+    """Returns `migrations/` of a checkout, or the copy inside an installed wheel."""
     package = Path(gateway.__file__).parent
     bundled = package / "_migrations"
     return bundled if bundled.is_dir() else package.parent / "migrations"
 
 
 async def migrate(transactions: DatabaseTransactions, limit: float = LIMIT_SECONDS) -> None:
-    """Upgrades to this version's revision in one transaction, so that it fails as a whole; any number of processes may
-    try at once. A schema that is newer than this version is left alone.
-    Raises StorageUnavailable: it is LiteLLM's, it cannot be reached, another process or a transaction on its tables was
-    in the way for `limit` seconds, or a migration failed. The schema is as it was before."""
+    """Upgrades the schema to this version's revision in one transaction, so that it fails as a whole; any number of
+    processes may try at the same time. A newer schema is left unchanged.
+    Raises StorageUnavailable: the database is LiteLLM's, it cannot be reached, another process or a transaction on its
+    tables blocked it for `limit` seconds, or a migration failed. The schema is then as it was before."""
     end = time.monotonic() + limit
     current = await _patiently(lambda: transactions.run(revision_of), end)
     if current == schema.REVISION:
@@ -177,7 +177,7 @@ async def migrate(transactions: DatabaseTransactions, limit: float = LIMIT_SECON
 
 @contextlib.asynccontextmanager
 async def _alone(engine: "AsyncEngine", end: float, limit: float) -> AsyncIterator[None]:
-    """While no other process migrates. It asks again and again instead of queueing: who queues has a snapshot open,
+    """Keeps other processes from migrating. It polls instead of queueing: a process that queues holds a snapshot open,
     for whose end the building of an index would wait."""
     ask = sa.text("SELECT pg_try_advisory_xact_lock(:key)")
     async with engine.connect() as guard:
@@ -186,7 +186,7 @@ async def _alone(engine: "AsyncEngine", end: float, limit: float) -> AsyncIterat
             if time.monotonic() > end:
                 raise errors.StorageUnavailable(f"Another process has been migrating the schema for {limit:g} seconds.")
             await _pause()
-        # It also takes the place of the question, whose snapshot would stay open to the end of the transaction.
+        # It also replaces the query, whose snapshot would stay open until the transaction ends.
         await guard.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield
 
@@ -213,7 +213,7 @@ async def _upgrade_postgres(engine: "AsyncEngine", end: float, limit: float) -> 
 
 
 async def _patiently(work: Callable[[], Awaitable[T]], end: float) -> T:
-    """Again and again while somebody else has SQLite's file."""
+    """Repeats `work` while another process locks SQLite's file."""
     while True:
         try:
             return await work()
@@ -228,8 +228,8 @@ async def _pause() -> None:
 
 
 def _build_indexes(connection: sa.Connection) -> None:
-    """Those of large tables are built before the upgrade and without stopping who writes to them. One whose building
-    was cut off is no index, and is built anew."""
+    """Builds the indexes of large tables before the upgrade, without blocking writers. An index whose build was
+    interrupted is invalid, and is built again."""
     quote = connection.dialect.identifier_preparer.quote
     known = sa.text("SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = ANY(:columns)")
     broken = sa.text("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND NOT indisvalid")
@@ -237,7 +237,7 @@ def _build_indexes(connection: sa.Connection) -> None:
         for name, table, columns, where in getattr(script.module, "INDEXES", ()):
             found = connection.execute(known, {"name": table, "columns": list(columns)}).scalar()
             if found != len(columns):
-                continue  # a revision between makes it, with its indexes
+                continue  # an intermediate revision makes it, with its indexes
             if connection.execute(broken, {"name": name}).scalar():
                 connection.execute(sa.text(f"DROP INDEX CONCURRENTLY {quote(name)}"))
             of = f"{quote(table)} ({', '.join(map(quote, columns))}){f' WHERE {where}' if where else ''}"
@@ -255,7 +255,7 @@ def _upgrade(connection: sa.Connection) -> None:
 
 
 def _alembic() -> Any:
-    """Alembic, which is loaded where the schema may be another's."""
+    """Returns Alembic, which is imported only where the schema may be another's."""
     import alembic.config
 
     return alembic
@@ -268,8 +268,8 @@ def _config() -> "Config":
 
 
 def _scripts(config: "Config", current: str | None) -> "Iterator[Script]":
-    """The migrations that lead from a revision to this version's, oldest first: none from one that is newer, and none
-    in an empty database, where nothing is large."""
+    """Yields the migrations from a revision to this version's, oldest first: none from a newer one, and none in an
+    empty database, where nothing is large."""
     folder = _alembic().script.ScriptDirectory.from_config(config)
     if current is not None and current in {script.revision for script in folder.walk_revisions()}:
         yield from reversed(list(folder.iterate_revisions(schema.REVISION, current)))

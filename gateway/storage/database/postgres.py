@@ -1,4 +1,4 @@
-"""PostgreSQL: a pool of asyncpg connections. What was certainly rolled back is tried again."""
+"""PostgreSQL: a pool of asyncpg connections. Transactions that were certainly rolled back are tried again."""
 
 import asyncio
 import contextlib
@@ -27,15 +27,15 @@ POOLER_OPTIONS = ("statement_cache_size", "prepared_statement_cache_size")
 PAUSE_SECONDS = 0.02
 ATTEMPTS = 4
 ROLLED_BACK = ("40",)
-"""Class 40: deadlock, serialization failure. The server rolled back, also if it says so at the COMMIT."""
+"""Class 40: deadlock, serialization failure. The server rolled back, even if it reports this at the COMMIT."""
 STALE_PLAN = "0A000"
 """A prepared statement from before a migration; SQLAlchemy forgets them all when it sees this."""
 OUTAGES = ("08", "25006", "28", "3D", "53", "55", "57", "42P01", "42703")
-"""Connection; a standby that only reads; no access; no such database; resources; lock; shutdown or time over; and a
-schema that this version's tables or columns are not in yet."""
+"""Connection; read-only standby; no access; no such database; resources; lock; shutdown or timeout; and a schema that
+lacks this version's tables or columns."""
 READS_ONLY = "25006"
 WRITE_REFUSED_STATES = (READS_ONLY, "42501", "53100", "58030")
-"""Of a transaction that writes: a server or a role that only reads; no right to write; its disk is full, or fails."""
+"""For a transaction that writes: a read-only server or role; no right to write; the disk is full, or fails."""
 LOST = ("08", "57P")
 """The connection is gone, and with it all that was not committed."""
 log = logs.get_logger("gateway.storage")
@@ -72,7 +72,7 @@ class PostgresTransactions:
     def _open(self, **options: Any) -> "AsyncEngine":
         from sqlalchemy.ext.asyncio import create_async_engine
 
-        # hide_parameters: they are what people wrote, and errors are logged
+        # hide_parameters: they hold what users wrote, and errors are logged
         return create_async_engine(self._url, hide_parameters=True, **options)
 
     def _connect_args(self) -> dict[str, Any]:
@@ -83,13 +83,13 @@ class PostgresTransactions:
         return {**connect, "statement_cache_size": 0, "prepared_statement_cache_size": 0, **names}
 
     def use_vault(self, vault: KeyVault | None) -> None:
-        """Content is under these keys."""
+        """Seals and opens content with the keys of `vault`."""
         use_vault(self._engine.sync_engine, vault)
 
     async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
-        """One transaction. What has a connection runs to its end even if the caller is cancelled meanwhile: breaking
-        off what a driver is doing would cost the connection. A write also keeps its place in the queue, a read gives
-        it up."""
+        """Runs one transaction. After it has a connection, it runs to its end even if the caller is cancelled:
+        interrupting a driver would cost the connection. A cancelled write keeps its place in the queue, a cancelled
+        read gives it up."""
         if write:
             try:
                 return await self._to_its_end(self._queued(work if synced else partial(_unsynced, work)))
@@ -110,8 +110,8 @@ class PostgresTransactions:
         return await self._tried(work, write=True)
 
     async def _turn(self) -> None:
-        """First come, first served: in SQLAlchemy's own queue who comes later can overtake, and under load the one
-        overtaken waits until its time is over.
+        """Waits for a connection, first come, first served. In SQLAlchemy's own queue later callers can overtake, and
+        under load the overtaken one waits until its timeout.
         Raises StorageUnavailable: no connection became free in time."""
         try:
             async with asyncio.timeout(self._timeout):
@@ -120,7 +120,7 @@ class PostgresTransactions:
             raise errors.StorageUnavailable("The storage's connections are all in use.") from None
 
     async def _tried(self, work: Work[T], *, write: bool) -> T:
-        """Runs `work` with a connection that is free by now, and again if the database rolled it back."""
+        """Runs `work` on a free connection, and again if the database rolled it back."""
         clock = asyncio.get_running_loop().time
         end = clock() + self._timeout
         attempt = 1
@@ -150,22 +150,24 @@ class PostgresTransactions:
                 await _abandon(connection)
                 raise
             except DBAPIError as error:
-                if sqlstate(error) == READS_ONLY:  # it may be this connection alone: of before a failover, or a setting
+                if (
+                    sqlstate(error) == READS_ONLY
+                ):  # perhaps this connection alone: from before a failover, or by a setting
                     await connection.invalidate()
                 raise
             return result
 
     def at_once(self, work: Work[None]) -> bool:
-        """False: a server is waited for."""
+        """Returns False: a transaction on a server always waits."""
         return False
 
     def seems_read_only(self, connection: "sa.Connection") -> bool:
-        """Whether the server, or a setting, lets its transactions read alone."""
+        """Returns whether the server or a setting makes its transactions read-only."""
         return str(connection.exec_driver_sql("SHOW transaction_read_only").scalar()) == "on"
 
     @contextlib.asynccontextmanager
     async def unhurried(self) -> AsyncIterator["AsyncEngine"]:
-        """Connections apart from the pool, for statements that may take minutes: migrations."""
+        """Opens connections outside the pool, for statements that may take minutes: migrations."""
         limits = {} if self._pooled else {"server_settings": {"application_name": "gateway migrate"}}
         engine = self._open(poolclass=NullPool, connect_args={**self._connect_args(), **limits})
         try:
@@ -174,14 +176,14 @@ class PostgresTransactions:
             await engine.dispose()
 
     async def wipe(self) -> bool:
-        """Nothing to do: what rows said before is PostgreSQL's to overwrite (autovacuum)."""
+        """Does nothing: PostgreSQL itself overwrites what deleted rows held (autovacuum)."""
         return True
 
     async def wipe_owed(self) -> None:
-        """Nothing is ever owed."""
+        """Does nothing: no wipe is ever pending."""
 
     async def close(self) -> None:
-        """Once transactions that nobody waits for any more have come to their end."""
+        """Waits for transactions whose callers are gone, then closes the connections."""
         if self._running:
             await asyncio.wait(self._running, timeout=self._timeout)
         with contextlib.suppress(TimeoutError):
@@ -195,7 +197,7 @@ def _unsynced(work: Work[T], connection: "sa.Connection") -> T:
 
 
 async def _abandon(connection: "AsyncConnection") -> None:
-    """A server that does not answer answers no ROLLBACK either: its connection is cut, not asked."""
+    """Cuts a connection: a server that does not answer would not answer a ROLLBACK either."""
     if connection.invalidated:
         return
     raw = await connection.get_raw_connection()
@@ -205,14 +207,14 @@ async def _abandon(connection: "AsyncConnection") -> None:
 
 
 def behind_pooler(url: URL) -> tuple[URL, bool]:
-    """The URL without its options for poolers, and whether it has one: with `statement_cache_size=0` nothing is kept
-    from one transaction to the next, as another connection may serve that (PgBouncer's transaction mode)."""
+    """Returns the URL without its options for poolers, and whether it has one. With `statement_cache_size=0` nothing is
+    cached across transactions, as another connection may serve the next (PgBouncer's transaction mode)."""
     pooled = any(str(url.query.get(name)) == "0" for name in POOLER_OPTIONS)
     return url.difference_update_query(POOLER_OPTIONS if pooled else POOLER_OPTIONS[:1]), pooled
 
 
 def _server_limits(timeout: float) -> dict[str, str]:
-    """The server's own limits, in milliseconds: it lets go of locks also when this process no longer can."""
+    """Returns the server's own limits, in milliseconds: it releases locks even if this process no longer can."""
     return {
         "application_name": "gateway",
         "lock_timeout": str(max(1, int(1000 * timeout))),
@@ -222,11 +224,10 @@ def _server_limits(timeout: float) -> dict[str, str]:
 
 
 def judge(error: Exception, phase: TransactionPhase, *, write: bool) -> tuple[bool, Exception]:
-    """Whether the transaction may be tried again, and what it raises if it is not.
+    """Decides whether a failed transaction may be tried again, and what it raises if not.
 
-    It may be if it was certainly rolled back. A write that loses its connection at the COMMIT may have been committed:
-    it is not tried again here, and `CommitUnknown` says why.
-    """
+    It may if it was certainly rolled back. A write that loses its connection at the COMMIT may have been committed: it
+    is not tried again here, and raises `CommitUnknown`."""
     state = sqlstate(error)
     lost = _is_lost(error, state)
     uncertain = write and phase.committing and not (state and not lost and not state.startswith("57"))
@@ -241,11 +242,11 @@ def judge(error: Exception, phase: TransactionPhase, *, write: bool) -> tuple[bo
         return False, errors.StorageUnavailable("The storage's connections are all in use.")
     if isinstance(error, DBAPIError | OSError) or (isinstance(error, TypeError) and not phase.connected):
         return again, errors.StorageUnavailable("The storage cannot be reached.")
-    return False, error  # TypeError before: asyncpg's word for a parameter of the URL that it does not know
+    return False, error  # asyncpg raises TypeError before a connection for an unknown URL parameter
 
 
 def sqlstate(error: Exception) -> str:
-    """PostgreSQL's five characters, "" if the error is the driver's or the network's."""
+    """Returns PostgreSQL's five characters; "" if the error is the driver's or the network's."""
     orig = getattr(error, "orig", None)
     state = getattr(orig, "sqlstate", None) or getattr(getattr(orig, "__cause__", None), "sqlstate", None)
     return str(state or "")

@@ -39,29 +39,29 @@ metadata = MetaData(
 
 
 def index_where(name: str, *columns: str, where: str) -> Index:
-    """An index of some of the rows: others cost nothing. Only migrations make it, and say the same for PostgreSQL; said
-    here, it would load that dialect whenever a command starts."""
+    """Returns a partial index: rows outside it cost nothing. Only migrations create it, with the same condition for
+    PostgreSQL; stated here, that would load its dialect whenever a command starts."""
     return Index(name, *columns, sqlite_where=sa_text(where))
 
 
 def sum_columns(*names: str) -> list[Column[int]]:
-    """Columns for counts and for money; NULL where nothing was added yet."""
+    """Returns columns for counts and for money; NULL where nothing was added yet."""
     return [Column(name, BigInteger) for name in names]
 
 
 SORTED_FIGURES = ("known_cost_picousd", "net_saving_picousd", "total_ms")
-"""By which requests are sorted."""
+"""Figures by which requests are sorted."""
 COVERED_COLUMNS = ("status", "model", *SORTED_FIGURES)
-"""What stands in an index beside what it finds, so that no request is read to leave it out or to sort it."""
+"""Columns that an index covers beside its key, so that requests are filtered and sorted without being read."""
 
 
 def amounts_of(kind: str, column: str) -> Index:
-    """An index by which some requests are put in the order of an amount without reading them, of any tenant or one."""
+    """Returns an index that sorts some requests by an amount without reading them, for one tenant or all."""
     columns = (column, "created_at", "request_id", "tenant", *COVERED_COLUMNS)
     return index_where(f"ix_ledger_amounts_of_{kind}", *columns, where=f"{column} IS NOT NULL")
 
 
-# The tables of what was spent, and of who may look at it.
+# The tables of what was spent, and of who may see it.
 
 ledger = Table(
     "ledger",
@@ -110,15 +110,15 @@ ledger = Table(
         for name in SORTED_FIGURES
     ),
 )
-"""One row for each request that called a model. `endpoint`: NULL for chat completions, else which API was asked.
-`key_id`, `project`: of the key that asked. `known_cost_picousd`: of the calls that have a price, NULL if none has;
-`total_cost_picousd` is NULL as soon as one has none. `direct_cost_picousd`, `net_saving_picousd`: NULL where nobody
-knows what the client's own request would have cost. `held_out`: its conversation goes direct while others are
-economised (true), or is one of these others (false); NULL where nothing is compared. `bounced_tokens` and
-`bounced_cost_picousd`: of results that were read again soon after they had been cut. `planning_unpriced`: calls of
-internal models without a price. `rolled_up`: it is counted in `usage_days` and in its conversation's sums; NULL as an
-older version wrote it. `http_status`: of an error in the place of an answer, else NULL. `total_ms`: from its arrival to
-its end. `failure`: how it failed and which tries did, as JSON; content, which goes with the conversation."""
+"""One row for each request that called a model. `endpoint`: NULL for chat completions, else the API that was called.
+`key_id`, `project`: of the calling key. `known_cost_picousd`: of the calls that have a price, NULL if none has;
+`total_cost_picousd`: NULL if any call has none. `direct_cost_picousd`, `net_saving_picousd`: NULL where the cost of the
+client's own request is unknown. `held_out`: true if its conversation goes direct while others are economised, false if
+it is one of those others; NULL where nothing is compared. `bounced_tokens` and `bounced_cost_picousd`: of results that
+were read again soon after they had been cut. `planning_unpriced`: calls of internal models without a price.
+`rolled_up`: the row is counted in `usage_days` and in its conversation's sums; NULL if an older version wrote it.
+`http_status`: of an error returned instead of an answer, else NULL. `total_ms`: from arrival to end. `failure`: how the
+request failed and which tries did, as JSON; it is content, and is deleted with the conversation."""
 
 ledger_calls = Table(
     "ledger_calls",
@@ -160,10 +160,10 @@ usage_days = Table(
     sqlite_with_rowid=False,
 )
 """Daily roll-ups of the ledger, by the day (UTC) on which requests came and by who asked for what. `digest` names these
-and a shard: processes add to rows of their own, so that they do not wait for each other. The day stands first
-in the key: what SQLite reads for some days lies together. `cost_picousd`: of the calls
-that have a price; `priced`: requests with at least one such call, `unpriced`: with at least one other.
-`metered`: requests whose direct cost is known, which alone are in that and in the net saving."""
+and a shard: processes add to rows of their own, so that they do not wait for each other. The day comes first in the
+key, so that SQLite reads adjacent rows for a range of days. `cost_picousd`: of the calls that have a price; `priced`:
+requests with at least one such call, `unpriced`: with at least one call without a price. `metered`: requests with a
+known direct cost; only these are in the direct cost and the net saving."""
 
 ui_sessions = Table(
     "ui_sessions",
@@ -175,8 +175,8 @@ ui_sessions = Table(
     Column("revoked_at", DateTime(timezone=True)),
     sqlite_with_rowid=False,
 )
-"""Who is logged in at the page, by the keyed digest of the cookie. The key says what may be seen; a key that is gone
-takes its sessions with it."""
+"""Who is logged in to the web UI, by the keyed digest of the cookie. The key decides what may be seen; its sessions end
+with it."""
 
 # The tables of files that clients upload (guarantee §14.5).
 
@@ -201,8 +201,8 @@ files = Table(
     Index(None, "expires_at"),
     index_where("ix_files_created_at", "created_at", where="status = 'uploaded'"),
 )
-"""`digest`: SHA-256 of its content. `status`: `uploaded`, `processed` once it was read, or `error`, of which
-`status_details` says why. `progress`: how much of it is read, as a fraction of 1."""
+"""`digest`: SHA-256 of the file's content. `status`: `uploaded`, `processed` after it was read, or `error`, explained
+by `status_details`. `progress`: the part that is read, as a fraction of 1."""
 
 file_contents = Table(
     "file_contents",
@@ -216,8 +216,8 @@ file_contents = Table(
     Index(None, "object"),
     sqlite_with_rowid=False,
 )
-"""Contents, once a tenant however many files have it. `place`: `database`, `disk` or `s3`. `object`: what
-it is called there; no name is given twice, so that what is deleted is never what somebody else just stored."""
+"""Contents, one row per tenant however many files share it. `place`: `database`, `disk` or `s3`. `object`: its name
+there; no name is used twice, so that a deletion never hits what another upload just stored."""
 
 file_chunks = Table(
     "file_chunks",
@@ -245,9 +245,9 @@ large_documents = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     Index(None, "status"),
 )
-"""Once a tenant, however many conversations hold it; it goes with the last of them. `indexed`: how many of its regions
-are indexed. `status`: `building`, `ready`, or `failed`, if what is indexed is all that will be. `holder`: the process
-that makes the index, until `held_until`."""
+"""One row per tenant, however many conversations hold the document; the last one takes it along. `indexed`: how many
+regions are indexed. `status`: `building`, `ready`, or `failed` if no more will be indexed. `holder`: the process that
+builds the index, until `held_until`."""
 
 document_regions = Table(
     "document_regions",
@@ -262,7 +262,7 @@ document_regions = Table(
         ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
     ),
 )
-"""`place`: where it stands, as `TextRegion.where` words it."""
+"""`place`: where the region is in the document, as `TextRegion.where` renders it."""
 
 document_postings = Table(
     "document_postings",
@@ -276,8 +276,8 @@ document_postings = Table(
         ["tenant", "digest"], ["large_documents.tenant", "large_documents.digest"], ondelete="CASCADE"
     ),
 )
-"""`data`: a bucket of `retrieval.stored.postings` in base 64: how often words occur tells of a text, so it is sealed
-like one."""
+"""`data`: a bucket of `retrieval.stored.postings` in base 64; word frequencies reveal a text, so they are sealed like
+one."""
 
 
 # The tables of keys made at runtime, of what they may spend and ask, and of what administrators did (part of
@@ -306,8 +306,8 @@ api_keys = Table(
     Index(None, "created_at"),
 )
 """Keys made at runtime. `digest`: keyed, of the whole key; `previous_digest`: of the one before the last rotation,
-which counts until `previous_until`. `hint`: its last characters, for people. `policy`: all that was said of it, as
-JSON; what lists look for stands in columns, too. `created_by`: the id of the key that made it; NULL: a command."""
+which stays valid until `previous_until`. `hint`: its last characters, for people. `policy`: all fields of the key, as
+JSON; those that lists filter by have columns, too. `created_by`: the id of the key that made it; NULL: a command."""
 
 budget_leases = Table(
     "budget_leases",
@@ -358,14 +358,14 @@ admin_events = Table(
     Column("digest", LargeBinary, nullable=False),
     Index(None, "at"),
 )
-"""What administrators made, changed, saw and deleted; rows are only added. `digest` is keyed, over the row and the
-digest before it. `actor`: the id of the key; NULL: a command. `details`: JSON without content or secrets."""
+"""What administrators created, changed, saw and deleted; rows are only added. `digest` is keyed, over the row and the
+previous digest. `actor`: the id of the key; NULL: a command. `details`: JSON without content or secrets."""
 
 
 REVISION = "0018"
 """The Alembic revision that this version of the code needs."""
 OF_INSTRUCTIONS = "role IN ('system', 'developer')"
-"""Which messages are system messages, in the words of their index: a query that has the same words uses it."""
+"""Selects system messages exactly as their index states it: a query with the same text uses the index."""
 
 secrets = Table(
     "secrets",
@@ -407,13 +407,13 @@ conversations = Table(
 )
 
 """`instructions_digest`: the system messages in force while there is no message that could name them.
-`forgotten_at`: when an item of it was last deleted, which a request that began before may quote. `used_until`: a
-request is at work on it, so it is not deleted as unused; set where its time could be over before the request is.
-`framed`: there are frames of it. `team_task`: what its agents work on together. `profile`: the mode of its prompt
-profile. `pins`: how many of its messages are pinned. `summarized`: there are summaries of it. `question`: how its
-first user message begins; `question_folded`: the same for a search that ignores case; empty once a message of it was
-deleted. `end_user`, `model`: of its latest request. `retention_days`: the fewest that the keys say with which it was
-made or continued. The sums are over those rows of the ledger that are in the daily roll-ups."""
+`forgotten_at`: when an item was last deleted, which a request that began earlier may quote. `used_until`: a request is
+using the conversation, so it is not deleted as unused; set where it could expire before the request ends. `framed`: it
+has frames. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `pins`: how many
+of its messages are pinned. `summarized`: it has summaries. `question`: how its first user message begins;
+`question_folded`: the same text for a search that ignores case; empty after a message was deleted. `end_user`, `model`:
+of its latest request. `retention_days`: the fewest that any key sets with which it was made or continued. The sums are
+over those rows of the ledger that are in the daily roll-ups."""
 
 sessions = Table(
     "sessions",
@@ -461,10 +461,10 @@ messages = Table(
     Index(None, "conversation_id", "sequence_number"),
     index_where("ix_messages_instructions", "conversation_id", "sequence_number", where=OF_INSTRUCTIONS),
 )
-"""`body` is empty where `reasoning_events` has it. `reasoning_events` was filled by the version before. `restored` has
-three values. True: what the client does not send comes back in this branch. False: tool calls of a
-client that had not shown that the conversation is its own; their ids are no evidence of that (guarantee §3.2). NULL:
-neither. `costs`: of an answer, the sums of its branch up to it (guarantee §6)."""
+"""`body` is empty where the table `reasoning_events` holds it. The column `reasoning_events` was filled by the previous
+version. `restored` has three values. True: what the client does not send is restored in this branch. False: tool calls
+of a client that had not proven that the conversation is its own; their ids are no evidence of that (guarantee §3.2).
+NULL: neither. `costs`: of an answer, the sums of its branch up to it (guarantee §6)."""
 
 reasoning_events = Table(
     "reasoning_events",
@@ -482,10 +482,10 @@ reasoning_events = Table(
     Column("answered_at", DateTime(timezone=True), nullable=False),
     sqlite_with_rowid=False,
 )
-"""Tool steps, one row each (ADR 19). `message_id`: the message that brought the result, which says where in the chain
-it stands. `result`: that message's body; NULL while an older version may read it, then it stands in `messages.body`,
-which is empty otherwise. The call is number `position` of the message `call_message_id`; NULL where nothing is known of
-it. `answer_id`: the answer that the step led to."""
+"""Tool steps, one row each (ADR 19). `message_id`: the message that brought the result, and so its place in the chain.
+`result`: that message's body; NULL while an older version may read it: `messages.body`, empty otherwise, holds it then.
+The call is number `position` of the message `call_message_id`; NULL where the call is unknown. `answer_id`: the answer
+that the step led to."""
 
 message_links = Table(
     "message_links",
@@ -510,8 +510,8 @@ chains = Table(
     sqlite_with_rowid=False,
 )
 """The keyed digests that answered requests leave (guarantee §3.2). They outlive their conversation; without one
-(`store: false`) its id is empty. `calls`: of the ids of an answer's tool calls, empty without any. `whole`: of all
-messages and attachments. `request_id`: the latest request that was answered so, `created_at`: when."""
+(`store: false`) its id is empty. `calls`: digest of the ids of an answer's tool calls, empty without any. `whole`: of
+all messages and attachments. `request_id`: the latest request with this answer, `created_at`: its time."""
 
 frames = Table(
     "frames",
@@ -526,8 +526,8 @@ frames = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     Index(None, "conversation_id", "sequence_number"),
 )
-"""What was forwarded, where that is not what the messages themselves say (ADR 12): by the model that was asked for and
-the last message that was forwarded, whose number in its chain is `sequence_number`. `full`: none before it counts."""
+"""What was forwarded, where the messages themselves do not show it (ADR 12): by the requested model and the last
+forwarded message, whose number in its chain is `sequence_number`. `full`: no earlier frame counts."""
 
 pins = Table(
     "pins",
@@ -556,9 +556,8 @@ summaries = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
 )
 """Summaries of old turns (guarantee §11.13, ADR 23): of the messages with the sequence numbers `first_number` to
-`last_number` on the path to `last_message_id`. `after_message_id`: the last message of the segment before. `size`: the
-characters of what it was made of.
-`request_id`: whose bill has what it cost."""
+`last_number` on the path to `last_message_id`. `after_message_id`: the last message of the previous segment. `size`:
+the characters that were summarized. `request_id`: the request whose bill holds the cost."""
 
 replays = Table(
     "replays",
@@ -576,9 +575,9 @@ replays = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("updated_at", DateTime(timezone=True), nullable=False),
 )
-"""Turns of a conversation that are run anew on a branch. `source_id`: the last message of the branch that is replayed.
-`asked`: what is to be other than it was. `at_id`: the last message of what is done of it, which is request number
-`request` of turn number `turn`; written with that turn. `used_until`: somebody is at work on it."""
+"""Turns of a conversation that are run again on a branch. `source_id`: the last message of the replayed branch.
+`asked`: what differs from the original. `at_id`: the last message replayed so far, which is request number `request` of
+turn number `turn`; written with that turn. `used_until`: a process is running it until then."""
 
 calibrations = Table(
     "calibrations",
@@ -594,7 +593,7 @@ calibrations = Table(
     Column("told_until", DateTime(timezone=True)),
 )
 """By how much a model's own count of tokens differs from the gateway's, as its upstream reported it; and windows that
-upstreams told."""
+upstreams reported."""
 
 attachments = Table(
     "attachments",
@@ -611,8 +610,8 @@ attachments = Table(
     index_where("ix_attachments_file_id", "file_id", where="file_id IS NOT NULL"),
     index_where("ix_attachments_document", "document", where="document IS NOT NULL"),
 )
-"""`file_id`: the file of our own that it was read from; with it goes what conversations hold of it. `document`: the
-digest of the large document that has its text, which its `body` lacks then."""
+"""`file_id`: the gateway's file that it was read from; deleting that deletes what conversations hold of it.
+`document`: the digest of the large document that holds its text, which `body` lacks then."""
 
 cached_contents = Table(
     "cached_contents",
@@ -622,7 +621,7 @@ cached_contents = Table(
     Column("tenant", String(128), nullable=False),
     Index(None, "tenant", "digest"),
 )
-"""Which conversations hold content that the cache keeps something of: with the last one that goes, too."""
+"""Which conversations hold content of which the cache holds something; that is evicted with the last of them."""
 
 things = Table(
     "things",
@@ -663,7 +662,7 @@ thing_aliases = Table(
     Index(None, "tenant", "whole", "alias", "mentioned_at", "memory_id"),
     sqlite_with_rowid=False,
 )
-"""By which words things are found. `whole`: the first words of an alias; else a single word of one."""
+"""The words by which things are found. `whole`: the first words of an alias; else a single word of one."""
 
 imported_requests = Table(
     "imported_requests",
@@ -696,7 +695,7 @@ claims = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     Column("expires_at", DateTime(timezone=True), nullable=False, index=True),
 )
-"""Requests that are to be answered once: by keyed digests of the client's key, and of the body."""
+"""Requests to be answered only once: by keyed digests of the client's key, and of the body."""
 
 processes = Table(
     "processes",
@@ -713,7 +712,7 @@ open_calls = Table(
     Column("process", String(64), nullable=False, index=True),
     Column("facts", Text, nullable=False),
 )
-"""Requests that are asking a model: what their bill says if their process dies. Figures and references only."""
+"""Requests that are asking a model: the content of their bill if their process dies. Figures and references only."""
 
 schema_revisions = Table(
     "schema_revisions",
@@ -721,4 +720,4 @@ schema_revisions = Table(
     Column("revision", String(32), primary_key=True),
     Column("oldest", String(32), nullable=False),
 )
-"""Each migration says which is the oldest revision of the code that may run beside it (ADR 10)."""
+"""For each migration, the oldest revision of the code that may run beside it (ADR 10)."""

@@ -1,7 +1,7 @@
-"""SQLite: one connection on one thread, and what to do when its file is locked, full, spoilt or gone.
+"""SQLite: one connection on one thread, and what to do when its file is locked, full, damaged or gone.
 
-A query is a plain function of a SQLAlchemy `Connection`. So one transaction costs one hop to SQLite's thread, not one
-for each statement, and PostgreSQL runs the very same code under SQLAlchemy's greenlet bridge.
+A query is a plain function of a SQLAlchemy `Connection`. So a transaction costs one hop to SQLite's thread, not one per
+statement, and PostgreSQL runs the same code under SQLAlchemy's greenlet bridge.
 """
 
 import asyncio
@@ -36,22 +36,22 @@ from gateway.storage.encryption.columns import DRIVER, KeyVault, driver_of, open
 
 log = logs.get_logger("gateway.storage")
 BEGIN_READ = "BEGIN"
-"""Whoever else writes to the file, what was committed can be read."""
+"""Reads what was committed, whoever else writes to the file."""
 BEGIN_WRITE = "BEGIN IMMEDIATE"
-"""Asks for the writer's place at once: a transaction that has read before can no longer wait for it."""
+"""Takes the write lock at once: a transaction that has already read can no longer wait for it."""
 BEGIN_UNSYNCED = "BEGIN IMMEDIATE TRANSACTION"
-"""The same, and its commit does not wait for the disk."""
+"""Takes the write lock at once, and its commit does not wait for the disk."""
 LASTING = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
            sqlite3.SQLITE_READONLY}  # fmt: skip
-"""After these a connection may keep on failing when the file is whole again."""
+"""Errors after which a connection may keep failing even when the file is intact again."""
 REFUSES_WRITES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR}
-"""Of a transaction that writes."""
+"""Errors by which a file refuses a transaction that writes."""
 EMPTY_SECONDS = 0.5
-"""How long another process may take from making a file to its first page."""
+"""How long another process may take from creating a file to its first page."""
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 PAUSE_SECONDS = 0.01
 WAIT_SECONDS = 0.05
-"""How long the thread itself waits for another process's lock. Whoever waits longer stands aside meanwhile, so that
+"""How long the thread itself waits for another process's lock. A transaction that waits longer steps aside, so that
 reads pass."""
 
 AT_ONCE = ("PRAGMA synchronous = NORMAL", "PRAGMA busy_timeout = 0", "PRAGMA wal_autocheckpoint = 0")
@@ -60,24 +60,24 @@ USUALLY = (
     f"PRAGMA busy_timeout = {int(1000 * WAIT_SECONDS)}",
     "PRAGMA wal_autocheckpoint = 1000",
 )
-"""For a transaction that waits for nothing, and for all others."""
+"""Pragmas of transactions that wait for nothing (`AT_ONCE`), and of all others."""
 WIPE_MILLISECONDS = 200
-"""How long others are waited for when the log is to be emptied: so long nobody else gets the thread."""
+"""How long emptying the log waits for other users; it holds the thread for that time."""
 VACUUM_AT_ONCE = 16 * 2**20
 VACUUM_LARGEST = 256 * 2**20
-"""Bytes of a file that is written anew upon a deletion (a tenth of a second), and of one that is by the next sweep (a
-few seconds). Beyond that it is the operator's affair."""
+"""Bytes of a file that a deletion vacuums directly (a tenth of a second), and of one that the next sweep vacuums (a few
+seconds). Larger files are left to the operator."""
 sqlite3.register_adapter(NoneType, dict[None, None]().get)
 sqlite3.register_adapter(bool, int)
 sqlite3.register_adapter(bytes, bytes)
-"""The driver looks for an adapter of each value that is no text and no number, and what it does where there is none
-takes longer than to store the value."""
+"""The driver looks for an adapter of each value that is neither text nor number; a failed search takes longer than
+storing the value."""
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 
 @record
 class _WaitingTransaction:
-    """A transaction that another process's lock keeps out. `outcome` gets its result, until `deadline` (monotonic)."""
+    """A transaction that another process's lock blocks. `outcome` gets its result, until `deadline` (monotonic)."""
 
     work: Work[Any]
     begin: str
@@ -86,7 +86,7 @@ class _WaitingTransaction:
 
 
 class _WriterThread:
-    """Does one thing after the other, all that was begun before the process ends, whoever closes it or does not. An
+    """Runs jobs one after the other: all that were begun before the process ends, whether or not anybody closes it. An
     executor's futures, with a lock each, cost as much as a small transaction."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class _WriterThread:
         self._is_over = False
 
     def begin(self, job: Callable[[], object]) -> None:
-        """Returns at once; the job handles its own errors. Raises RuntimeError: the thread has ended."""
+        """Queues a job and returns; the job handles its own errors. Raises RuntimeError: the thread has ended."""
         if self._is_over:
             raise RuntimeError("the storage is closed")
         if self._thread is None:
@@ -105,8 +105,8 @@ class _WriterThread:
         self._jobs.put(job)
 
     async def done(self, job: Callable[[], T], *, if_awaited: bool = False) -> T:
-        """The result of a job, which runs to its end whoever leaves.
-        `if_awaited`: it is not begun once nobody waits for it any more."""
+        """Returns the result of a job, which runs to its end even if the caller is cancelled.
+        `if_awaited`: the job does not begin if nobody waits for it any more."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
 
@@ -116,7 +116,7 @@ class _WriterThread:
             tell: Callable[[], None]
             try:
                 tell = partial(outcome.set_result, job())
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 tell = partial(outcome.set_exception, error)
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(lambda: None if outcome.done() else tell())
@@ -125,7 +125,7 @@ class _WriterThread:
         return await outcome
 
     def end(self) -> None:
-        """Returns once all is done."""
+        """Ends the thread, after all queued jobs are done."""
         self._is_over = True
         self._jobs.put(None)
         if self._thread is not None:
@@ -171,13 +171,13 @@ class SqliteTransactions:
         self._waiting: deque[_WaitingTransaction] = deque()
 
     def use_vault(self, vault: KeyVault | None) -> None:
-        """Content is under these keys."""
+        """Seals and opens content with the keys of `vault`."""
         use_vault(self._engine, vault)
 
     async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
-        """One transaction on SQLite's thread. A write runs to its end even if the caller is cancelled meanwhile, also
-        one that has not begun; a read that has not begun is given up. Another process's lock is waited for until
-        `storage.timeout`, and meanwhile reads pass."""
+        """Runs one transaction on SQLite's thread. A write runs to its end even if the caller is cancelled, also before
+        it has begun; a cancelled read that has not begun is dropped. It waits for another process's lock until
+        `storage.timeout`, and reads pass meanwhile."""
         begin = (BEGIN_WRITE if synced else BEGIN_UNSYNCED) if write else BEGIN_READ
         try:
             result = await self._thread.done(partial(self._first_try, work, begin), if_awaited=not write)
@@ -189,10 +189,10 @@ class SqliteTransactions:
         return result
 
     def at_once(self, work: Work[None]) -> bool:
-        """One small transaction on the caller's thread, not synced, unless somebody is in its way: then nothing is
-        written, and False comes back. It waits for no lock and no checkpoint, which the next that is synced makes; and
-        for the disk only where it is the first behind a whole checkpoint: SQLite begins the log anew then, and syncs
-        its new header."""
+        """Runs one small transaction on the caller's thread, not synced. Returns False, with nothing written, if
+        another user of the file is in its way. It waits for no lock and no checkpoint, which the next synced
+        transaction makes. It waits for the disk only as the first after a whole checkpoint: SQLite then starts the log
+        again and syncs its new header."""
         if self._connection is None or self._waiting or not self._in_use.acquire(blocking=False):
             return False
         try:
@@ -215,7 +215,7 @@ class SqliteTransactions:
                 driver.execute(pragma).close()
 
     def seems_read_only(self, connection: sa.Connection) -> bool:
-        """Whether the file is on a file system, or under rights, that let nobody write to it."""
+        """Returns whether the file system or the file's permissions prevent writing."""
         return os.path.exists(self._path) and not os.access(self._path, os.W_OK)
 
     def _first_try(self, work: Work[T], begin: str) -> T | _WaitingTransaction:
@@ -231,7 +231,8 @@ class SqliteTransactions:
         return late
 
     def _try_again(self) -> None:
-        """Runs those who wait in their order, until one finds the file locked still. What came meanwhile goes first."""
+        """Runs waiting transactions in order until one finds the file still locked. Jobs that came meanwhile go
+        first."""
         while self._waiting:
             first = self._waiting[0]
             try:
@@ -241,13 +242,13 @@ class SqliteTransactions:
                 if self._waiting:
                     self._thread.begin(self._try_again)
                 return
-            except BaseException as error:  # noqa: BLE001 - raised where the transaction is waited for
+            except BaseException as error:  # noqa: BLE001 - raised where the transaction is awaited
                 self._waiting.popleft().outcome.set_exception(error)
             else:
                 self._waiting.popleft().outcome.set_result(result)
 
     def _give_up(self, busy: "_LockedElsewhere") -> None:
-        """Those whose time is over get the error."""
+        """Fails the waiting transactions whose deadline has passed."""
         now = time.monotonic()
         while self._waiting and self._waiting[0].deadline <= now:
             unavailable = errors.StorageUnavailable("The storage cannot be used right now.")
@@ -272,7 +273,7 @@ class SqliteTransactions:
                 raise errors.StorageUnavailable("The storage's file is no usable database.") from error
 
     def _run(self, work: Work[T], begin: str) -> T:
-        """Begins and ends the transaction with the driver itself, on one connection that stays: what SQLAlchemy does
+        """Begins and ends the transaction with the driver itself, on one permanent connection: what SQLAlchemy does
         around a transaction costs more than a small one."""
         connection = self._opened()
         driver = driver_of(connection)
@@ -292,9 +293,9 @@ class SqliteTransactions:
         return result
 
     def _opened(self) -> sa.Connection:
-        """The connection, if its file still has its name: what is written to one that has not is lost.
+        """Returns the connection, if the file still has its name: writes to a renamed or removed file would be lost.
         Raises StorageUnavailable: the file was removed or emptied, and a new database in its place would hide the loss;
-        or another stands there, to which SQLite would apply what the old one's log still holds."""
+        or another file is in its place, to which SQLite would apply the old one's log."""
         if self._connection is None:
             _check_not_emptied(self._path)
             opened = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -307,13 +308,13 @@ class SqliteTransactions:
         return self._connection
 
     def _let_go(self, error: DatabaseError | sqlite3.Error) -> None:
-        """Opens the file anew at the next transaction, if this connection may not get well again."""
+        """Closes the connection if it may not recover; the next transaction opens another."""
         if _code(error) in LASTING:
             self._close_connection()
 
     async def wipe(self) -> bool:
-        """Leaves no copy of what was deleted: in the write-ahead log, nor in pages from which rows were moved, which
-        only writing the file anew overwrites. A large file waits for `wipe_owed` with that."""
+        """Erases all copies of deleted rows: in the write-ahead log, and in pages from which rows were moved, which
+        only a VACUUM overwrites. For a large file, that part waits for `wipe_owed`."""
         return await self._wiped(VACUUM_AT_ONCE)
 
     async def _wiped(self, largest: int) -> bool:
@@ -322,12 +323,12 @@ class SqliteTransactions:
         return done
 
     async def wipe_owed(self) -> None:
-        """Does so if somebody was in the way when it was to be done, or the file was large."""
+        """Runs a pending wipe: one that a reader prevented, or that a large file had postponed."""
         if self._owes_wipe:
             await self._wiped(VACUUM_LARGEST)
 
     def _wipe(self, largest: int) -> bool:
-        """Returns whether all has been done that will be."""
+        """Wipes, and returns whether everything is done that will be."""
         if self._connection is None:
             return True
         driver = driver_of(self._connection)
@@ -346,7 +347,7 @@ class SqliteTransactions:
         return not busy and not largest < size <= VACUUM_LARGEST
 
     async def close(self) -> None:
-        """Waits for what is under way, also for what waits for a lock."""
+        """Waits for transactions under way, also for those that wait for a lock, then closes the connection."""
         try:
             while self._waiting:
                 await self._thread.done(self._try_again)
@@ -367,13 +368,13 @@ class _LockedElsewhere(Exception):
 
 
 def _code(error: DatabaseError | sqlite3.Error) -> int:
-    """SQLite's primary result code; 0 if the error has none."""
+    """Returns SQLite's primary result code; 0 if the error has none."""
     orig = error.orig if isinstance(error, DatabaseError) else error
     return getattr(orig, "sqlite_errorcode", 0) & 0xFF
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file has that name; None if there is none, as for a database in memory."""
+    """Returns device and inode of the file of that name; None if there is none, as for a database in memory."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -382,9 +383,9 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _check_not_emptied(path: str) -> None:
-    """A database that this process opens has a first page, or no file yet: SQLite would silently make a new one of a
-    file of 0 bytes, or beside the log of one that is gone.
-    Raises StorageUnavailable: its file is empty, or gone and its log is not."""
+    """Checks that the file has a first page, or does not exist yet. SQLite would silently create a new database in a
+    file of 0 bytes, or beside the log of a missing one.
+    Raises StorageUnavailable: the file is empty, or missing while its log is there."""
     end = time.monotonic() + EMPTY_SECONDS
     while path and ((size := _size(path)) == 0 or (size is None and _size(f"{path}-wal"))):
         if time.monotonic() > end:
@@ -392,7 +393,7 @@ def _check_not_emptied(path: str) -> None:
             message = f"The storage's file {found}: put back a backup, or remove what is left to begin anew."
             log.warning("storage_file_emptied", path=path, reason=message)
             raise errors.StorageUnavailable(message)
-        time.sleep(PAUSE_SECONDS)  # another process may be making it just now
+        time.sleep(PAUSE_SECONDS)  # another process may be creating it just now
 
 
 def _size(path: str) -> int | None:
@@ -410,7 +411,7 @@ def _prepare(connection: Any, timeout: float) -> None:
 
 
 def _keep_log(connection: Any, end: float) -> None:
-    """Several processes may meet at a new file: for the change to a write-ahead log SQLite does not wait by itself."""
+    """Enables the write-ahead log. SQLite does not wait for this change if several processes meet at a new file."""
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").close()
@@ -427,9 +428,9 @@ LIBPQ_ONLY = ("sslmode", "channel_binding", "gssencmode", "target_session_attrs"
 
 
 def open_transactions(settings: StorageSettings) -> DatabaseTransactions:
-    """The database that `storage.url` names, with the keys of its content; nothing is connected yet.
-    Raises ValueError: the URL is none, or of a database that is not supported, or keys cannot be used. The message
-    holds no password."""
+    """Opens the database that `storage.url` names, with the keys of its content; connects to nothing yet.
+    Raises ValueError: the URL is invalid or names an unsupported database, or keys cannot be used. The message holds no
+    password."""
     url = parse_url(settings.url)
     is_file = url.get_backend_name() == "sqlite"
     opened: Any = SqliteTransactions(url, settings.timeout) if is_file else PostgresTransactions(url, settings)
@@ -439,10 +440,11 @@ def open_transactions(settings: StorageSettings) -> DatabaseTransactions:
 
 
 def parse_url(text: str) -> URL:
-    """`storage.url` with its driver: `sqlite:///FILE`, `postgresql+asyncpg://…` (also `postgres://`)."""
+    """Parses `storage.url` and sets its driver: `sqlite:///FILE`, `postgresql+asyncpg://…` (also `postgres://`).
+    Raises ValueError: the URL is invalid, or names an unsupported database."""
     try:
         url = make_url(text)
-    except (ArgumentError, ValueError):  # ValueError: a port that is none, with the password beside it
+    except (ArgumentError, ValueError):  # ValueError: an invalid port, with the password beside it
         raise ValueError("storage.url is not a database URL") from None
     backend = url.drivername.partition("+")[0]
     if backend == "sqlite":
@@ -457,21 +459,21 @@ def parse_url(text: str) -> URL:
 
 
 def sqlite_file(text: str) -> Path | None:
-    """Returns the file that `storage.url` names, or None: it is no SQLite, or in memory."""
+    """Returns the file that `storage.url` names; None if it names no SQLite, or one in memory."""
     url = parse_url(text)
     is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
     return Path(str(url.database)).absolute() if is_file else None
 
 
 def insert_for(dialect: sa.Dialect, table: sa.Table) -> Any:
-    """An insert that can say what happens on a conflict; only the dialect in use is loaded."""
+    """Returns an insert that can handle conflicts; loads only the dialect in use."""
     if dialect.name == "sqlite":
         return insert(table)
-    from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # no start on SQLite loads that dialect
+    from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # a start on SQLite never loads that dialect
 
     return postgresql_insert(table)
 
 
 def insert_if_new(connection: sa.Connection, table: sa.Table) -> Any:
-    """An insert that leaves a row alone that is there already."""
+    """Returns an insert that leaves an existing row unchanged."""
     return insert_for(connection.dialect, table).on_conflict_do_nothing()

@@ -17,71 +17,71 @@ Work = Callable[[sa.Connection], T]
 
 
 class CommitUnknown(errors.StorageUnavailable):
-    """The connection was lost at the COMMIT: nobody can say yet whether the database has it."""
+    """The connection was lost at the COMMIT: it is not yet known whether the database has committed."""
 
 
 class WriteState:
-    """Whether a database takes writes, as far as this process knows: not from the first that it refused until a probe
-    was written."""
+    """Whether a database takes writes, as far as this process knows: no from its first refusal until a probe was
+    written."""
 
     def __init__(self) -> None:
         self.are_refused = False
 
     def refused(self, error: errors.StorageReadOnly) -> None:
-        """A write was refused. The cause goes to the log once."""
+        """Marks writes as refused, and logs the cause once."""
         if not self.are_refused:
             log.warning("storage_cannot_be_written", reason=_cause(error))
         self.are_refused = True
 
     def taken(self) -> None:
-        """A probe was written."""
+        """Marks writes as taken again, after a probe was written."""
         if self.are_refused:
             log.info("storage_can_be_written_again")
         self.are_refused = False
 
 
 def _cause(error: errors.StorageReadOnly) -> str:
-    """What the database said, on one line and without its statement."""
+    """Returns the database's message, on one line and without its statement."""
     cause = error.__cause__
     return str(getattr(cause, "orig", None) or cause or error.message).splitlines()[0]
 
 
 class DatabaseTransactions(Protocol):
     """One database. `run` is one transaction: committed if `work` returns, rolled back if it raises.
-    Raises CommitUnknown: it may have been committed, or may yet be; StorageReadOnly: it certainly has not been, as the
-    database can be read alone; StorageUnavailable: it certainly has not been."""
+    Raises CommitUnknown: it may have been committed, or may yet be; StorageReadOnly: it certainly was not, as the
+    database is read-only; StorageUnavailable: it certainly was not."""
 
     remote: bool
     writes: WriteState
 
     async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
-        """`synced` False: it is written once it survives the end of this process; the end of the machine may undo it
-        until the next that is synced."""
+        """Runs `work` as one transaction. `synced` False: it survives the end of this process; a crash of the machine
+        may undo it until the next synced transaction."""
         ...
 
     def at_once(self, work: Work[None]) -> bool:
-        """One small transaction before this returns, not synced, where that takes no waiting; False: nothing was
-        written, and `run` is to do it."""
+        """Runs one small transaction before this returns, not synced, if that takes no waiting. False: nothing was
+        written; use `run`."""
         ...
 
     def seems_read_only(self, connection: sa.Connection) -> bool:
-        """Whether it looks as if nothing could be written; asked within a transaction, and written nowhere."""
+        """Returns whether nothing seems writable; called within a transaction, writes nothing."""
         ...
 
     async def wipe(self) -> bool:
-        """Takes what deleted rows said out of the files that lie beside the tables, too. False: not possible now, as
-        somebody else is reading; it is owed from then on."""
+        """Erases deleted rows from the files beside the tables, too. Returns False if another reader prevents it now;
+        the wipe is pending from then on."""
         ...
 
     async def wipe_owed(self) -> None:
-        """Wipes if it was not possible when it was asked for."""
+        """Runs a wipe that is still pending."""
         ...
 
     async def close(self) -> None: ...
 
 
 class DatabaseClient:
-    """Whose methods are short transactions of one database.
+    """Base of classes whose methods are short transactions of one database.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
@@ -91,7 +91,7 @@ class DatabaseClient:
 def reads(
     work: Callable[Concatenate[sa.Connection, P], T], *, write: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Makes a method out of what one transaction does: whoever has the method has the database in `_transactions`."""
+    """Makes a method from the function of one transaction; the method's class has the database in `_transactions`."""
 
     @wraps(work)
     async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,5 +102,5 @@ def reads(
 
 
 def writes(work: Callable[Concatenate[sa.Connection, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """The same of a transaction that writes."""
+    """Makes a method from the function of one transaction that writes, as `reads` does."""
     return reads(work, write=True)
