@@ -10,20 +10,20 @@ from gateway.core.types.bill import Purpose
 CHAT = "chat"
 """The type whose messages stay as they are: nothing is assembled for it."""
 PLAIN = "plain"
-"""The type that stands in for one that nobody knows."""
+"""The type used in place of an unknown one."""
 ECHOING_TYPES = frozenset({"google-gemini"})
 """Types whose answers may hold the question, as messages of the role `user`."""
 MAX_TEAM_TASK_BYTES = 5 * 1024
 PERSON, ASSISTANT = "user", "assistant"
-"""Who spoke, where a message does not say."""
+"""Speakers of messages that name none."""
 
 
 @record
 class RequestAgent:
-    """Who answers a request.
+    """The agent that answers a request.
 
-    `agent_type` chooses the assembler. `instruction` and `instruction_file_text` are its own, and are not stored.
-    `window`: how many messages before the current one it gets; None: the configured number. `prefill`: where it reads
+    `agent_type` selects the assembler. `instruction` and `instruction_file_text` are its own, and are not stored.
+    `window`: how many messages before the current one it gets; None: the configured number. `prefill`: if it reads
     sections, an assistant message at the end of a request is the beginning of its answer, not what it answers.
     """
 
@@ -36,28 +36,28 @@ class RequestAgent:
 
     @property
     def is_assembled(self) -> bool:
-        """Whether an assembler words what it reads."""
+        """Whether an assembler renders its prompt."""
         return self.agent_type != CHAT
 
     @property
     def changes_messages(self) -> bool:
-        """Whether it reads anything but the messages as they are."""
+        """Whether its prompt differs from the messages as they are."""
         return self.is_assembled or bool(self.instruction or self.instruction_file_text)
 
     @property
     def echoes(self) -> bool:
-        """Whether its answers may hold its question."""
+        """Whether its answers may contain its question."""
         return self.agent_type in ECHOING_TYPES
 
     def as_json(self) -> dict[str, str]:
-        """As answers and bills name it."""
+        """Returns the agent's id and type, as answers and bills name it."""
         return {"id": self.agent_id, "type": self.agent_type}
 
 
 @record
 class PromptContextMessage:
-    """An earlier message as an agent reads it: without markers, with the name of who said it. One that is `pinned` is
-    not dropped for lack of room."""
+    """An earlier message as an agent reads it: without markers, with its speaker's name. A `pinned` one is not dropped
+    when the budget is short."""
 
     speaker: str
     content: str
@@ -67,10 +67,10 @@ class PromptContextMessage:
 
 @record
 class AssemblerInput:
-    """All that an assembler words. Messages have lost their markers and repeats already; the oldest comes first.
+    """All that an assembler renders. Messages come without markers and repeats, the oldest first.
 
-    `max_bytes`: of all sections together, in UTF-8. Where they take more, the oldest context that is not
-    pinned leaves.
+    `max_bytes`: of all sections together, in UTF-8. If they take more, the oldest context that is not pinned is
+    dropped.
     """
 
     context_messages: tuple[PromptContextMessage, ...]
@@ -83,8 +83,8 @@ class AssemblerInput:
 
 @record
 class AssemblerOutput:
-    """`prompt` is the user message; `system_flag` the system message before it, where the type has one. `dropped`: how
-    many of the oldest context messages, those pinned not among them, had no room."""
+    """`prompt` is the user message; `system_flag` the system message before it, if the type has one. `dropped`: how
+    many of the oldest unpinned context messages did not fit."""
 
     prompt: str
     system_flag: str | None = None
@@ -92,18 +92,18 @@ class AssemblerOutput:
 
 
 class Assembler(Protocol):
-    """Words what an agent of one type reads: a pure function, which third parties may add (docs/agents.md)."""
+    """Renders the prompt of agents of one type: a pure function, which third parties may add (docs/agents.md)."""
 
     def __call__(self, given: AssemblerInput, /) -> AssemblerOutput: ...
 
 
 def cut_team_task(text: str) -> str:
-    """As much of a team task as is kept: its longest beginning of whole characters within the limit."""
+    """Cuts a team task to `MAX_TEAM_TASK_BYTES` of UTF-8, at a character boundary."""
     return text.encode("utf-8", "surrogatepass")[:MAX_TEAM_TASK_BYTES].decode("utf-8", "ignore")
 
 
 def system_body(given: AssemblerInput) -> str:
-    """The instruction and the text of its file with a blank line between them; empty where there is neither."""
+    """Joins the instruction and the text of its file by a blank line; empty if there is neither."""
     parts = [part.strip() for part in (given.system_instruction, given.instruction_file_text) if part]
     return "\n\n".join(part for part in parts if part)
 
@@ -113,16 +113,16 @@ def _is_text(answer: str) -> bool:
 
 
 class InternalModelFailed(Exception):
-    """An internal model gave no answer that can be used; the message is the `fallback_reason`."""
+    """An internal model gave no usable answer; the message is the `fallback_reason`."""
 
 
 class OverBudget(InternalModelFailed):
-    """The request's budget for internal calls is used up. Another request may ask the model the same."""
+    """The request's budget for internal calls is used up. Another request may make the same call."""
 
 
 @record
 class InternalAnswer:
-    """What an internal model answered. `is_cut`: it broke off before its end, at `max_tokens` or by a filter."""
+    """An internal model's answer. `is_cut`: it ended early, at `max_tokens` or by a filter."""
 
     text: str
     is_cut: bool = False
@@ -131,7 +131,7 @@ class InternalAnswer:
 @record
 class InternalRequest:
     """One call of an internal model. `purpose` is `planner` or `summarizer`; `schema` is OpenAI's `json_schema` for
-    answers that have to keep one; `is_useful` says whether an answer can be used, for the metrics."""
+    answers that must follow one; `is_useful` decides whether an answer can be used, for the metrics."""
 
     purpose: Purpose
     messages: list[dict[str, Any]]

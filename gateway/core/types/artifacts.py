@@ -1,4 +1,4 @@
-"""Artifacts: tool results and documents of any size that may enter a context, and what is decided for them."""
+"""Artifacts: tool results and documents of any size that may enter a context, and the decisions for them."""
 
 import re
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ class ProcessingStrategy(StrEnum):
 
 
 PLANNED_STRATEGIES = tuple(each for each in ProcessingStrategy if each is not ProcessingStrategy.SHAPE)
-"""Those that a plan may name."""
+"""Strategies that a plan may name."""
 UNCHANGED = "Unchanged"
-"""How a line of a shaped result begins that stands for others, behind its bracket."""
+"""First word, after the bracket, of a line in a shaped result that replaces others."""
 
 
 class ContextGoal(StrEnum):
@@ -60,7 +60,7 @@ class ArtifactPosition:
     Attributes:
         message: index of its message; None if it is in none, so that only the block of guarantee §4 I6 can show it.
         part: index of its part, if the message's content is a list.
-        span: its characters, if it is a stretch of a text.
+        span: start and end of its characters, if it is a piece of a text.
     """
 
     message: int | None = None
@@ -69,24 +69,24 @@ class ArtifactPosition:
 
 
 IN_NONE = ArtifactPosition()
-"""In no message."""
+"""The position of an artifact that is in no message."""
 
 
 def cache_group(tenant: str, digest: str) -> str:
-    """The cache group of what is derived from a tenant's content (texts, summaries), by the digest of that content."""
+    """Returns the cache group of everything derived from a tenant's content (texts, summaries), by its digest."""
     return f"{tenant}:{digest}"
 
 
 DEFAULT_KIND = "document"
 """The `attachment_type` of an attachment that names none."""
 WORKFLOW_SPEC = "workflow_spec"
-"""That of the workflow which a request of the classic API is about (guarantee §11.10)."""
+"""The `attachment_type` of the workflow that a request of the classic API is about (guarantee §11.10)."""
 
 
 LARGE = "large_document"
-"""In an artifact's metadata: the digest of the large document that has its text (guarantee §14.7)."""
+"""Key in an artifact's metadata: the digest of the large document that holds its text (guarantee §14.7)."""
 UNINDEXED = "unindexed"
-"""In its metadata: the index of that document is not finished."""
+"""Key in an artifact's metadata: the index of its large document is not finished."""
 
 
 @record
@@ -97,18 +97,18 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
+@dataclass(slots=True)  # frozen, each would take four times as long to create, and each message has one
 class Artifact:
     """One tool result or document.
 
     Attributes:
         content: its text, possibly compacted; `size_chars` is the length of the original.
         historical: it belongs to an earlier turn.
-        label: the source as models read it, where `source` changes from turn to turn (guarantee §4 I7).
+        label: the source as models read it, if `source` changes from turn to turn (guarantee §4 I7).
         call: set for a tool result that is shown as text in the block, without its message (guarantee §3.3).
         arguments: the arguments with which a tool was called, as written.
-        pinned: its message is pinned, so that it is in any window in full (guarantee §11.12).
-        documents: of a tool result, what its parts that are documents say, by their numbers; `content` has it, too.
+        pinned: its message is pinned, so that every window contains it in full (guarantee §11.12).
+        documents: texts of the parts of a tool result that are documents, by part number; `content` has them, too.
     """
 
     artifact_id: str
@@ -129,49 +129,49 @@ class Artifact:
 
     @property
     def block_name(self) -> str:
-        """Its name in lists of what a block shows: the result's message id, since two tool results may say the same; an
-        attachment's content id, whatever else of the same content turns up later."""
+        """Its name in lists of what a block shows: a tool result's message id, since two results may be equal; an
+        attachment's content id, whatever artifact of the same content comes later."""
         return self.call.message_id if self.call else self.content_id
 
     @property
     def content_id(self) -> str:
-        """Its id without the number that is added to repeats of the same content."""
+        """Its id without the number that marks repeats of the same content."""
         return self.artifact_id.partition("-")[0]
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file inside a message, of which a whole part is shown as text."""
+        """Whether it is a file inside a message, a whole part of which is shown as text."""
         return self.place.part is not None and self.place.span is None
 
     @property
     def becomes_text(self) -> bool:
-        """Whether its message holds a file of which the model gets the text."""
+        """Whether its message holds a file whose text the model gets."""
         return self.is_file or bool(self.documents)
 
     @property
     def is_excerpt(self) -> bool:
-        """Whether its content is but the parts of a large document that a question needs."""
+        """Whether its content is only the parts of a large document that a question needs."""
         return LARGE in self.metadata
 
     @property
     def excerpt_of(self) -> str:
-        """The digest of that large document; "" if there is none."""
+        """The digest of the large document of which it is an excerpt; "" if it is none."""
         return str(self.metadata.get(LARGE, ""))
 
     @property
     def origin(self) -> str | None:
-        """Where the client that attached it says it is from; it is a label and is never fetched."""
+        """The source named by the client that attached it; it is a label and is never fetched."""
         return self.metadata.get("label")
 
     @property
     def kind(self) -> str | None:
-        """What the client that attached it says it is, if that is more than a document."""
+        """The type named by the client that attached it; None for a mere document."""
         kind = self.metadata.get("attachment_type")
         return kind if kind != DEFAULT_KIND else None
 
     @property
     def search_label(self) -> str:
-        """Its title and the arguments it was got with: words that a question may use and its text may lack."""
+        """Its title and its tool call's arguments: words that a question may use and its text may lack."""
         return " ".join(each for each in (self.title, self.arguments) if each)
 
 
@@ -189,7 +189,7 @@ class ArtifactDecision(BaseModel):
 
 
 MAX_QUERIES = 4
-"""Queries of a plan that are searched for beside the question (guarantee §5)."""
+"""Most queries of a plan that are searched for beside the question (guarantee §5)."""
 
 
 class ArtifactPlan(BaseModel):
@@ -201,11 +201,11 @@ class ArtifactPlan(BaseModel):
     search_queries: tuple[str, ...] = ()
     reasoning: str = ""
     prompt: str = ""
-    """What the planner was asked. It is content, and stored with the plan; no answer of the API has it."""
+    """The planner's prompt. It is content, and stored with the plan; the API never returns it."""
 
 
 FILE_ID = re.compile(r"file-[\w-]{1,100}|file_[A-Za-z0-9]{16,100}", re.ASCII)
-"""How ids of files look: ours and OpenAI's, and Anthropic's."""
+"""The form of file ids: ours and OpenAI's, and Anthropic's."""
 
 
 class RequestAttachment(BaseModel):

@@ -1,4 +1,4 @@
-"""What administrators made, changed, saw and deleted, as the trail tells it (guarantee §12.12)."""
+"""The audit trail: what administrators created, changed, viewed and deleted (guarantee §12.12)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,27 +23,27 @@ ACTIONS = frozenset(
         *("conversations.purged", "user.purged", "storage.migrated", "storage.encrypted"),
     )
 )
-"""What the trail tells of."""
+"""Actions that the trail records."""
 LOCAL = "local"
-"""Who looks at the page where there are no keys: somebody on this machine."""
+"""The actor in the web UI where no keys exist: somebody on this machine."""
 ANONYMOUS_ACTOR = "anonymous"
-"""Who asks the API without any key."""
+"""The actor of an API request without a key."""
 UNKNOWN_ACTOR = "unknown"
-"""Who gave a key that is not known, or whose id cannot be told."""
+"""The actor with an unknown key, or one whose id cannot be determined."""
 FIRST_BEFORE = bytes(32)
-"""What stands for the digest before the first event."""
+"""`previous_digest` of the first event."""
 
 
 @record
 class AuditActor:
-    """Who acts. `key_id`: of the key; None: a command, and `name` is then that of the user of its system."""
+    """Who acts. `key_id` None: a command, and `name` is then the operating system's user."""
 
     key_id: str | None
     name: str | None = None
 
 
 def actor_of(caller: "RequestCaller") -> AuditActor:
-    """Who makes a request: a key by its id, with its name or else its owner."""
+    """Returns the actor of a request: the id of its key, with the key's name or else its owner."""
     if caller.key is not None:
         return AuditActor(caller.key_id or UNKNOWN_ACTOR, caller.key.name or caller.key.owner)
     return AuditActor(caller.key_id or ANONYMOUS_ACTOR)
@@ -51,8 +51,8 @@ def actor_of(caller: "RequestCaller") -> AuditActor:
 
 @record
 class NewEvent:
-    """What is to be recorded. `tenant`: whose data it is about; None: of all, or of none. `object_id`: what it is done
-    to. `details`: ids and figures, never content or secrets. `ok` is False for what was refused."""
+    """An event to be recorded. `tenant`: the owner of the data; None: all tenants, or none. `object_id`: the object
+    acted on. `details`: ids and figures, never content or secrets. `ok` is False for a refused action."""
 
     by: AuditActor
     action: str
@@ -64,8 +64,8 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class TrailEvent:
-    """An event of the trail. `details` is JSON, as it is stored; `digest` is keyed, over the event and
-    `previous_digest`, that of the event before."""
+    """An event of the trail. `details` is JSON as stored; `digest` is keyed, over the event and the digest of the event
+    before (`previous_digest`)."""
 
     number: int
     at: datetime
@@ -87,8 +87,8 @@ class TrailEvent:
 
 @record
 class TrailQuery:
-    """Events that were asked for, in the order of their numbers: behind `after`, from `since` on and before `until`;
-    with `newest_first` the other way round."""
+    """Selects events in the order of their numbers: beyond number `after`, from `since` on and before `until`; with
+    `newest_first` in descending order, and below `after`."""
 
     after: int | None = None
     limit: int = 20
@@ -101,7 +101,7 @@ class TrailQuery:
 
 @record
 class ChainAnchor:
-    """An event as an earlier export or check had it."""
+    """An event as an earlier export or check recorded it."""
 
     number: int
     digest: bytes
@@ -109,8 +109,8 @@ class ChainAnchor:
 
 @record
 class ChainVerdict:
-    """What a check of the chain found: so many events that hold, the last of them, and the number of the first that
-    does not, with the reason; None: all hold."""
+    """The result of a check of the chain: the number of valid events, the last of them, and the number of the first
+    invalid one, with the reason; None: all are valid."""
 
     events: int
     last: ChainAnchor | None

@@ -1,5 +1,5 @@
-"""The bill: references and figures only, never content (guarantee §6). What a provider's usage says, by a chat's names;
-sums over bills (guarantee §13.1); what a branch has cost, and would have cost without a gateway (§4 I7)."""
+"""The bill: references and figures only, never content (guarantee §6). Figures of a provider's usage, by the chat API's
+names; sums over bills (guarantee §13.1); what a branch has cost, and would have cost without a gateway (§4 I7)."""
 
 import re
 from base64 import b64decode, b64encode
@@ -14,9 +14,9 @@ from gateway.core import jsons
 from gateway.core.frozen_records import record
 
 MAX_TOKENS = 10**12
-"""A reported count above this is not one."""
+"""A reported count above this is not taken for one."""
 USAGE_DETAILS = ("prompt_tokens_details", "input_tokens_details", "completion_tokens_details", "output_tokens_details")
-"""Objects that tell what a figure is made of; those of the prompt first."""
+"""Objects that break a figure down; those of the prompt first."""
 CACHE_READ_NAMES = frozenset(
     {
         *("cachedtokens", "cachereadinputtokens", "promptcachehittokens", "cachedinputtokens", "cachereadtokens"),
@@ -25,7 +25,7 @@ CACHE_READ_NAMES = frozenset(
     }
 )
 """Names for tokens read from a cache, in lower case and without underscores: OpenAI's (Moonshot's, Together's),
-Anthropic's, DeepSeek's, OpenRouter's, Bedrock's, Gemini's, xAI's and those of gateways before them."""
+Anthropic's, DeepSeek's, OpenRouter's, Bedrock's, Gemini's, xAI's and those of gateways in front of them."""
 CACHE_WRITE_NAMES = frozenset(
     {
         *("cachewritetokens", "cachecreationtokens", "cachecreationinputtokens", "cachewriteinputtokens"),
@@ -33,19 +33,20 @@ CACHE_WRITE_NAMES = frozenset(
         *("promptcachewritetokens", "inputcachewritetokens", "inputcachecreationtokens"),
     }
 )
-"""The same for tokens written to one."""
+"""Names for tokens written to a cache, in the same form."""
 CACHED_USAGE_FIELDS = CACHE_READ_NAMES | CACHE_WRITE_NAMES
 OF_PROMPT = CACHED_USAGE_FIELDS | {"promptcachemisstokens"}
 SPLIT_BY_HOUR = ("cache_creation_token_details", "cache_creation")
-"""Objects that tell how much was written for five minutes, and how much for an hour; in new-api's words, one name."""
+"""Objects that split the tokens written to a cache into those for five minutes and those for an hour; new-api has one
+name for the latter."""
 HOUR, HOUR_ALONE = "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"
 COUNT = re.compile(r"tokens?(_?count)?$|^reasoning$", re.IGNORECASE)
-"""How the names of counts of tokens end."""
+"""Matches the names of token counts by their ends."""
 USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def is_figure(value: Any) -> bool:
-    """Whether it is a count of tokens: a whole number, be it written `12.0`, not below 0 and not absurd."""
+    """Returns whether a value is a count of tokens: an integer, even as `12.0`, from 0 to `MAX_TOKENS`."""
     if type(value) is int:
         return 0 <= value <= MAX_TOKENS
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
@@ -53,7 +54,7 @@ def is_figure(value: Any) -> bool:
 
 
 def figure(usage: Any, name: str) -> int:
-    """A count among these, 0 where there is none."""
+    """Returns the count `name` of a usage object; 0 if it is missing or no valid count."""
     value = usage.get(name) if isinstance(usage, dict) else None
     if type(value) is int:
         return value if 0 <= value <= MAX_TOKENS else 0
@@ -61,14 +62,14 @@ def figure(usage: Any, name: str) -> int:
 
 
 def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """The usage without what cannot be true: counts that are negative, absurd, more than the whole that they are a part
-    of, or no number. What counts no tokens stays as it is."""
+    """Removes from a usage object all impossible counts: negative, absurd, greater than the whole that they are a part
+    of, or not a number. Fields that count no tokens stay unchanged."""
     given = {name: int(usage[name]) for name in USAGE_FIGURES if is_figure(usage.get(name))}
     sent, answered = given.get("prompt_tokens", MAX_TOKENS), given.get("completion_tokens", MAX_TOKENS)
     total = given.get("total_tokens", 0)
     if "total_tokens" in usage and total < sent + answered < MAX_TOKENS:
         given["total_tokens"] = sent + answered
-    written = max(answered, total - sent)  # some count thoughts beside the answer
+    written = max(answered, total - sent)  # some count reasoning beside the answer
     kept: dict[str, Any] = {}
     for name, value in usage.items():
         if name in USAGE_FIGURES:
@@ -91,7 +92,7 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens of a prompt that were read from a provider's cache, and that were written to it."""
+    """Returns the prompt's tokens that were read from a provider's cache, and those that were written to it."""
     read = written = 0
     if not _may_tell_of_cache(tuple(usage)):
         return read, written
@@ -103,24 +104,25 @@ def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told besides, for an API that has names of its own for `cache_tokens`."""
+    """Returns the usage without its counts of cached tokens, for an API with its own names for `cache_tokens`."""
     return {name: value for name, value in usage.items() if _plain(name) not in OF_PROMPT}
 
 
 def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
-    """The counts under these names of caches, those of the details first; empty where a provider has none of them."""
+    """Lists the counts that a usage object reports under these names for cached tokens, those of the details first;
+    empty if the provider reports none."""
     if not _may_tell_of_cache(tuple(usage)):
         return []
     return [figure(each, name) for each in _with_counts_of_prompt(usage) for name in _among(tuple(each), names)]
 
 
 def _with_counts_of_prompt(usage: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Where counts of a prompt's tokens stand: in its details first, and beside them."""
+    """Lists the objects that hold counts of a prompt's tokens: its details first, then the usage itself."""
     return [each for each in (*map(usage.get, USAGE_DETAILS[:2]), usage) if isinstance(each, dict)]
 
 
 def written_for_an_hour(usage: Mapping[str, Any]) -> int:
-    """Those of the written that are kept for an hour, where that is told."""
+    """Returns the tokens written to the cache for an hour; 0 if the provider does not report them."""
     details = usage.get("prompt_tokens_details")
     holders = (details, usage) if isinstance(details, dict) else (usage,)
     split = [figure(holder.get(name), HOUR) for holder in holders for name in SPLIT_BY_HOUR]
@@ -129,13 +131,14 @@ def written_for_an_hour(usage: Mapping[str, Any]) -> int:
 
 @lru_cache(256)
 def _among(told: tuple[str, ...], names: frozenset[str]) -> tuple[str, ...]:
-    """Those that are told of these names: a provider tells the same in each answer."""
+    """Selects the reported names that are in `names`; cached, as a provider reports the same names in each answer."""
     return tuple(name for name in told if _plain(name) in names)
 
 
 @lru_cache(256)
 def _may_tell_of_cache(told: tuple[str, ...]) -> bool:
-    """Whether a usage with these names does, by itself or in its details: most do not, and are asked eight times."""
+    """Returns whether a usage with these names may report cached tokens, by itself or in its details. Most do not, and
+    each is checked eight times."""
     return any(name in USAGE_DETAILS[:2] or _plain(name) in CACHED_USAGE_FIELDS for name in told)
 
 
@@ -159,24 +162,24 @@ def _within(value: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def _counted(name: str, value: Any) -> Any:
-    """A count as the whole number that it is."""
+    """Converts a count such as `12.0` to an integer; other values stay unchanged."""
     return int(value) if type(value) is float and COUNT.search(name) else value
 
 
 @record
 class PlanComparison:
-    """What a plan saves beside what it costs, in USD; None where a price is unknown (ADR 16)."""
+    """What a plan saves and what it costs, in USD; None if a price is unknown (ADR 16)."""
 
     saved_tokens: int
-    """Fewer than without the plan, in each request."""
+    """Tokens saved by the plan in each request."""
     expected_requests: int
-    """That will forward what was decided."""
+    """Requests expected to follow the plan's decisions."""
     saving: Decimal | None
     planning_cost: Decimal | None
     invalidated_tokens: int = 0
-    """Of the frozen prefix: a provider's prompt cache has to take them in anew."""
+    """Tokens of the frozen prefix that a provider's prompt cache has to write again."""
     invalidation_cost: Decimal | None = None
-    """What these cost more for that."""
+    """Additional cost of these tokens."""
 
     @property
     def pays(self) -> bool | None:
@@ -186,7 +189,7 @@ class PlanComparison:
         return self.saving > self.planning_cost + (self.invalidation_cost or Decimal(0))
 
     def as_economics(self, *, applied: bool) -> dict[str, Any]:
-        """The bill's `economics`, an estimate (`pending`); `applied`: the plan was followed."""
+        """Returns the bill's `economics`, an estimate (`pending`); `applied`: the plan was followed."""
         return {
             "saved_tokens": self.saved_tokens,
             "expected_requests": self.expected_requests,
@@ -202,14 +205,14 @@ class PlanComparison:
 
 @record
 class LeftOutTokens:
-    """Tokens that a request would have had more with everything included (guarantee §5)."""
+    """Additional tokens that a request would have had with everything included (guarantee §5)."""
 
     tokens: int
-    """Below 0 where labels and excerpts take more than was left out."""
+    """Below 0 if labels and excerpts take more than was left out."""
     fresh: int
-    """Of these, what this request would have sent for the first time."""
+    """The part of `tokens` that this request would have sent for the first time."""
     unchanged: int = 0
-    """Of the prompt, what begins as an earlier request began."""
+    """Tokens of the prompt's beginning that it shares with an earlier request."""
 
 
 Purpose = Literal["planner", "summarizer", "embedder", "guard"]
@@ -217,9 +220,9 @@ Purpose = Literal["planner", "summarizer", "embedder", "guard"]
 
 @record
 class InternalCall:
-    """One call of an internal model, not priced yet: `route` names where it went (`ModelDeployment.route`), `usage` is
-    in OpenAI's names, `prices` in LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut
-    off. A call that was not charged has a usage of zero."""
+    """One call of an internal model, not priced yet: `route` is the deployment's (`ModelDeployment.route`), `usage` has
+    OpenAI's names, `prices` LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut off.
+    A call that was not charged has a usage of zero."""
 
     purpose: Purpose
     route: str
@@ -229,20 +232,20 @@ class InternalCall:
 
 
 FAILED_TRY = "failed_try"
-"""The purpose of a call of the model, or of one instead of it, that failed before another answered."""
+"""The purpose of a call of the model, or of a fallback, that failed before another one answered."""
 MODEL_PURPOSES = ("primary", FAILED_TRY)
-"""Purposes of calls that were to answer the request; all others are an internal model's."""
+"""Purposes of calls made to answer the request; all others are an internal model's."""
 PICO = Decimal("0.000000000001")
 """Each call's prompt and completion cost is rounded to this (guarantee §6)."""
 PER_USD = "guard_cost_per_usd"
-"""A price of one, by which a guard's cost in USD is charged as any other call is (`billing.cost`)."""
+"""A price of 1 USD, so that a guard's cost in USD is charged like that of any other call (`billing.cost`)."""
 RECALLED = "recalled"
-"""Reason of a record: the question brought back something of what had been left out."""
+"""Reason of a record: the question brought back some content that had been left out."""
 SAME_DOCUMENT = "same_document"
-"""Reason of a record: the same document stands elsewhere in the window."""
+"""Reason of a record: the same document is elsewhere in the window."""
 
 
-@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
+@dataclass(slots=True)  # frozen, each would take four times as long to create, and each message has one
 class ArtifactUsageRecord:
     """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded. `guarded`: a
     plan excludes it, and it is shown all the same (guarantee §5). `reason` is `recalled` where this question brought
@@ -261,28 +264,28 @@ class ArtifactUsageRecord:
     reason: str | None = None
     standing: bool = False
     attachment_type: str | None = None
-    """As its client named it, if that is more than `document`."""
+    """Type named by its client, if other than `document`."""
     attachment_source: str | None = None
-    """Where its client says that it is from."""
+    """Source named by its client."""
     untouched: bool = False
-    """It is in its message as it came."""
+    """It is unchanged in its message."""
     message: int | None = None
-    """Of a tool's result in a message that can be forwarded, that message's index."""
+    """Index of the message that holds a tool result, if that message can be forwarded."""
 
 
 NOT_ON_THE_BILL = ("untouched", "message")
-"""Fields of a record that are for the gateway alone."""
+"""Fields of a record for the gateway's own use."""
 CLIENTS_WORDS = ("attachment_type", "attachment_source")
-"""Fields of a record that are a client's own words."""
+"""Fields of a record with text from the client."""
 
 
 def anonymous(record: ArtifactUsageRecord) -> ArtifactUsageRecord:
-    """The record without what somebody wrote."""
+    """Removes all text written by a client from a record."""
     return replace(record, source=nameless(record.source), attachment_type=None, attachment_source=None)
 
 
 def nameless(source: str) -> str:
-    """An artifact's source without the name that somebody gave it: `attachment:0:title` -> `attachment:0`,
+    """Removes the given name from an artifact's source: `attachment:0:title` -> `attachment:0`,
     `history:msg_3:tool` -> `history:msg_3`, `step_2:tool` -> `step_2`."""
     kind, _, rest = source.partition(":")
     return kind if kind.startswith("step_") else f"{kind}:{rest.partition(':')[0]}"
@@ -298,14 +301,14 @@ class UsageMetadata:
 
 
 def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
-    """The three figures of a usage object; a missing total is the sum of the others."""
+    """Reads the three figures of a usage object; a missing total is the sum of the others."""
     prompt, completion = figure(usage, "prompt_tokens"), figure(usage, "completion_tokens")
     return UsageMetadata(prompt, completion, figure(usage, "total_tokens") or prompt + completion)
 
 
 @record
 class PriceLine:
-    """A product of a bill's arithmetic, in USD, not rounded. `kind`: `input`, `cached_input`, `cache_write`,
+    """Tokens times rate: a term of a bill's cost, in USD, not rounded. `kind`: `input`, `cached_input`, `cache_write`,
     `cache_write_1h`, `audio_input`, `image_input`, `cached_image_input`; `output`, `reasoning`, `audio_output`,
     `image_output`; or `seconds`, `characters`, `images` in place of tokens."""
 
@@ -317,8 +320,8 @@ class PriceLine:
 
 @record
 class CallCost:
-    """What one call of a model cost, in USD with 12 decimals. Priced: both costs; unpriced, as the model has no known
-    price: both are None, and so is every total; not charged: a usage of zero."""
+    """The cost of one model call, in USD with 12 decimals. Priced: both costs are set; unpriced, as the model has no
+    known price: both are None, and so is every total; not charged: a usage of zero."""
 
     purpose: str
     model: str
@@ -330,7 +333,7 @@ class CallCost:
 
     @property
     def total(self) -> Decimal | None:
-        """Prompt and completion together; None if unpriced."""
+        """Sum of prompt and completion cost; None if unpriced."""
         if self.prompt_cost is None or self.completion_cost is None:
             return None
         return self.prompt_cost + self.completion_cost
@@ -395,32 +398,33 @@ class ContextUtilizationMetadata:
     planning_usage: ContextPlanningUsage = field(default_factory=ContextPlanningUsage)
     planning_cost: ContextPlanningCost = field(default_factory=ContextPlanningCost)
     economics: dict[str, Any] | None = None
-    """What a plan saves beside what it costs (a `PlanComparison`), and what this request saved; on the bill only where
-    a plan was made or something is left out."""
+    """What a plan saves and costs (a `PlanComparison`), and what this request saved; on the bill only if a plan was
+    made or something is left out."""
     cache_stats: dict[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
     memory: dict[str, int] | None = None
-    """Pinned messages, summaries and tokens of the memory message; on the bill only where there is one."""
+    """Pinned messages, summaries and tokens of the memory message; on the bill only if there is one."""
     recall: dict[str, int] | None = None
-    """Rounds of the tool `recall`, the tokens that they added and might have added; only where it was offered."""
+    """Rounds of the tool `recall`, the tokens that they added and might have added; only if it was offered."""
     profile: dict[str, Any] | None = None
-    """The prompt profile that stands in front, and what it saves; on the bill only where profiles are configured."""
+    """The prompt profile at the head of the prompt, and what it saves; on the bill only if profiles are configured."""
     things: list[dict[str, str]] | None = None
-    """Memory id and type of the remembered things that were shown; on the bill only where there were any."""
+    """Memory id and type of the remembered entities that were shown; on the bill only if there were any."""
     pages: list[dict[str, Any]] | None = None
-    """Artifact id and numbers of the pages of PDFs that went up as those pages alone; only where there were any."""
+    """Artifact id and page numbers of PDFs of which only these pages were sent upstream; only if there were any."""
     left_by: str | None = None
     """`max_turns`: older turns are not forwarded, since the conversation has more than that (guarantee §3.11); on the
     bill only then."""
     compacted: bool | None = None
-    """Whether room was made for a client that asked for compaction; on the bill only where it was."""
+    """Whether the conversation was compacted for a client that asked for it; on the bill only if it was."""
     cleared: list[dict[str, Any]] | None = None
-    """What a client's edits took out of the prompt; on the bill only where they did."""
+    """What a client's edits removed from the prompt; on the bill only if they did."""
     workflow_spec_tokens: int | None = None
-    """About the tokens of workflow specifications in the prompt, also in `breakdown`; only where there are any."""
+    """Estimated tokens of workflow specifications in the prompt, also in `breakdown`; only if there are any."""
     warnings: list[str] = field(default_factory=list)
 
     def without(self, cleared: tuple[dict[str, Any], ...]) -> None:
-        """Notes what edits took out of the prompt, in place; then its figures are estimates. Once a request."""
+        """Records, in place, what a client's edits removed from the prompt, after which the figures are estimates. Only
+        the first call of a request counts."""
         if self.cleared is not None or not cleared:
             return
         self.cleared = list(cleared)
@@ -449,24 +453,24 @@ class ResponseMetadata:
     context_utilization: ContextUtilizationMetadata | None
     timings_ms: dict[str, float] = field(default_factory=dict)
     agent: dict[str, str] | None = None
-    """Id and type of the agent that answered; on the bill only where one was named."""
+    """Id and type of the agent that answered; on the bill only if one was named."""
     economics: dict[str, Any] | None = None
-    """What the client's own request would have cost beside what was billed, in USD as texts; on the bill only where
-    that says something: where something may leave for economy or was left out, or an internal model was asked."""
+    """What the client's own request would have cost, and what was billed, in USD as strings; on the bill only if they
+    may differ: something may leave for economy or was left out, or an internal model was called."""
 
 
 TIME_GROUPS = frozenset(("day", "hour", "minute"))
-"""Groups by when requests came, in UTC."""
+"""Groups by the time of requests, in UTC."""
 COST_GROUPS = ("day", "model", "key", "project", "tenant", "user", "agent", "endpoint", "conversation")
-"""What a person may ask for. `key` is the id of a key, never the key; `endpoint` is None for chat completions."""
+"""Groups that a person may choose. `key` is the id of a key, never the key; `endpoint` None: chat completions."""
 
 
 @record
 class CostSums:
-    """Figures of any number of bills, by the rules by which an audit adds them up.
+    """Sums over any number of bills, by the rules of an audit.
 
-    Tokens are those of primary models. Money is in whole picodollars here, and in USD by the properties. `cost_picousd`
-    holds the calls that have a price: with `unpriced` requests it is the least that they cost.
+    Tokens are those of primary models. Fields are in whole picodollars, properties in USD. `cost_picousd` sums the
+    calls that have a price: with `unpriced` requests it is a lower bound.
     """
 
     requests: int = 0
@@ -480,28 +484,28 @@ class CostSums:
     priced: int = 0
     """Requests with a call whose price is known."""
     unpriced: int = 0
-    """Requests with a call whose price is not."""
+    """Requests with a call whose price is unknown."""
     planning_cost_picousd: int = 0
     planning_unpriced: int = 0
     """Calls of internal models without a price."""
     estimated: int = 0
     saved_picousd: int = 0
     metered: int = 0
-    """Requests of which it is known what they would have cost without a gateway."""
+    """Requests whose cost without a gateway is known."""
     direct_cost_picousd: int = 0
-    """What these would have cost."""
+    """Cost of the metered requests without a gateway."""
     net_saving_picousd: int = 0
-    """How much less was billed for them, below 0 where it was more."""
+    """`direct_cost_picousd` less what was billed for them; below 0 if more was billed."""
     held_out_requests: int = 0
-    """Of conversations that go direct while others are economised (`context.economy_holdout`)."""
+    """Requests of conversations that go direct while others are economised (`context.economy_holdout`)."""
     held_out_cost_picousd: int = 0
     economised_requests: int = 0
-    """Of these others."""
+    """Requests of the economised conversations."""
     economised_cost_picousd: int = 0
     bounced_tokens: int = 0
-    """Of results that were read again soon after they had been cut."""
+    """Tokens of results that were read again soon after they had been cut."""
     bounced_cost_picousd: int = 0
-    """What these cost, a part of `cost`."""
+    """Cost of these tokens, a part of `cost`."""
 
     def __add__(self, other: "CostSums") -> "CostSums":
         return CostSums(*(getattr(self, name) + getattr(other, name) for name in SUM_NAMES))
@@ -518,47 +522,47 @@ class CostSums:
 
     @property
     def known_cost(self) -> Decimal | None:
-        """`cost`, or None where none of the requests has a price."""
+        """`cost`, or None if none of the requests has a price."""
         return None if self.unpriced and not self.priced else self.cost
 
     @property
     def known_planning(self) -> Decimal | None:
-        """`planning`, or None where calls of internal models have no price and none has one."""
+        """`planning`, or None if there are calls of internal models and none has a price."""
         return None if self.planning_unpriced and not self.planning_cost_picousd else self.planning
 
     @property
     def saved(self) -> Decimal:
-        """USD that the bills say leaving out has saved, without what that cost: an estimate."""
+        """USD saved by leaving content out, as estimated by the bills, before the cost of doing so."""
         return self.saved_picousd * PICO
 
     @property
     def bounced(self) -> Decimal:
-        """USD of what was read again soon after it had been cut, a part of `cost`."""
+        """USD of results that were read again soon after they had been cut, a part of `cost`."""
         return self.bounced_cost_picousd * PICO
 
     @property
     def unmetered(self) -> int:
-        """Requests that are in no net saving."""
+        """Requests that are not in the net saving."""
         return self.requests - self.metered
 
     @property
     def net_saving(self) -> Decimal | None:
-        """USD less than without a gateway, below 0 where it was more; None where that is known of no request."""
+        """USD saved compared with no gateway, below 0 if it cost more; None if that is known of no request."""
         return self.net_saving_picousd * PICO if self.metered else None
 
     @property
     def direct(self) -> Decimal | None:
-        """USD that the metered requests would have cost without a gateway; None where there is none."""
+        """USD that the metered requests would have cost without a gateway; None if there are none."""
         return self.direct_cost_picousd * PICO if self.metered else None
 
     @property
     def held_out_step(self) -> Decimal | None:
-        """USD that a request of a conversation that goes direct cost on average; None where there is none."""
+        """Average USD of a request in conversations that go direct; None if there is none."""
         return _average(self.held_out_cost_picousd, self.held_out_requests)
 
     @property
     def economised_step(self) -> Decimal | None:
-        """The same of those that are compared with them."""
+        """Average USD of a request in economised conversations; None if there is none."""
         return _average(self.economised_cost_picousd, self.economised_requests)
 
 
@@ -571,14 +575,14 @@ SUM_NAMES = tuple(field.name for field in fields(CostSums))
 
 @record
 class CostQuery:
-    """Which bills, and by what to add them up.
+    """Which bills to add up, and how to group them.
 
-    Bills of requests that came from `since` on and before `until`, both in UTC. `tenant` None is all tenants. Of the
-    filters each that names anything must hold; `project` is that of the key, or its tenant where the key has none.
+    Bills of requests that came from `since` on and before `until`, both in UTC. `tenant` None: all tenants. Each
+    non-empty filter must match; `project` is that of the key, or its tenant if the key has none.
     """
 
     by: tuple[str, ...] = ()
-    """Of `COST_GROUPS` or `TIME_GROUPS`, or `project_id`: the key's project, or its tenant."""
+    """Names of `COST_GROUPS` or `TIME_GROUPS`, or `project_id`: the key's project, or its tenant."""
     since: datetime | None = None
     until: datetime | None = None
     tenant: str | None = None
@@ -593,7 +597,7 @@ class CostQuery:
 
 @record
 class CostRow:
-    """The sums of a group, by its name for each member of `CostQuery.by`: None where bills name nothing there."""
+    """The sums of a group, with its name for each member of `CostQuery.by`: None if its bills have none."""
 
     names: tuple[str | None, ...]
     sums: CostSums
@@ -601,11 +605,11 @@ class CostRow:
 
 @record
 class CostReport:
-    """What adding up has found, of one state of the storage."""
+    """Sums of bills by group, from one snapshot of the storage."""
 
     rows: tuple[CostRow, ...]
     missing: int = 0
-    """Bills that an older version wrote and that are in no sums yet; at most `MAX_UNCOUNTED_BILLS`."""
+    """Bills of an older version that are in no sums yet; at most `MAX_UNCOUNTED_BILLS`."""
     by: tuple[str, ...] = ()
 
     @property
@@ -614,8 +618,8 @@ class CostReport:
         return _all(self.rows)
 
     def at_most(self, limit: int) -> tuple[tuple[CostRow, ...], CostSums, int]:
-        """So many groups, the latest where they are told apart by time and else the dearest; the sums of the others,
-        and how many these are."""
+        """Returns at most `limit` groups (the latest if grouped by time, else the most expensive), the sums of the
+        other groups, and their number."""
         kept, others = self.rows[:limit], self.rows[limit:]
         if not TIME_GROUPS.isdisjoint(self.by):
             kept, others = self.rows[-limit:], self.rows[:-limit]
@@ -623,7 +627,7 @@ class CostReport:
 
 
 MAX_UNCOUNTED_BILLS = 10_000
-"""Bills that are in no sums yet are counted up to this number."""
+"""Bills that are not in the sums yet are counted up to this number."""
 
 
 def _all(rows: Iterable[CostRow]) -> CostSums:
@@ -638,7 +642,7 @@ COLD: PassKind = "cold"
 PAID: PassKind = "paid"
 """A pass that the branch's savings pay for."""
 DIGEST_BYTES_EACH = 2
-"""Bytes of the digest of a message, with all before it."""
+"""Bytes of the digest of a message and all before it."""
 
 
 @record
@@ -646,12 +650,12 @@ class SentPrompt:
     """What a request forwarded, as digests.
 
     Attributes:
-        route: where it went.
+        route: the deployment's route.
         tools, system: digests, in hex.
         first: the number of messages before those that have a digest of their own.
-        messages: `DIGEST_BYTES_EACH` bytes for each of the latest messages, of it and all before it.
-        at: when, in seconds since 1970; `lifetime`: seconds that the provider keeps it unused.
-        kept: tokens of it that the provider has in its cache.
+        messages: for each of the latest messages, `DIGEST_BYTES_EACH` bytes: the digest of it and all before it.
+        at: when, in seconds since 1970; `lifetime`: seconds that the provider caches it unused.
+        kept: tokens of it that are in the provider's cache.
     """
 
     route: str
@@ -664,13 +668,13 @@ class SentPrompt:
     kept: int = 0
 
     def as_list(self) -> list[Any]:
-        """As it is stored."""
+        """Returns the list that is stored for this prompt."""
         digests = b64encode(self.messages).decode()
         return [self.route, self.tools, self.system, self.first, digests, self.at, self.lifetime, self.kept]
 
     @classmethod
     def of_list(cls, told: Sequence[Any]) -> Self:
-        """As it was stored. Raises ValueError, TypeError: it is none."""
+        """Parses a stored list. Raises ValueError, TypeError: the list is not a valid prompt."""
         route, tools, system, first, digests, at, lifetime, kept = told
         sent = b64decode(digests, validate=True)
         return cls(str(route), str(tools), str(system), int(first), sent, int(at), int(lifetime), int(kept))
@@ -681,15 +685,15 @@ class SentPrompt:
         return self.first + len(self.messages) // DIGEST_BYTES_EACH
 
     def digest_after(self, count: int) -> bytes | None:
-        """The digest of the first `count` messages; None where it is not known."""
+        """Returns the digest of the first `count` messages; None if it is not stored."""
         at = (count - 1 - self.first) * DIGEST_BYTES_EACH
         return self.messages[at : at + DIGEST_BYTES_EACH] if 0 <= at < len(self.messages) else None
 
 
 @record
 class ResultMarks:
-    """Tool results of one request, as digests of their texts and of their calls, `SIZE` bytes each, in one piece.
-    `age`: the answers since."""
+    """Tool results of one request, as concatenated digests of their texts and of their calls, `SIZE` bytes each.
+    `age`: the number of answers since."""
 
     age: int
     digests: bytes
@@ -697,31 +701,31 @@ class ResultMarks:
 
     @classmethod
     def together(cls, found: Iterable[Self]) -> frozenset[bytes]:
-        """All of them."""
+        """Collects the digests of all marks."""
         return frozenset(
             each.digests[at : at + cls.SIZE] for each in found for at in range(0, len(each.digests), cls.SIZE)
         )
 
     @classmethod
     def grown(cls, before: Iterable[Self], new: Sequence[bytes], within: int) -> tuple[Self, ...]:
-        """Behind one more answer: those of the last `within` answers, and the new."""
+        """Returns the marks after one more answer: those of the last `within` answers, and the new ones."""
         older = (cls(each.age + 1, each.digests) for each in before if each.age < within)
         return (*older, *([cls(0, b"".join(new))] if new else ()))
 
 
 @record
 class BranchCosts:
-    """Running sums up to an answer, in USD, kept with it: no request walks its history for them.
+    """Running sums up to an answer, in USD, stored with it, so that no request walks its history for them.
 
     Attributes:
-        model: the model that answered, by the name that was asked for.
-        prompt_tokens: of its request, as its client made it.
+        model: the model that answered, by the name that the client requested.
+        prompt_tokens: of its request, as the client sent it.
         left_tokens: how many of these were not forwarded.
         direct: what the client's own requests would have cost.
         billed: what was billed.
-        clearable: tokens that a pass would have cleared, where none was made (`observe`).
-        sent: what its latest request forwarded, where the provider tells what it reads from its cache.
-        cut: tool results that left the window lately, or became labels; `bounced`: those that were read again.
+        clearable: tokens that a pass would have cleared, if none was made (`observe`).
+        sent: what its latest request forwarded, if the provider reports what it reads from its cache.
+        cut: tool results that recently left the window or became labels; `bounced`: those that were read again.
     """
 
     model: str
@@ -735,7 +739,7 @@ class BranchCosts:
     bounced: tuple[ResultMarks, ...] = ()
 
     def as_text(self) -> str:
-        """As it is stored: money as whole picodollars."""
+        """Serializes the sums for storage; money is in whole picodollars."""
         money = [int(self.direct / PICO), int(self.billed / PICO)]
         more: list[Any] = [self.sent.as_list()] if self.sent is not None else []
         if self.cut or self.bounced:
@@ -747,7 +751,7 @@ class BranchCosts:
 
     @classmethod
     def of_text(cls, text: str) -> Self | None:
-        """As it was stored; None where another version wrote something else."""
+        """Parses stored sums; None if another version wrote them in another form."""
         try:
             model, prompt, left, direct, billed, clearable, *more = jsons.loads(text)
             money = int(direct) * PICO, int(billed) * PICO
@@ -763,15 +767,15 @@ class BranchCosts:
 
 @record
 class EconomyNote:
-    """What economy made of one request.
+    """What economy did for one request.
 
     Attributes:
-        mode: as the request has it, `auto` or `observe`.
+        mode: that of the request, `auto` or `observe`.
         is_cold: the provider's cache of its prefix had surely expired.
         passed: which pass was made; None: none.
-        cleared: tokens that it took out of the prompt.
-        shaped: tokens by which new results are shorter than they came (guarantee §4 I8).
-        clearable: with `observe`, tokens that passes would have taken out until now.
+        cleared: tokens that it removed from the prompt.
+        shaped: tokens by which shaping shortened new results (guarantee §4 I8).
+        clearable: with `observe`, tokens that passes would have removed until now.
     """
 
     mode: str

@@ -22,8 +22,8 @@ SAYING_ROLES = {"user": b"user\0", "assistant": b"assistant\0"}
 class ChainDigest(NamedTuple):
     """A chain of messages. `path` and `said` are digests of 20 bytes, empty before the first message.
 
-    `plain` says that the chain is roles and texts without outer white space, and nothing beside them: whoever sends a
-    chain of the same `path` that is plain, too, has sent the very same messages.
+    `plain`: the chain consists of roles and texts without outer white space, and of nothing else. Two plain chains of
+    the same `path` consist of identical messages.
     """
 
     path: bytes = b""
@@ -43,10 +43,10 @@ class AnswerRun(NamedTuple):
 
 @record
 class ChainKey:
-    """What an answered request leaves for recognition (guarantee §3.2): keyed digests, each with its tenant and user.
+    """Keyed digests by which an answered request is recognised later (guarantee §3.2), each bound to tenant and user.
 
-    `digest` is that of what was said, `calls` that of the ids of the answer's tool calls (empty without any). `whole`
-    is that of all messages, tool steps included, with that of everything attached behind it (nothing without any).
+    `digest` covers what was said, `calls` the ids of the answer's tool calls (empty without any). `whole` covers all
+    messages, tool steps included, followed by the digest of all attachments if there are any.
     """
 
     digest: bytes
@@ -55,8 +55,8 @@ class ChainKey:
 
 
 def content_text(content: Any) -> str | None:
-    """The text of a content that is nothing but text, else None; a string equals its text parts. Thoughts are not
-    said: clients of other APIs do not send them again."""
+    """Returns the text of a content that is text only, else None; a string equals its text parts. Reasoning is left
+    out: clients of other APIs do not send it again."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(
@@ -67,24 +67,24 @@ def content_text(content: Any) -> str | None:
 
 
 def is_step(message: Mapping[str, Any]) -> bool:
-    """Whether a message is a tool call or a result, not something that was said."""
+    """Returns whether a message is a tool call or a tool result, as opposed to something said."""
     role = message.get("role")
     return role in ("tool", "function") or bool(message.get("tool_calls") or message.get("function_call"))
 
 
 def is_said(message: Mapping[str, Any]) -> bool:
-    """Whether a message is a user's or a final answer: what guarantee §3.2 recognises a chain by."""
+    """Returns whether a message is a user's or a final answer, by which guarantee §3.2 recognises a chain."""
     return message.get("role") in SAYING_ROLES and not is_step(message)
 
 
 def says_nothing(message: Mapping[str, Any], status: str) -> bool:
-    """Whether it is a partial answer that left nothing: no client sends it, so no chain holds it."""
+    """Returns whether a message is an empty partial answer: no client sends it again, so no chain contains it."""
     return status == "partial" and not any(message.get(name) for name in ANSWER_FIELDS)
 
 
 def identity(message: Mapping[str, Any]) -> list[Any]:
-    """What makes a message the same as another (guarantee §3.1): outer white space is ignored, and so is what clients
-    drop: reasoning, annotations, empty fields."""
+    """Returns the JSON value that is equal for messages that count as the same (guarantee §3.1). Outer white space is
+    ignored, and so is what clients drop: reasoning, annotations, empty fields."""
     words = message.get("content")
     text = words if type(words) is str else content_text(words)
     content = text.strip() if text is not None else words
@@ -105,9 +105,9 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
 
 
 def message_digest(message: Mapping[str, Any]) -> str:
-    """Equal for messages that count as the same (guarantee §3.1)."""
+    """Returns a message's digest, 40 hex digits, equal for messages that count as the same (guarantee §3.1)."""
     words = message.get("content")
-    if type(words) is str and len(message) == 2 and "role" in message:  # as most are: the same, said shorter
+    if type(words) is str and len(message) == 2 and "role" in message:  # as most are: a shortcut with the same result
         return hashlib.sha256(jsons.canonical([message["role"], words.strip(), {}])).hexdigest()[:40]
     who = _bare_step(message) if len(message) == 3 else None
     return hashlib.sha256(jsons.canonical(identity(message) if who is None else who)).hexdigest()[:40]
@@ -121,9 +121,9 @@ def extended(
     reworded: bool = False,
     who: list[Any] | None = None,
 ) -> ChainDigest:
-    """The digest after one more message.
-    `reworded`: another form of the message was forwarded, so that its words are not all there is of it; `who`: the
-    identity of the message, where that is known."""
+    """Returns the digest of a chain after one more message.
+    `reworded`: another form of the message was forwarded, so that the chain is no longer plain; `who`: the identity of
+    the message, if known."""
     if says_nothing(message, status):
         return digest
     who = identity(message) if who is None else who
@@ -136,12 +136,13 @@ def extended(
 
 
 def call_digest(digest: ChainDigest, message: Mapping[str, Any]) -> bytes:
-    """What was said up to an assistant's message with tool calls, which counts as an answer while it is the last."""
+    """Returns the digest of what was said up to and including an assistant's message with tool calls, which counts as
+    an answer while it is the last message."""
     return _hash(digest.said, b"calls\0" + _said(identity(message)))
 
 
 def chain_digests(messages: Iterable[Mapping[str, Any]], digest: ChainDigest = CHAIN_START) -> list[ChainDigest]:
-    """The digests after each of these messages."""
+    """Returns the digests of a chain after each of these messages."""
     found: list[ChainDigest] = []
     run: AnswerRun | None = None
     for message in messages:
@@ -158,10 +159,10 @@ def following(
     status: str = "complete",
     reworded: bool = False,
 ) -> tuple[ChainDigest, AnswerRun | None]:
-    """The digest after one more message, and the run of answers that it belongs to.
+    """Returns the digest of a chain after one more message, and the run of answers to which the message belongs.
 
-    Answers next to each other count as one: a prefill and its completion have the digest of the one message that is
-    stored of both (guarantee §3.4).
+    Adjacent answers count as one: a prefill and its completion have the digest of the one message that is stored for
+    both (guarantee §3.4).
     """
     if len(message) == 3 and status == "complete" and not reworded and (step := _bare_step(message)) is not None:
         return ChainDigest(_hash(digest.path, jsons.canonical(step)), digest.said, plain=False), None
@@ -177,8 +178,8 @@ def following(
 
 
 def _bare_step(message: Mapping[str, Any]) -> list[Any] | None:
-    """The identity of a tool's result, or of calls without words, that are nothing but that; None for any other. It is
-    the same as `identity` says, said shorter."""
+    """Returns the `identity` of a bare tool result, or of bare calls without text, by a shorter path; None for any
+    other message."""
     role, content = message.get("role"), message.get("content")
     if role == "tool":
         call = message.get("tool_call_id")
@@ -195,7 +196,7 @@ def _bare_step(message: Mapping[str, Any]) -> list[Any] | None:
 
 
 def is_continued(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
-    """Whether a message is an answer that the next one goes on with."""
+    """Returns whether the message at `index` is an answer that the next message continues."""
     pair = messages[index : index + 2]
     return len(pair) == 2 and all(_answer_text(each, identity(each)) is not None for each in pair)
 
@@ -203,7 +204,7 @@ def is_continued(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
 def plain_chain_digests(
     roles: Sequence[str], texts: Sequence[str], digest: ChainDigest = CHAIN_START
 ) -> list[ChainDigest]:
-    """`chain_digests` for plain messages: the same, said shorter."""
+    """Returns the `chain_digests` of plain messages, by a faster path."""
     sha = hashlib.sha256
     path, plain = digest.path, digest.plain
     found: list[ChainDigest] = []
@@ -222,7 +223,7 @@ def plain_chain_digests(
 
 
 def is_bare(message: Mapping[str, Any]) -> bool:
-    """Whether it is a role and a text without outer white space, and nothing else."""
+    """Returns whether a message is a role and a text without outer white space, and nothing else."""
     words = message.get("content")
     return type(words) is str and len(message) == 2 and "role" in message and words == words.strip()
 
@@ -233,21 +234,21 @@ def call_ids(message: Mapping[str, Any]) -> list[str]:
 
 @record
 class ChainKeys:
-    """Makes the keyed digests of chains: without the secret nobody can tell their words. Chains are recognised for the
-    same tenant and the same `people` alone."""
+    """Makes the keyed digests of chains: without the secret nobody can test a guess of their text. Chains are
+    recognised only for the same tenant and the same `people`."""
 
     secret: bytes
     tenant: str
     people: Sequence[str] = ()
 
     def key(self, said: bytes, calls: Sequence[str] = (), whole: bytes = b"") -> ChainKey:
-        """The key of a chain that says so much.
-        `calls`: the ids of the tool calls that its last message makes; `whole`: what `whole` gives for it."""
+        """Makes the key of a chain from the digest of what was said.
+        `calls`: the ids of the tool calls that its last message makes; `whole`: the result of `whole` for it."""
         keyed = self._keyed(b"calls", jsons.canonical(sorted(calls))) if calls else b""
         return ChainKey(self._keyed(b"chain", said), keyed, whole)
 
     def whole(self, path: bytes, attached: Sequence[str] = ()) -> bytes:
-        """The keyed digest of a chain with all its messages, and of what is attached to it, in whatever order."""
+        """Makes the keyed digest of all messages of a chain, and of its attachments regardless of their order."""
         keyed = self._keyed(b"path", path)
         return keyed + self._keyed(b"attached", jsons.canonical(sorted(attached))) if attached else keyed
 
@@ -257,13 +258,13 @@ class ChainKeys:
 
 
 def joined(messages: Sequence[Mapping[str, Any]], between: str = "") -> dict[str, Any]:
-    """Answers that go on with each other as the one that is stored of them; `between` stands between their texts."""
+    """Joins answers that continue each other into the one that is stored, with `between` between their texts."""
     return {"role": "assistant", "content": between.join(content_text(each.get("content")) or "" for each in messages)}
 
 
 def in_one_text(messages: Sequence[Mapping[str, Any]], between: str) -> Sequence[Mapping[str, Any]]:
-    """The messages with `between` the texts of an answer that has several, or is several messages, as clients send it
-    again that know one text alone; the same where no answer is like that."""
+    """Joins the texts of each answer of several texts or several messages by `between`, as clients that know only one
+    text send it again; returns the same messages if there is no such answer."""
     answers = [message.get("role") == "assistant" for message in messages]
     if True not in answers:
         return messages
@@ -290,14 +291,14 @@ def in_one_text(messages: Sequence[Mapping[str, Any]], between: str) -> Sequence
 
 
 def _answer_text(message: Mapping[str, Any], who: list[Any]) -> str | None:
-    """The text of a final answer that says nothing but that; `who` is its identity."""
+    """Returns the text of a final answer that is text only, else None; `who` is the message's identity."""
     if who[0] != "assistant":
         return None
     return content_text(message.get("content")) if len(who) == 3 and not who[2] else None
 
 
 def _plain_words(who: list[Any]) -> bytes | None:
-    """A role and a text as one string of bytes; None if there is more to the message."""
+    """Encodes role and text as one byte string; None if there is more to the message."""
     if len(who) != 3 or who[2] or type(who[1]) is not str or who[0] not in SAYING_ROLES:
         return None
     try:
@@ -307,7 +308,7 @@ def _plain_words(who: list[Any]) -> bytes | None:
 
 
 def _said(who: list[Any]) -> bytes:
-    """A message without its tool calls."""
+    """Encodes a message without its tool calls."""
     words = _plain_words([who[0], who[1], who[-1]])
     return words if words is not None else jsons.canonical([who[0], who[1], who[-1]])
 
