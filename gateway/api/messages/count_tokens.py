@@ -1,5 +1,7 @@
 """`POST /v1/messages/count_tokens`, and `GET /v1/models` as Anthropic's clients read it."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +16,9 @@ from gateway.api.server.asgi import Receive, Scope, Send, came_by_messages, json
 from gateway.api.shapes import Json, shape
 from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
+from gateway.core.formats.anthropic import edits
 from gateway.core.formats.anthropic.request_parser import read_request
+from gateway.core.types.chat import ChatRequest
 from gateway.pipeline import Pipeline
 
 CountedTokens = shape("CountedTokens", "Tokens of a prompt.", {"input_tokens": int, "context_management?": Json | None})
@@ -41,14 +45,19 @@ class CountTokens:
         try:
             request = await got.run(chat_request, reading, headers, got.caller, self._settings, arrival)
             facts["model"] = request.model
-            tokens = await until_disconnect(receive, self._pipeline.count(request))
+            found = await until_disconnect(receive, self._counted(request, reading.edits))
         except errors.InvalidRequest as error:
             renamed(error, reading.own_name)
             raise
-        found: dict[str, Any] = {"input_tokens": tokens}
-        if reading.edits:  # nothing is cleared while it is only counted
-            found["context_management"] = {"original_input_tokens": tokens}
         await send_json(send, 200, found)
+
+    async def _counted(self, request: ChatRequest, asked: Sequence[Json]) -> Json:
+        tokens = await self._pipeline.count(request)
+        if not asked:
+            return {"input_tokens": tokens}
+        messages, cleared = edits.edited(list(request.messages), asked, tokens)
+        left = await self._pipeline.count(replace(request, messages=tuple(messages))) if cleared else tokens
+        return {"input_tokens": left, "context_management": {"original_input_tokens": tokens}}
 
 
 class ListedModels:

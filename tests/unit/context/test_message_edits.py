@@ -96,6 +96,7 @@ def test_s10_15_tool_uses_are_cleared_as_the_edit_says(
     for fields, expected in (
         ({**uses, "keep": {"type": "tool_uses", "value": 1}}, [True] * 5 + [False]),
         ({**uses, "keep": {"type": "tool_uses", "value": 0}}, [True] * 6),
+        ({**uses, "keep": {"type": "tool_uses", "value": 8}}, [False] * 6),
         ({"trigger": {"type": "tool_uses", "value": 6}}, [False] * 6),
         ({**uses, "clear_at_least": tokens(100_000)}, [False] * 6),
         ({**uses, "clear_at_least": tokens(1000)}, [True] * 3 + [False] * 3),
@@ -110,6 +111,26 @@ def test_s10_15_tool_uses_are_cleared_as_the_edit_says(
         ask(one_gateway, {**body, **clear(**uses, clear_tool_inputs=inputs)}, stream=stream)
         calls = [call for each in upstream.last.body["messages"] for call in each.get("tool_calls") or ()]
         assert [call["function"]["arguments"] for call in calls].count("{}") == gone, inputs
+
+
+def test_s10_15_tokens_are_counted_without_what_an_edit_clears(one_gateway: GatewayProcess) -> None:
+    """As Anthropic counts them: with edits, and beside it without them."""
+    turns = steps(6)
+    cleared = json.loads(json.dumps(turns))
+    for turn in cleared[2:10:2]:
+        turn["content"][0]["content"] = CLEARED
+
+    def counted(messages: list[Json], **more: Any) -> Json:
+        body = {"model": "gpt-4o", "messages": messages, "tools": [TOOL], **more}
+        return dict(post(one_gateway, body, "messages/count_tokens").json())
+
+    whole, left = counted(turns), counted(cleared)["input_tokens"]
+    edit = clear(trigger={"type": "tool_uses", "value": 3}, keep={"type": "tool_uses", "value": 2})
+    told = {"input_tokens": left, "context_management": {"original_input_tokens": whole["input_tokens"]}}
+    assert counted(turns, **edit) == told
+    assert left < whole["input_tokens"]
+    nothing = {"context_management": {"original_input_tokens": whole["input_tokens"]}}
+    assert counted(turns, **clear(trigger=tokens(90_000), keep={"type": "tool_uses", "value": 2})) == whole | nothing
 
 
 def test_s10_15_what_is_cleared_stays_in_the_history(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:

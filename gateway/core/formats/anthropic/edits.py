@@ -188,7 +188,7 @@ def _without_uses(messages: list[Json], edit: Json, tokens: int | None) -> tuple
     keep = (edit.get("keep") or {}).get("value", KEEP)
     excluded, inputs = edit.get("exclude_tools") or (), edit.get("clear_tool_inputs") or ()
     found, chars, count = list(messages), 0, 0
-    for use in uses[: len(uses) - keep]:
+    for use in uses[: max(len(uses) - keep, 0)]:
         if use.tool in excluded:
             continue
         before = len(str(found[use.result])) + len(str(found[use.message]))
