@@ -276,8 +276,7 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
 
 
 def _make_arguments_objects(messages: Any) -> None:
-    """Makes the arguments of calls objects: litellm refuses calls with other arguments, such as a call that was cut
-    off."""
+    """Makes the arguments of calls objects: litellm refuses others, such as those of a call that was cut off."""
     calls = [call for message in messages or () for call in message.get("tool_calls") or ()]
     for function in [call["function"] for call in calls if isinstance(call.get("function"), dict)]:
         said = function.get("arguments")

@@ -318,8 +318,7 @@ def _imported() -> Any:
 
 
 def _silence() -> None:
-    """Disables litellm's accounting of calls, which runs in threads and tasks for callbacks that nobody has
-    registered."""
+    """Disables litellm's accounting of calls: it runs in threads and tasks for callbacks that nobody registered."""
     logged = importlib.import_module("litellm.litellm_core_utils.litellm_logging").Logging
     for name in HANDLERS:
         setattr(logged, name, _nothing)

@@ -48,38 +48,38 @@ from gateway.upstream.openai.mending import (
 )
 
 MAX_STREAM_BYTES = 256 * 2**20
-"""Of a streamed answer, whose text is kept until it is stored: what frames it takes several times as much."""
+"""Limit of a streamed answer, whose text is held until it is stored: its framing takes several times as much."""
 RELAYED_STARTS = (b"x-", b"op", b"re", b"an")
-"""How the names of headers begin that may go back to the client; most answers have many others."""
+"""First letters of headers that may be returned to the client; most answers have many others."""
 DONE = b"[DONE]"
 CLOSED = "The upstream closed the stream before the answer was finished."
 LEADING_BLANKS = BYTE_ORDER_MARK + b" \t\r\n"
 SSE_FIELD_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
-"""How the first line of a stream begins."""
+"""Prefixes of the first line of a stream."""
 DELIVERED = ("delta", "logprobs")
-"""What a record of a stream has of a choice beside its end."""
+"""Fields of a choice that a record of a stream holds beside the choice's end."""
 
 MAX_PIECE_BYTES = 2**18
-"""Decompressed bytes given out at a time, however few they were made of: the reader decides whether to go on."""
+"""Decompressed bytes returned at a time, however small the input: the reader decides whether to go on."""
 ANY_HEADER, NO_HEADER = 47, -15
 """zlib's `wbits`: gzip's or zlib's header; no header at all."""
 
 
 class Replayed:
-    """A body that was read already, as far as it goes."""
+    """A body of which the beginning has been read already."""
 
     def __init__(self, raw: bytes, rest: "UpstreamConnection | InflatedBody | Replayed | None" = None) -> None:
         self._raw = raw
         self._rest = rest
 
     async def read(self, seconds: float | None) -> bytes:
-        """All of it, then what the rest gives, then `b""`."""
+        """Returns the bytes that were read already, then what the rest returns, then `b""`."""
         raw, self._raw = self._raw, END
         return raw if raw or self._rest is None else await self._rest.read(seconds)
 
 
 class InflatedBody:
-    """A connection's body, decompressed as it comes: gzip in any number of members, or deflate with or without zlib's
+    """A connection's body, decompressed as it arrives: gzip in any number of members, or deflate with or without zlib's
     header."""
 
     def __init__(self, connection: UpstreamConnection) -> None:
@@ -90,20 +90,20 @@ class InflatedBody:
         self._more = False
 
     async def read(self, seconds: float | None) -> bytes:
-        """The next bytes, `b""` at the end; raises as `UpstreamConnection.read` does.
+        """Returns the next bytes, `b""` at the end; raises as `UpstreamConnection.read` does.
         Raises UpstreamInvalidResponse: the body is not compressed as its header says."""
         clock = asyncio.get_running_loop().time
         due = None if seconds is None else clock() + seconds
         while True:
             if self._more:
-                await asyncio.sleep(0)  # a little that grows to much must not hold up other requests
+                await asyncio.sleep(0)  # a small input that inflates to much must not hold up other requests
             if not (self._waiting or self._more):
                 self._waiting = await self._connection.read(due and max(due - clock(), 0))
                 if not self._waiting:
                     return END
             if piece := self._next():
                 return piece
-            if due is not None and clock() >= due:  # bytes come, and become nothing
+            if due is not None and clock() >= due:  # bytes arrive and inflate to nothing
                 raise httpx.ReadTimeout("The upstream fell silent.")
 
     def _next(self) -> bytes:
@@ -117,7 +117,7 @@ class InflatedBody:
             self._inflate, self._begun = zlib.decompressobj(NO_HEADER), True
             return self._next()
         self._begun = True
-        self._more = len(piece) == MAX_PIECE_BYTES  # zlib may hold back a part of what it has taken in
+        self._more = len(piece) == MAX_PIECE_BYTES  # zlib may hold back part of its input
         self._waiting = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
         return piece
 
@@ -133,11 +133,11 @@ async def read_body(
     within: float | None = None,
     source: Source | None = None,
 ) -> bytes:
-    """The whole body, decompressed. Blanks before it, which providers send while a model thinks, do not stop
-    `first_byte`; after them it is the longest silence. JSON that is whole is the end, whatever else is waited for.
-    `max_bytes`: at most; by default as many as the deployment's answers may have; `within`: seconds for all of it,
-    where it is no answer, or none that was asked for; `source`: `body_of` the connection, where it may be a stream all
-    the same: of that the first piece alone.
+    """Reads the whole body, decompressed. Blanks before it, which providers send while a model thinks, do not stop
+    `first_byte`; after them it is the longest silence. Complete JSON ends the body, whatever else is awaited.
+    `max_bytes`: at most; by default as many as the deployment's answers may have; `within`: seconds for the whole body,
+    where it is no answer, or not the one that was requested; `source`: `body_of` the connection, where it may be a
+    stream after all: of a stream only the first piece is read.
     Raises UpstreamInvalidResponse: it exceeds `max_bytes`, or its encoding is unknown; UpstreamTimeout: it took too
     long."""
     most = deployment.max_answer_bytes if max_bytes is None else max_bytes
@@ -149,8 +149,7 @@ async def read_body(
 
 
 def body_of(connection: UpstreamConnection) -> Source:
-    """The body of its response without its `content-encoding`: web servers before local models compress although nobody
-    asked for it.
+    """Returns the body of a response without its `content-encoding`: web servers before local models compress unasked.
     Raises UpstreamInvalidResponse: the encoding is unknown here."""
     encoding = header(connection, b"content-encoding")
     if encoding in (b"", b"identity"):
@@ -161,8 +160,8 @@ def body_of(connection: UpstreamConnection) -> Source:
 
 
 def whole_within(deployment: ModelDeployment) -> float:
-    """Seconds for all of an answer that comes whole where a stream was asked for: its client may hear signs of life for
-    so long."""
+    """Returns the seconds for an answer that comes whole where a stream was requested: signs of life may reach its
+    client for so long."""
     return deployment.first_byte_timeout + deployment.idle_timeout
 
 
@@ -175,7 +174,7 @@ async def read_all(
     *,
     until_events: bool = False,
 ) -> bytes:
-    """What is left of a body behind `begun`; see `read_body`."""
+    """Reads the rest of a body after `begun`; see `read_body`."""
     clock = asyncio.get_running_loop().time
     due: float | None = None if begun and within is None else clock() + (patience if within is None else within)
     pieces, size, looked_at = [begun], len(begun), 0
@@ -187,7 +186,7 @@ async def read_all(
                     piece = await source.read(seconds)
             except TimeoutError:
                 looked_at = size
-                if _is_json(b"".join(pieces)):  # nothing can follow, though nobody says that this is the end
+                if _is_json(b"".join(pieces)):  # nothing can follow, though nothing marks the end
                     break
                 continue
         else:
@@ -216,7 +215,7 @@ def _is_json(raw: bytes) -> bool:
 
 
 def header(connection: UpstreamConnection, name: bytes) -> bytes:
-    """A header of the response in lower case, empty if it is not there."""
+    """Returns a header of the response in lower case, empty if it is missing."""
     for key, value in connection.headers:
         if key == name:
             return value.lower()
@@ -224,7 +223,7 @@ def header(connection: UpstreamConnection, name: bytes) -> bytes:
 
 
 def relayable_headers(connection: UpstreamConnection) -> dict[str, str]:
-    """The response's headers among which those are that go back to the client."""
+    """Returns the response's headers that may be returned to the client; `relayed_headers` selects among them."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in connection.headers
@@ -251,7 +250,7 @@ class HttpChunkStream:
         self._patience = _PiecePatience(deployment)
         self._size = 0
         self._fault: Exception | None = None
-        """What is wrong with the stream behind the chunks that were given last."""
+        """The fault of the stream after the chunks that were returned last."""
         self._rest = self._read()
         self.headers = relayed_headers(self._said_headers)
         self.done = False
@@ -262,12 +261,12 @@ class HttpChunkStream:
         return self._mender.thinks_in_parts
 
     def replay(self, raw: bytes, rest: Source | None = None) -> None:
-        """Reads what has been read of the connection already, and then the rest."""
+        """Makes the stream read again what has been read of the connection, and then the rest."""
         self._source = Replayed(raw, rest)
 
     def take_whole(self, raw: bytes) -> None:
-        """Reads a whole answer, which came in the place of a stream, as the events that it would have been.
-        Raises UpstreamRefused: it tells a failure; UpstreamInvalidResponse: it is no answer."""
+        """Converts a whole answer, which came in place of a stream, to the events that it would have been.
+        Raises UpstreamRefused: it reports a failure; UpstreamInvalidResponse: it is no answer."""
         try:
             said = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError:
@@ -282,8 +281,8 @@ class HttpChunkStream:
         self.replay(b"".join(b"data: %b\n\n" % each for each in written))
 
     def _events_of(self, answer: dict[str, Any], raw: bytes) -> list[Any]:
-        """The events that a whole answer would have been, none if it is no answer; an API of other events makes its
-        own.
+        """Returns the events that a whole answer would have been, none if it is no answer; an API with other events
+        overrides this.
         Raises as `take_whole`."""
         if not (answer.get("choices") or failure_in(answer)):
             return []
@@ -302,7 +301,7 @@ class HttpChunkStream:
         return [{**top, "choices": begun}, {**top, "choices": ended, **usage}, DONE]
 
     async def gathered(self) -> dict[str, Any]:
-        """All of a stream, which came in the place of a whole answer, as the completion that it would have been.
+        """Reads a whole stream, which came in place of a whole answer, as the completion that it would have been.
         Raises as `begin` and `batches`."""
         await self.begin()
         most = min(stream_record.MAX_STREAM_CHARS, self._deployment.max_answer_bytes)
@@ -331,8 +330,8 @@ class HttpChunkStream:
         return completion | ({"usage": record.usage} if record.usage is not None else {})
 
     async def begin(self) -> None:
-        """Returns once a choice says something: a fault before that is an answer with a status of its own, which can be
-        tried again, fitted anew or asked of another, not an event in a stream that has begun.
+        """Waits until a choice carries content: a fault before that is an answer with its own status, which can be
+        retried, fitted again or sent to another model, not an event in a stream that has begun.
         Raises UpstreamInvalidResponse, UpstreamInterrupted: the stream ends without any, by `[DONE]` or otherwise."""
         async for batch in self._rest:
             self._first += batch
@@ -346,7 +345,7 @@ class HttpChunkStream:
         raise errors.UpstreamInterrupted(CLOSED)
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Chunks as they come together, until `[DONE]`, or until the connection is closed in good order.
+        """Yields chunks as they arrive together, until `[DONE]`, or until the connection is closed in good order.
         Raises UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent; UpstreamInvalidResponse: an event is
         not a JSON object; UpstreamRefused: upstream sent an error event."""
         if self._first:
@@ -355,7 +354,7 @@ class HttpChunkStream:
             yield batch
 
     async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """See `ChunkStream.push`. A compressed stream is only read."""
+        """Passes chunks to `take` as they arrive (`ChunkStream.push`). A compressed stream can only be read."""
         if self.done or self._fault is not None or not isinstance(self._source, UpstreamConnection):
             return
 
@@ -363,7 +362,7 @@ class HttpChunkStream:
             chunks = self._chunks(piece)
             try:
                 goes_on = bool(chunks) and take(chunks)
-            except Exception as fault:  # noqa: BLE001 - it is raised where the stream is awaited
+            except Exception as fault:  # noqa: BLE001 - the fault is raised where the stream is awaited
                 self._fault, goes_on = fault, False
             return goes_on and self._fault is None and not self.done
 
@@ -388,17 +387,17 @@ class HttpChunkStream:
                     if self._fault is not None:
                         raise self._fault
         except (errors.UpstreamInterrupted, errors.UpstreamTimeout):
-            self._end()  # it has said why
+            self._end()  # the upstream may have said why
             raise
         self._end()
 
     def _end(self) -> None:
-        """Raises UpstreamRefused: the last that the upstream said was no part of an answer that was not finished."""
+        """Raises UpstreamRefused: the upstream's last event was no part of an answer, which was not finished."""
         if self._mender.notice is not None:
             raise self._mender.notice
 
     def _chunks(self, piece: bytes) -> list[dict[str, Any]]:
-        """The chunks that a piece completes. What came before a fault was said all the same."""
+        """Returns the chunks that a piece completes, also those before a fault."""
         chunks: list[dict[str, Any]] = []
         self._size += len(piece)
         try:
@@ -428,15 +427,15 @@ class HttpChunkStream:
         return chunks
 
     def _tell_signs(self, *, alone: bool) -> None:
-        """Tells of the signs of life in a piece; empty lines are one if nothing else came."""
+        """Reports the signs of life in a piece; empty lines are one if nothing else came."""
         signs, self._parser.signs = self._parser.signs, []
-        held = not self._begun and (self._first or not alone)  # what is about to go out is one itself
+        held = not self._begun and (self._first or not alone)  # the chunks about to be sent are a sign themselves
         if self._sign is not None and not self.done and not held:
             for said in [each for each in signs if each] or ([b""] if alone else []):
                 self._sign(said)
 
     def _add(self, chunks: list[dict[str, Any]], data: bytes) -> None:
-        """Adds what an event is; an API of other events sets `done` where one of them ends the answer.
+        """Adds the chunks of an event; an API with other events sets `done` where one of them ends the answer.
         Raises UpstreamInvalidResponse, UpstreamRefused: as `batches`."""
         chunk = event_object(data)
         choices = chunk.get("choices")
@@ -445,7 +444,7 @@ class HttpChunkStream:
         self._take(chunks, chunk, data)
 
     def _take(self, chunks: list[dict[str, Any]], chunk: dict[str, Any], data: bytes) -> None:
-        """Adds a chunk as it should be. Raises UpstreamRefused: it tells a failure."""
+        """Adds a chunk, mended. Raises UpstreamRefused: the chunk reports a failure."""
         chunks += self._mender.mended(chunk, data)
         if self._mender.notice is not None:
             self._parser.comments += 1  # a sign of life, at least
@@ -453,7 +452,7 @@ class HttpChunkStream:
             raise self._mender.fault
 
     def _fail(self, data: bytes) -> None:
-        """Raises UpstreamRefused: always, as the event is an error by its name, whatever it holds."""
+        """Raises UpstreamRefused: always, as the event's name is `error`, whatever it holds."""
         data = bytes(data)  # of no subclass, which orjson does not read
         try:
             said = event_object(data)
@@ -465,7 +464,7 @@ class HttpChunkStream:
 
 
 def event_object(data: bytes) -> dict[str, Any]:
-    """The object that an event is. Raises UpstreamInvalidResponse: it is none."""
+    """Parses an event as an object. Raises UpstreamInvalidResponse: it is none."""
     try:
         found = jsons.loads_answer(data)
     except jsons.JSONDecodeError as error:
@@ -479,7 +478,7 @@ class _PiecePatience:
     """How many `seconds` the next piece of a stream may take.
 
     Until the first event `first_byte` runs from the beginning, and comments do not stop it. Afterwards `idle` is the
-    longest silence. A comment breaks the silence, a part of an event or of a comment does not: from its first byte it
+    longest silence. A comment breaks the silence; a part of an event or of a comment does not: from its first byte it
     has `idle` to be complete. Comments alone keep a stream alive for the longer of both.
     """
 
@@ -494,12 +493,13 @@ class _PiecePatience:
         self.seconds = deployment.first_byte_timeout
 
     def event_came(self) -> None:
-        """The time without an event begins anew."""
+        """Restarts the time without an event."""
         if self._event_due is not None:
             self._begun, self._event_due, self._whole_due, self.seconds = True, None, None, self._idle
 
     def no_event_came(self, parser: EventParser) -> None:
-        """Something came that completed no event. Raises UpstreamTimeout: that has been going on for too long."""
+        """Updates the deadline after a piece without a complete event. Raises UpstreamTimeout: none came for too
+        long."""
         now = self._clock()
         if self._event_due is None:
             self._event_due = now + self._longest
@@ -515,7 +515,7 @@ class _PiecePatience:
 
 COMPLETIONS_PATH = "chat/completions"
 MISTRAL = "mistral"
-"""The provider whose models think in parts of their contents, by LiteLLM's name, and in its address."""
+"""The provider whose models return thoughts as parts of the content, by LiteLLM's name, and in its address."""
 JSON, STREAM = b"application/json", b"text/event-stream"
 NO_STREAM = (JSON, b"text/html", b"application/problem+json")
 OWN_HEADERS = {b"content-type": b"application/json", b"accept-encoding": b"identity", b"user-agent": b"context-gateway"}
@@ -526,8 +526,8 @@ Reader = Callable[[UpstreamConnection, ModelDeployment, dict[str, Any]], HttpChu
 
 @record
 class WholeAnswer:
-    """A whole answer as it came: its JSON, its bytes, its status and those headers that may be relayed; as a completion
-    at once if it came as a stream."""
+    """A whole answer as it came: its JSON, its bytes, its status and the headers that may be relayed; `completion` is
+    set if the answer came as a stream."""
 
     value: Any
     raw: bytes
@@ -537,12 +537,12 @@ class WholeAnswer:
 
 
 class HttpUpstream:
-    """Calls providers (an `Upstream`). A connection that failed before any byte is tried once more, nothing else is."""
+    """Calls providers (an `Upstream`). It retries a connection that failed before any byte once, and nothing else."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._think_in_parts: set[tuple[str, str]] = set()
-        """Upstreams and models beside Mistral's whose answers have shown that."""
+        """Upstreams and models beside Mistral's whose answers had thoughts as parts of the content."""
 
     async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         body = self._taken(deployment, request.body)
@@ -557,7 +557,7 @@ class HttpUpstream:
     async def whole(
         self, deployment: ModelDeployment, path: str, body: dict[str, Any], headers: dict[str, str], reader: Reader
     ) -> WholeAnswer:
-        """The JSON of a whole answer of any endpoint. `reader` reads it where it comes as a stream all the same.
+        """Requests a whole answer of any endpoint and parses it; `reader` reads it if it comes as a stream after all.
         Raises UpstreamError: see `core/errors`."""
         connection = await self._open(deployment, path, body, headers)
         told, value, raw, completion = relayable_headers(connection), None, b"", None
@@ -579,7 +579,7 @@ class HttpUpstream:
         return WholeAnswer(value, raw, connection.status, told, completion)
 
     async def post(self, deployment: ModelDeployment, path: str, body: dict[str, Any], max_bytes: int) -> bytes:
-        """The answer of another endpoint beside the completions, as it came.
+        """Requests an endpoint other than the completions and returns its answer unchanged.
         Raises UpstreamError: see `core/errors`; also if the answer exceeds `max_bytes`."""
         connection = await self._open(deployment, path, body, {})
         try:
@@ -593,7 +593,7 @@ class HttpUpstream:
         )
 
     def _taken(self, deployment: ModelDeployment, body: dict[str, Any]) -> dict[str, Any]:
-        """The body with thoughts where this upstream takes them back."""
+        """Returns the body with thoughts where this upstream accepts them."""
         is_mistral = deployment.provider == MISTRAL or f"{MISTRAL}.ai" in deployment.api_base
         takes = is_mistral or _model_of(deployment) in self._think_in_parts
         return with_thoughts_as_parts(body) if takes else body
@@ -607,7 +607,7 @@ class HttpUpstream:
         headers: dict[str, str],
         reader: Reader,
     ) -> AsyncIterator[HttpChunkStream]:
-        """The stream of any endpoint, which `reader` reads; of an answer that comes whole, too.
+        """Opens the stream of any endpoint, which `reader` reads; also where the answer comes whole.
         Raises UpstreamError: see `core/errors`; also where there is no answer."""
         connection = await self._open(deployment, path, body, headers)
         done = False
@@ -629,7 +629,7 @@ class HttpUpstream:
     async def _open(
         self, deployment: ModelDeployment, path: str, body: dict[str, Any], headers: dict[str, str]
     ) -> UpstreamConnection:
-        """A connection whose response has begun, with a status that promises an answer."""
+        """Opens a connection whose response has begun, with a status that promises an answer."""
         content = jsons.dumps(body)
         origin, target, host = address(deployment.url(path))
         try:
@@ -670,7 +670,7 @@ async def _refused(connection: UpstreamConnection, deployment: ModelDeployment) 
         return errors.UpstreamInvalidResponse(f"The upstream answered with status {connection.status}.")
     try:
         raw = await read_body(connection, deployment, MAX_ERROR_BYTES, within=deployment.idle_timeout)
-    except errors.UpstreamError:  # whatever is wrong with its words, its status was said
+    except errors.UpstreamError:  # whatever is wrong with the body, the status is known
         raw = b""
     return refusal(connection.status, raw, relayable_headers(connection), deployment)
 
@@ -682,7 +682,7 @@ def _kind(connection: UpstreamConnection) -> bytes:
 def _fields(
     deployment: ModelDeployment, headers: dict[str, str], host: bytes, length: int
 ) -> list[tuple[bytes, bytes]]:
-    """The request's headers: the deployment's outrank the client's."""
+    """Returns the request's headers: the deployment's outrank the client's."""
     fields = {**OWN_HEADERS}
     for source in (headers, deployment.headers) if deployment.headers else (headers,):
         for name, value in source.items():

@@ -1,8 +1,8 @@
-"""What an upstream says, as OpenAI's protocol has it, made so once, at the edge (guarantee §1.9, §6.5, §7).
+"""Makes an upstream's answer conform to OpenAI's protocol, once, at the edge (guarantee §1.9, §6.5, §7).
 
-Errors become the gateway's: message, code, and whether the window is exceeded. Server-sent events are read as the HTML
-standard defines them: any line ending, comments, fields, several `data` lines. Of answers, a failure that one tells is
-one, tool calls are whole, halves of characters are joined, and usage has no figures that cannot be true.
+Errors become the gateway's: message, code, and whether the window is exceeded. Server-sent events are parsed as the
+HTML standard defines them: any line ending, comments, fields, several `data` lines. In answers, a reported failure is
+raised as one, tool calls are completed, halves of characters are joined, and usage has no impossible figures.
 """
 
 import re
@@ -39,7 +39,7 @@ OVERFLOW_WORDS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 LIMIT_OF_RATE = re.compile(r"rate.?limit|per[ -]?(minute|min|hour|day)\b|\b(tpm|tpd)\b|quota", re.IGNORECASE)
-"""Such a message may name tokens, and yet another prompt is no remedy (Groq sends it with 413)."""
+"""Messages that may name tokens although another prompt is no remedy (Groq sends one with 413)."""
 LIMIT_OF_ANSWER = re.compile(r"(completion|output) tokens", re.IGNORECASE)
 PROMPT_WORDS = re.compile(r"prompt|input|messages", re.IGNORECASE)
 STATUS = re.compile(r"[45]\d\d")
@@ -50,12 +50,12 @@ ONE_LIMIT = re.compile(
     r"|input length should be \[\d, ?(\d+)\]",  # DashScope
     re.IGNORECASE,
 )
-"""Where an error names nothing but the limit."""
+"""The limit in an error that names nothing else."""
 LIMIT = re.compile(r"(?:context length (?:is|of)|limit of|<=|>)\s*(\d[\d,]*)")
 
 
 def message_of(original: Any) -> str | None:
-    """What the provider says; None if it says nothing that can be shown."""
+    """Returns the provider's message; None if there is none that can be shown."""
     if not isinstance(original, dict | list) or not original:
         return None
     error = errors.error_object(original)
@@ -63,7 +63,7 @@ def message_of(original: Any) -> str | None:
 
 
 def status_of(original: Any) -> int | None:
-    """The status that an error names in its body, whatever the status of the answer."""
+    """Returns the status that an error names in its body, whatever the status of the answer."""
     error = errors.error_object(original)
     for code in (error.get("code"), error.get("status"), error.get("status_code")):
         number = int(code) if isinstance(code, str) and STATUS.fullmatch(code) else code
@@ -73,7 +73,7 @@ def status_of(original: Any) -> int | None:
 
 
 def is_overflow(status: int, original: Any) -> bool:
-    """Whether an error says that the prompt exceeds the model's window, rather than a limit of tokens a minute."""
+    """Returns whether an error means that the prompt exceeds the window, rather than a limit of tokens a minute."""
     if status not in OVERFLOW_STATUS:
         return False
     error = errors.error_object(original)
@@ -90,7 +90,7 @@ def is_overflow(status: int, original: Any) -> bool:
 
 
 def reported_tokens(original: Any) -> tuple[int | None, int | None]:
-    """How many tokens the provider counted and how many it allows, where its error says so."""
+    """Returns how many tokens the provider counted and how many it allows, where its error reports both."""
     error = errors.error_object(original)
     if isinstance(error.get("n_prompt_tokens"), int) and isinstance(error.get("n_ctx"), int):  # llama.cpp
         return error["n_prompt_tokens"], error["n_ctx"]
@@ -101,13 +101,13 @@ def reported_tokens(original: Any) -> tuple[int | None, int | None]:
     named = LIMIT.search(text)
     if len(counts) < 3 or named is None:
         return None, None
-    limit = int(named.group(1).replace(",", ""))  # prompt and answer are told apart: their sum is the largest, or none
+    limit = int(named.group(1).replace(",", ""))  # prompt and answer are separate: their sum is the largest, or none
     total = counts[-1] if counts[-1] > limit else sum(count for count in counts if count != limit)
     return (total, limit) if total > limit else (None, None)
 
 
 def limit_alone(original: Any) -> int | None:
-    """How many tokens the provider allows, where its error says that and no more."""
+    """Returns how many tokens the provider allows, where its error reports that and no more."""
     text = message_of(original) or ""
     named = ONE_LIMIT.search(text)
     return int((named.group(1) or named.group(2)).replace(",", "")) if named else None
@@ -115,7 +115,7 @@ def limit_alone(original: Any) -> int | None:
 
 MAX_ERROR_BYTES = 2**20
 SHOWN_CHARS = 4000
-"""Of a body that is no JSON, so much is passed on."""
+"""Characters that are passed on of a body that is no JSON."""
 RELAYED = re.compile(r"^(x-ratelimit-.*|anthropic-ratelimit-.*|openai-.*|retry-after(-ms)?)$", re.IGNORECASE)
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -124,12 +124,12 @@ BY_NAME = {
     for name, status in (serializer.FAULT_STATUSES | response_completion.FAILURE_STATUSES).items()
     if status != 500
 }
-"""Statuses of errors that come in an answer of a good one, by their codes and types; of what says no more than that the
-server failed, 502 does."""
+"""Statuses of errors in an answer with a good status, by their codes and types; 502 stands for those that only report
+that the server failed."""
 WAITS = {"retry-after": 1, "retry-after-ms": 1000}
-"""The headers, and how many of their units a second has."""
+"""The headers that make a client wait, and how many of their units a second has."""
 MAX_WAIT = timedelta(days=7)
-"""Quotas of providers begin anew each day or week; a client that is told more would sleep for ever."""
+"""Quotas of providers reset each day or week; a client that is sent a longer wait would sleep for ever."""
 WAIT_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 HTTP_DATE = re.compile(
     r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d{4} "
@@ -140,9 +140,9 @@ HTTP_DATE = re.compile(
 
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment) -> errors.UpstreamError:
-    """The error for an answer whose status, or whose body, says that there is none.
-    `status`: below 400 for an error in the body of an answer with a good status; the status that the error itself names
-    counts then, by its number or its name, else 502."""
+    """Builds the error for an answer whose status, or whose body, reports that there is none.
+    `status`: below 400 for an error in the body of an answer with a good status; then the status that the error itself
+    names counts, by its number or its name, else 502."""
     if deployment.operator_key and deployment.api_key:
         raw = raw.replace(deployment.api_key.encode(), b"***")  # some providers quote the key that they refuse
     try:
@@ -164,15 +164,15 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Mod
 
 
 def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that come back to the client (guarantee §1). What tells a client to wait must be sane: some would
-    sleep for years, or stumble over what is no number."""
+    """Returns the headers that are returned to the client (guarantee §1). Headers that make a client wait must be sane:
+    some clients would sleep for years, or fail on a value that is no number."""
     kept = {name.lower(): UNPRINTABLE.sub("", value) for name, value in headers.items() if RELAYED.match(name)}
     return {name: value for name, value in kept.items() if name not in WAITS or is_sane_wait(name, value)}
 
 
 def is_sane_wait(name: str, value: str, clock: ports.Clock | None = None) -> bool:
-    """Whether the value of one of `WAITS` is a number of at most `MAX_WAIT`, or (`retry-after`) a date that is no
-    farther away. A date in the past means at once."""
+    """Returns whether the value of one of `WAITS` is a number of at most `MAX_WAIT`, or (`retry-after`) a date that is
+    no farther away. A date in the past means at once."""
     value = value.strip()
     if WAIT_NUMBER.fullmatch(value):
         return float(value) / WAITS[name] <= MAX_WAIT.total_seconds()
@@ -186,8 +186,8 @@ def is_sane_wait(name: str, value: str, clock: ports.Clock | None = None) -> boo
 
 
 def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds that an upstream wants to be left alone, by its headers in lower case; None where it does not say, or
-    nothing sane."""
+    """Returns the seconds that an upstream asks to wait, by its headers in lower case; None where it asks for none, or
+    for nothing sane."""
     for name, units in reversed(WAITS.items()):  # milliseconds are more exact
         value = headers.get(name, "").strip()
         if not value or not is_sane_wait(name, value):
@@ -199,7 +199,7 @@ def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def without_insane_waits(headers: Headers) -> Headers:
-    """Headers as they came, but for waits that no client could obey."""
+    """Returns the headers unchanged, except for waits that no client could obey."""
 
     def stays(name: str, value: str) -> bool:
         return name not in WAITS or is_sane_wait(name, value)
@@ -208,7 +208,7 @@ def without_insane_waits(headers: Headers) -> Headers:
 
 
 def decompressed_at_once(raw: bytes, encoding: str, max_bytes: int) -> bytes | None:
-    """The first `max_bytes` of a body that was read as it came; None if its encoding is unknown or not kept."""
+    """Decompresses the first `max_bytes` of a complete body; None if its encoding is unknown or violated."""
     if encoding in ("", "identity"):
         return raw
     if encoding not in ("gzip", "deflate"):
@@ -222,9 +222,9 @@ def decompressed_at_once(raw: bytes, encoding: str, max_bytes: int) -> bytes | N
 def check_refusal(
     method: str, status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment
 ) -> None:
-    """Returns if an error answer to a relayed call may go down as it came: it is in OpenAI's shape and names no key of
-    the operator's.
-    Raises UpstreamError: what the client gets in its stead."""
+    """Checks that an error answer to a relayed call may be returned to the client unchanged: it is in OpenAI's shape
+    and names no key of the operator's.
+    Raises UpstreamError: what the client gets instead."""
     plain = decompressed_at_once(raw, headers.get("content-encoding", ""), MAX_ERROR_BYTES)
     fault = refusal(status, plain or b"", headers, deployment)
     secret = deployment.api_key.encode() if deployment.operator_key and deployment.api_key else None
@@ -239,7 +239,7 @@ def check_refusal(
 MAX_EVENT_BYTES = 32 * 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_SIGNS = 20
-"""Comments of one piece that are kept."""
+"""Comments of one piece that are stored."""
 LINE_END = re.compile(rb"\r\n|\n|\r")
 SSE_DATA_SEPARATOR = b"\n\ndata: "
 
@@ -249,8 +249,8 @@ class ErrorData(bytes):
 
 
 class EventParser:
-    """Turns the pieces of a stream into the data of its events. Names of events are ignored, but for `error`: nothing
-    else in OpenAI's protocol depends on them. An event that the end of the stream cuts off is not given."""
+    """Turns the pieces of a stream into the data of its events. Names of events are ignored, except `error`: nothing
+    else in OpenAI's protocol depends on them. An event that the end of the stream cuts off is dropped."""
 
     def __init__(self) -> None:
         self._waiting: list[bytes] = []
@@ -261,10 +261,10 @@ class EventParser:
         self._first = True
         self._is_bare = True
         self.signs: list[bytes] = []
-        """What comments say behind their colon, and nothing for each empty line that ends no event. Whoever reads them
-        takes them away."""
+        """The text of comments after their colon, and an empty one for each empty line that ends no event. The reader
+        empties the list."""
         self.comments = 0
-        """How many lines have come that belong to no event's data, while no event was under way: comments, mostly."""
+        """Lines that belong to no event's data and came while no event was in progress: comments, mostly."""
 
     @property
     def is_inside(self) -> bool:
@@ -272,7 +272,7 @@ class EventParser:
         return bool(self._data or self._waiting_bytes)
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The data of all events that this piece completes. Raises UpstreamInvalidResponse: one event exceeds 32 MB."""
+        """Returns the data of all events that a piece completes. Raises UpstreamInvalidResponse: one exceeds 32 MB."""
         if (
             not (self._waiting_bytes or self._data or self._is_error)
             and piece[:6] == b"data: "
@@ -317,8 +317,8 @@ class EventParser:
             self.signs.append(said)
 
     def _lines(self, raw: bytes) -> list[bytes]:
-        """Complete lines without their ends. Each piece is searched once: a line in many pieces costs its length, not
-        its square."""
+        """Returns complete lines without their ends. Each piece is searched once: a line in many pieces costs its
+        length, not its square."""
         piece = raw[1:] if self._after_cr and raw.startswith(b"\n") else raw  # the other half of \r\n
         self._after_cr = raw.endswith(b"\r") if raw else self._after_cr
         if b"\n" not in piece and b"\r" not in piece:
@@ -343,27 +343,27 @@ def _checked(size: int) -> int:
 Json = dict[str, Any]
 GIVEN_UP = ("abort", "cancelled", "canceled", "malformed_function_call")
 FAILED_FINISHES = frozenset(("error", "network_error", "insufficient_system_resource", *GIVEN_UP))
-"""Finish reasons of answers that their makers gave up: OpenRouter's and vLLM's, Zhipu's, DeepSeek's, SGLang's, those of
+"""Finish reasons of answers that were given up: OpenRouter's and vLLM's, Zhipu's, DeepSeek's, SGLang's, those of
 gateways, Gemini's."""
 UNSHAPED = ("detail", "message", "errors", "error_msg")
-"""What proxies and frameworks say of a failure in place of an answer, the first that is there."""
+"""Fields in which proxies and frameworks report a failure in place of an answer; the first present counts."""
 ANSWERS = frozenset(("id", "object", "choices", "usage", "type"))
-"""Fields of which an answer, or a piece of one, has some."""
+"""Fields of which an answer, or a chunk, has some."""
 MAX_CHOICES = 128
 ESCAPE = b"\\u"
 ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-"""How JSON writes a half of a surrogate pair, or a whole one."""
+"""JSON's escape of a half of a surrogate pair, or of a whole one."""
 LEGACY = "function_call"
-"""Field and finish reason of calls as they were made before there were tools."""
+"""Field and finish reason of calls in the API before tools."""
 LEGACY_PLACE = 0
 THINKING, THOUGHTS = "thinking", "reasoning_content"
-"""The type of a part, and its field, in which Mistral's models think; and the field that holds all others' thoughts."""
+"""Type and field of the parts in which Mistral's models think; and the field that holds all others' thoughts."""
 TEXT_PART_FIELDS = {"type", "text"}
-"""The fields of a part that is a text and nothing else."""
+"""The fields of a part that is nothing but a text."""
 
 
 def failure_in(said: Mapping[str, Any]) -> Json | None:
-    """The error that a whole answer, or a chunk, tells, in whatever form; None if it tells none."""
+    """Returns the error that a whole answer, or a chunk, reports, in whatever form; None if it reports none."""
     choices = said.get("choices")
     choices = choices if isinstance(choices, list) else ()
     if "error" in said and _is_told(said["error"]):
@@ -388,13 +388,13 @@ def failure_in(said: Mapping[str, Any]) -> Json | None:
 
 
 def fault_of(told: Json, deployment: ModelDeployment, headers: Mapping[str, str] | None = None) -> errors.UpstreamError:
-    """The fault for an error that an answer of a good status tells."""
+    """Builds the fault for an error that an answer with a good status reports."""
     return refusal(200, jsons.dumps(told), headers or {}, deployment)
 
 
 def check_choices(choices: Any, part: str) -> None:
-    """Checks what all later steps rely on; a choice without an index gets its position, and what stands as a message or
-    a text in a stream is a delta.
+    """Checks what all later steps rely on; a choice without an index gets its position, and a message or a text in a
+    stream becomes a delta.
     `part`: `message` or `delta`.
     Raises UpstreamInvalidResponse: choices, their messages or tool calls are not what OpenAI's protocol says."""
     if not isinstance(choices, list):
@@ -418,7 +418,7 @@ def check_choices(choices: Any, part: str) -> None:
 
 
 def _instead_of_delta(choice: Json) -> Any:
-    """What a choice of a stream says in another place: as a whole answer does, or as one of legacy completions."""
+    """Returns the content of a streamed choice from another place: as whole answers, or legacy completions, hold it."""
     if "message" in choice:
         return choice.pop("message")
     text = choice.get("text")
@@ -436,9 +436,9 @@ def whole_mended(
     raw: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Json:
-    """A whole answer.
-    `body`: of the request, in the words of any API; `raw`: the answer's bytes, if they are known.
-    Raises UpstreamRefused: it tells a failure. What it says besides may be charged; UpstreamInvalidResponse: it has no
+    """Mends a whole answer and returns it; may change `answer`.
+    `body`: of the request, in the form of any API; `raw`: the answer's bytes, if they are known.
+    Raises UpstreamRefused: it reports a failure; what else it holds may be charged; UpstreamInvalidResponse: it has no
     choices, or some that are none."""
     told = failure_in(answer) if isinstance(answer, dict) else None
     if told is not None:
@@ -481,8 +481,8 @@ def whole_mended(
 
 
 def _usage_told(answer: Json) -> Json | None:
-    """The usage of an answer or a chunk, without what cannot be true: where it belongs, else beside a choice, as
-    Moonshot has it, or in `x_groq`."""
+    """Returns the usage of an answer or a chunk, without impossible figures: from its own place, else from beside a
+    choice, as Moonshot sends it, or from `x_groq`."""
     groq = answer.get("x_groq")
     others = [groq] if isinstance(groq, dict) else []
     told = [each.get("usage") for each in (answer, *(answer.get("choices") or ()), *others)]
@@ -493,7 +493,7 @@ def _usage_told(answer: Json) -> Json | None:
 
 
 def _says_text_alone(chunk: Json) -> bool:
-    """Whether a chunk is one piece of one text, as most are: it tells no failure, and nothing in it needs mending."""
+    """Returns whether a chunk is one piece of one text, as most are: no failure, and nothing that needs mending."""
     choices = chunk.get("choices")
     if type(choices) is not list or len(choices) != 1 or chunk.get("usage") is not None or "error" in chunk:
         return False
@@ -505,29 +505,29 @@ def _says_text_alone(chunk: Json) -> bool:
 
 
 class StreamMender:
-    """Mends the chunks of one answer. `fault` is the failure that the last of them told, behind what it said."""
+    """Mends the chunks of one answer. `fault` is the failure that the last chunk reported, after its content."""
 
     def __init__(self, deployment: ModelDeployment, body: Mapping[str, Any]) -> None:
-        """`body`: of the request, in the words of any API."""
+        """`body`: of the request, in the form of any API."""
         self.thinks_in_parts = False
         self.fault: errors.UpstreamError | None = None
         self.notice: errors.UpstreamError | None = None
-        """What was said in place of an answer, without a status: a failure if the answer does not go on behind it."""
+        """A message in place of an answer, without a status: a failure if the answer does not go on after it."""
         self._is_ending = False
         self._deployment = deployment
         self._wants_tools = _wants_tools(body)
         self._tools = frozenset(_names(body))
         self._calls: dict[int, tool_calls.CallPieces] = {}
         self._halves: dict[tuple[Any, ...], str] = {}
-        """What waits for the other half of its last character, by its choice and its place in the delta."""
+        """First halves of characters that wait for the second, by their choice and their path in the delta."""
         self._legacy_names: set[int] = set()
         self._last: Json = {}
         self._wants_one = _wants_one(body)
         self._first: int | None = None
-        """The index of the choice that came first: where one was asked for, it is that one, whatever its number."""
+        """The index of the choice that came first: where one was requested, this is the one, whatever its index."""
 
     def mended(self, chunk: Json, raw: bytes | None = None) -> list[Json]:
-        """The chunk, or nothing where it tells a failure and says nothing else; its choices have been checked.
+        """Mends a chunk whose choices have been checked; returns nothing where it reports a failure and has no content.
         `raw`: its bytes, if they are known."""
         is_as_it_was = raw is not None and ESCAPE not in raw and not (self._halves or self._first)
         if is_as_it_was and _says_text_alone(chunk):
@@ -569,7 +569,7 @@ class StreamMender:
         return {self._first: 0, 0: self._first}.get(index, index) if self._first else index
 
     def rest(self) -> list[Json]:
-        """What is still held where an upstream is done without having said why."""
+        """Returns a chunk of what is still held where an upstream ends without a finish reason; empty if none is."""
         choices = []
         for index in sorted({*self._calls, *(path[0] for path in self._halves)}):
             choice: Json = {"index": index, "delta": {}, "finish_reason": None}
@@ -604,7 +604,7 @@ class StreamMender:
                 self._flush(choice)
 
     def _legacy(self, index: int, delta: Json, said: Json) -> None:
-        """A piece of a call as it was before there were tools."""
+        """Mends a piece of a call in the form before tools."""
         arguments = said.get("arguments")
         if arguments is not None and not isinstance(arguments, str):
             said = {**said, "arguments": tool_calls.written(arguments)}
@@ -619,7 +619,7 @@ class StreamMender:
         delta[LEGACY] = said
 
     def _flush(self, choice: Json) -> None:
-        """Puts on a choice what was held of it."""
+        """Adds to a choice what was held of it."""
         index = choice["index"]
         delta = dict(_delta(choice))
         halves = {path: self._halves.pop(path) for path in [*self._halves] if path[0] == index}
@@ -632,7 +632,7 @@ class StreamMender:
         choice["delta"] = delta
 
     def _joined(self, value: Any, path: tuple[Any, ...]) -> Any:
-        """A delta whose texts begin with the half that came before them, and end with a whole character."""
+        """Returns a delta whose texts begin with the half that came before them, and end with a whole character."""
         if isinstance(value, str):
             text = self._halves.pop(path, "") + value if value else value
             if text and "\ud800" <= text[-1] <= "\udbff":
@@ -646,12 +646,12 @@ class StreamMender:
 
 
 def _role(said: Json) -> str:
-    """The assistant's, however a server calls it; but what a model repeats of its question is the user's still."""
+    """Returns the assistant's role, whatever a server calls it; where a model repeats its question, the user's."""
     return "user" if said.get("role") == "user" else "assistant"
 
 
 def thinks_in_parts(choices: Any, part: str) -> bool:
-    """Whether an answer, or a piece of one, has thoughts as parts of its content, as Mistral's models do."""
+    """Returns whether an answer, or a chunk, has thoughts as parts of its content, as Mistral's models do."""
     for choice in choices if isinstance(choices, list) else ():
         said = choice.get(part) if isinstance(choice, dict) else None
         content = said.get("content") if isinstance(said, dict) else None
@@ -661,7 +661,7 @@ def thinks_in_parts(choices: Any, part: str) -> bool:
 
 
 def with_thoughts_as_parts(body: Json) -> Json:
-    """A request's body for an upstream whose answers are like that: it takes their thoughts back so, and not beside."""
+    """Moves a request's thoughts into parts of the content, for an upstream that accepts them only so."""
     if not any(message.get(THOUGHTS) for message in body["messages"]):
         return body
     return {**body, "messages": [_with_thought(message) for message in body["messages"]]}
@@ -681,7 +681,7 @@ def _is_thought(part: Any) -> bool:
 
 
 def _split_thoughts(said: Json, content: list[Any]) -> list[Any]:
-    """Puts the thoughts that stand in a content where all others' are, in place; returns the rest of it."""
+    """Moves the thoughts in a content to the field that holds all others', in place; returns the rest."""
     thoughts = [part.get(THINKING) for part in content if _is_thought(part)]
     if not thoughts:
         return content
@@ -692,8 +692,8 @@ def _split_thoughts(said: Json, content: list[Any]) -> list[Any]:
 
 
 def _mend_words(said: Json) -> None:
-    """Makes a content a string, as all of its readers and the next request want it, without the thoughts in it; parts
-    that are no plain texts stay, such as pictures."""
+    """Makes a content a string, as all of its readers and the next request need it, without the thoughts in it; parts
+    that are no plain texts stay, such as images."""
     content = said.get("content")
     if content is None or isinstance(content, str):
         return
@@ -708,7 +708,7 @@ def _mend_words(said: Json) -> None:
 
 
 def says_something(chunk: Json) -> bool:
-    """Whether a chunk says more than that an answer begins."""
+    """Returns whether a chunk carries more than the beginning of an answer."""
     return any(choice.get("finish_reason") or _says(choice) for choice in chunk.get("choices") or ())
 
 
@@ -717,7 +717,7 @@ def _says(choice: Json) -> bool:
 
 
 def _is_told(error: Any) -> bool:
-    """Whether an `error` is one: some servers always have the field."""
+    """Returns whether an `error` reports one: some servers always send the field."""
     return any(error.values()) if isinstance(error, dict) else bool(error)
 
 
@@ -732,7 +732,7 @@ def _number(entry: Any, position: int) -> int:
 
 
 def _wants_tools(body: Mapping[str, Any]) -> bool:
-    """Whether a request knows calls of tools, and not those that were made before there were any."""
+    """Returns whether a request uses tool calls rather than the function calls before them."""
     return bool(body.get("tools")) and not body.get("functions")
 
 

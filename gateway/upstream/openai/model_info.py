@@ -1,9 +1,9 @@
-"""Windows and prices that nobody configured and LiteLLM's map does not have: the model's own upstream is asked, at the
-first request for it and with the key of that. The request waits a little; whatever comes of it, it goes on. What an
-upstream says where it refuses counts, too.
+"""Windows and prices that nobody configured and LiteLLM's map lacks: the model's own upstream is asked, at the first
+request for the model and with that request's key. The request waits a little and then goes on in any case. A window
+that an upstream names in a refusal counts, too.
 
-Figures that cannot be are as good as none. The shapes are those of vLLM, llama.cpp, Ollama, LM Studio, OpenRouter,
-Groq, Mistral, Together and SambaNova.
+Impossible figures count as none. The shapes are those of vLLM, llama.cpp, Ollama, LM Studio, OpenRouter, Groq, Mistral,
+Together and SambaNova.
 """
 
 import asyncio
@@ -42,27 +42,28 @@ PRICES = {
 NEEDED = ("prompt", "completion")
 MIN_WINDOW, MAX_WINDOW = 256, 100_000_000
 MAX_PRICE = Decimal("0.01")
-"""USD for one token: ten times what any model costs. A list that tells prices of a million tokens is not misread."""
+"""USD for one token: ten times what any model costs. So prices of a million tokens are not taken for prices of one."""
 OLLAMA_WINDOW = 4096
-"""Ollama's window for a model that is not loaded and names no other; it cuts what is longer without a word."""
+"""Ollama's window for a model that is not loaded and names no other; it truncates longer prompts silently."""
 NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
 
 
 class WindowKeeper(Protocol):
-    """Windows that upstreams told, kept over restarts (guarantee §4 I1). A port since `tokens` is beside `upstream`."""
+    """Windows that upstreams reported, stored over restarts (guarantee §4 I1). A port as `tokens` is beside
+    `upstream`."""
 
     def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
-        """A model's window, and until when nobody need ask; None, None if nothing was told."""
+        """Returns a model's window, and until when it need not be asked for; None, None if no window was reported."""
         ...
 
     def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
-        """Keeps it; the last that is told counts."""
+        """Stores a model's window, replacing an earlier one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What is told of a model. `certain`: the window is the one in force, not only the largest that it can have."""
+    """What an upstream reports of a model. `certain`: the window is the one in force, not only the largest possible."""
 
     window: int | None = None
     max_output: int | None = None
@@ -74,7 +75,7 @@ NOTHING_TOLD = ModelDescription()
 
 
 def listed(body: Any) -> Iterator[dict[str, Any]]:
-    """The entries of a list of models: OpenAI's `{"data": […]}`, or the bare list."""
+    """Yields the entries of a list of models: OpenAI's `{"data": […]}`, or the bare list."""
     entries = body.get("data") if isinstance(body, dict) else body
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("id"), str):
@@ -82,7 +83,7 @@ def listed(body: Any) -> Iterator[dict[str, Any]]:
 
 
 def described(entry: dict[str, Any]) -> ModelDescription:
-    """What an entry of a list of models says."""
+    """Parses an entry of a list of models."""
     places = [entry, *(entry.get(name) for name in ("meta", "metadata", "top_provider"))]
     found = [place for place in places if isinstance(place, dict)]
     windows = [window for place in found if (window := _first(place, WINDOWS))]
@@ -100,13 +101,13 @@ def _first(place: dict[str, Any], names: tuple[str, ...]) -> int | None:
 
 
 def tokens(value: Any) -> int | None:
-    """A number of tokens, or None if it is none that a model could have."""
+    """Returns a number of tokens, or None if no model could have that many."""
     possible = isinstance(value, int) and not isinstance(value, bool) and MIN_WINDOW <= value <= MAX_WINDOW
     return value if possible else None
 
 
 def prices(pricing: Any) -> dict[str, Decimal]:
-    """Prices by LiteLLM's names; none if prompt or answer has none, or a request costs something by itself."""
+    """Returns prices by LiteLLM's names; none if prompt or answer has none, or a request costs something by itself."""
     if not isinstance(pricing, dict):
         return {}
     found = {name: price for name in PRICES if (price := _price(pricing.get(name))) is not None}
@@ -127,13 +128,13 @@ def _price(value: Any) -> Decimal | None:
 
 
 def window_of_props(body: Any) -> int | None:
-    """llama.cpp's `/props`: the window of one slot, which is what a request has."""
+    """Returns the window of one slot, which a request has, from llama.cpp's `/props`."""
     settings = body.get("default_generation_settings") if isinstance(body, dict) else None
     return tokens(settings.get("n_ctx")) if isinstance(settings, dict) else None
 
 
 def window_of_ps(body: Any, names: set[str]) -> int | None:
-    """Ollama's `/api/ps`: the window of a model that is loaded."""
+    """Returns the window of a loaded model from Ollama's `/api/ps`."""
     models = body.get("models") if isinstance(body, dict) else None
     for model in models if isinstance(models, list) else ():
         if isinstance(model, dict) and names & {str(model.get("name")), str(model.get("model"))}:
@@ -142,7 +143,7 @@ def window_of_ps(body: Any, names: set[str]) -> int | None:
 
 
 def window_of_show(body: Any) -> int | None:
-    """Ollama's `/api/show`: the window that a model will have once it is loaded, as far as that can be said."""
+    """Returns the window that a model will have when loaded, from Ollama's `/api/show`; None where it is not known."""
     if not isinstance(body, dict):
         return None
     parameters, info = body.get("parameters"), body.get("model_info")
@@ -156,20 +157,20 @@ def window_of_show(body: Any) -> int | None:
 
 
 SILENT_UPSTREAMS = ("https://api.openai.com/v1",)
-"""Upstreams whose lists are known to tell neither windows nor prices."""
+"""Upstreams whose lists are known to report neither windows nor prices."""
 MODEL_INFO_WAIT_SECONDS = 2.0
-"""Seconds that a request waits for what its upstream tells."""
+"""Seconds that a request waits for its upstream's report."""
 LOOK_SECONDS = 15.0
-"""Seconds after which an upstream has told nothing."""
+"""Seconds after which an upstream counts as having reported nothing."""
 MODEL_INFO_TTL_SECONDS = 3600.0
 UNCERTAIN_SECONDS = 60.0
-"""Until the next look where there was no answer, or the model is not loaded yet."""
+"""Seconds until the next look where there was no answer, or the model is not loaded yet."""
 MAX_LISTING_BYTES = 16 * 2**20
 MODEL_INFO_LARGE_BYTES = 2**18
 MAX_MODELS = 5000
 MAX_KEPT_MODELS = 1000
 OLLAMA, LLAMA_CPP, LM_STUDIO = "library", "llamacpp", "organization_owner"
-"""What servers name as the owner of their models in OpenAI's list, by which they are known."""
+"""Owners of models in OpenAI's list by which these servers are recognised."""
 log = logs.get_logger("gateway.upstream")
 Key = tuple[str, bytes]
 
@@ -189,7 +190,8 @@ class _DiscoveryTable:
     owners: frozenset[str]
 
     def find(self, name: str) -> ModelDescription:
-        """Ollama takes a name without `:latest`; llama.cpp serves its one model by any name."""
+        """Returns a model's description. Ollama takes a name without `:latest`; llama.cpp serves its one model by
+        any."""
         if self.owners == {LLAMA_CPP} and len(self.models) == 1:
             return next(iter(self.models.values()))
         return self.models.get(name) or self.models.get(f"{name}:latest") or NOTHING_TOLD
@@ -206,13 +208,13 @@ class _DiscoveredModel:
 
 
 def lacks(facts: ModelFacts) -> bool:
-    """Whether an upstream could add to them."""
+    """Returns whether the facts lack a window or prices that an upstream could add."""
     return (facts.max_input_tokens is None and facts.context_window is None) or not facts.prices
 
 
 def completed(facts: ModelFacts, told: ModelDescription) -> ModelFacts:
-    """Facts with what was told in their gaps. What was configured stands; a window that only LiteLLM's map knows does
-    not, where the model's own server has a smaller one."""
+    """Fills the gaps of facts with what an upstream reported. Configured values stay; a window that only LiteLLM's map
+    knows does not, where the model's own server has a smaller one."""
     known = facts.context_window or facts.max_input_tokens
     stands = known is not None and (facts.window_is_configured or not told.certain or (told.window or known) >= known)
     if told.window and not stands:
@@ -222,10 +224,10 @@ def completed(facts: ModelFacts, told: ModelDescription) -> ModelFacts:
 
 
 class DiscoveredModels:
-    """What upstreams told, by address, key and model: what one tenant's key is told is no other tenant's."""
+    """What upstreams reported, by address, key and model: what one tenant's key is shown reaches no other tenant."""
 
     def __init__(self, client: httpx.AsyncClient, clock: ports.Clock, kept: WindowKeeper | None = None) -> None:
-        """`kept`: windows that were told before this process began, or to others."""
+        """`kept`: windows that upstreams reported before this process began, or to other processes."""
         self._client = client
         self._kept = kept
         self._clock = clock
@@ -236,7 +238,7 @@ class DiscoveredModels:
         self._tables: dict[bytes, _DiscoveryTable] = {}
 
     def known(self, deployment: ModelDeployment) -> ModelDescription:
-        """What was told of this model so far."""
+        """Returns what the upstream has reported of a model so far."""
         key = self._key(deployment)
         told = self._told.peek((key, deployment.provider_model))
         found = told.description if told else NOTHING_TOLD
@@ -244,7 +246,7 @@ class DiscoveredModels:
         return replace(found, window=window) if window is not None else found
 
     def _key(self, deployment: ModelDeployment) -> Key:
-        """`_key`, made once of each that the operator configured; of a client's own key nothing is kept."""
+        """Computes `_key`, once for each deployment that the operator configured; a client's own key is not cached."""
         known = self._keys.peek(id(deployment))
         if known is not None and known[0] is deployment:
             return known[1]
@@ -252,7 +254,7 @@ class DiscoveredModels:
         return self._keys.put(id(deployment), (deployment, made))[1] if deployment.operator_key else made
 
     def refused(self, deployment: ModelDeployment, window: int) -> None:
-        """A refusal told the model's window; the list is asked again later, since it may be another one by then."""
+        """Stores the window that a refusal named; the list is read again later, since it may have changed by then."""
         key = _key(deployment), deployment.provider_model
         told = self._told.get(key) or self._told.put(key, _DiscoveredModel())
         told.description = replace(told.description, window=window, certain=True)
@@ -263,8 +265,8 @@ class DiscoveredModels:
         return self._kept.window(deployment.provider_model, repr(key)) if self._kept is not None else (None, None)
 
     def _keep(self, deployment: ModelDeployment, told: ModelDescription) -> None:
-        """Keeps a window for as long as it is not asked for again. Prices are kept nowhere: who told some is asked anew
-        by each process."""
+        """Stores a window for as long as it is not asked for again. Prices are stored nowhere: each process asks again
+        for them."""
         if self._kept is None or told.window is None:
             return
         key, now = _key(deployment), self._clock.now()
@@ -274,8 +276,8 @@ class DiscoveredModels:
             self._kept.keep_window(deployment.provider_model, repr(key), told.window, until)
 
     async def ask(self, deployment: ModelDeployment) -> None:
-        """Asks the upstream of a model if it is time to; requests at once wait for one answer, each at most
-        `MODEL_INFO_WAIT_SECONDS` seconds from the beginning of the look. It never fails."""
+        """Asks the upstream of a model if that is due; concurrent requests wait for one answer, each at most
+        `MODEL_INFO_WAIT_SECONDS` seconds from the beginning of the look. Never fails."""
         if not _tells(deployment):
             return
         key = _key(deployment), deployment.provider_model
@@ -291,7 +293,7 @@ class DiscoveredModels:
             await asyncio.wait({told.task}, timeout=left)
 
     async def close(self) -> None:
-        """Ends what is still being asked."""
+        """Cancels all pending looks."""
         await self._tasks.cancel()
 
     async def _look(self, deployment: ModelDeployment, told: _DiscoveredModel) -> None:
@@ -330,10 +332,10 @@ class DiscoveredModels:
         if window := window_of_ps(await self._json(deployment, "/api/ps"), {name, f"{name}:latest"}):
             return ModelDescription(window)
         window = window_of_show(await self._json(deployment, "/api/show", {"model": name}))
-        return ModelDescription(window, certain=False)  # once it is loaded, /api/ps tells
+        return ModelDescription(window, certain=False)  # when the model is loaded, /api/ps has the window
 
     async def _listing(self, deployment: ModelDeployment) -> _DiscoveryTable:
-        """The list of models, once for all models of an upstream with one key."""
+        """Returns the list of models, read once for all models of an upstream with one key."""
         key = _key(deployment)
         listing = self._listings.get(key) or self._listings.put(key, _ModelListing())
         async with listing.lock:
@@ -344,7 +346,7 @@ class DiscoveredModels:
             return listing.table
 
     async def _shared(self, raw: bytes) -> _DiscoveryTable:
-        """Equal lists are held once, however many keys they were told to."""
+        """Returns the parsed list; equal lists are stored once, however many keys they were returned to."""
         digest = hashlib.sha256(raw).digest()
         if digest not in self._tables:
             used = {id(each.table) for each in self._listings.values()}
@@ -353,7 +355,7 @@ class DiscoveredModels:
         return self._tables[digest]
 
     async def _json(self, deployment: ModelDeployment, path: str, body: Any = None) -> Any:
-        """What a server's own API says beside `/v1`; None where it has no such path."""
+        """Requests a server's own API beside `/v1`; None where there is no such path."""
         root = deployment.api_base.removesuffix("/v1")
         try:
             return jsons.loads(await self._body(deployment, root + path, body))
@@ -380,13 +382,13 @@ class DiscoveredModels:
 
 
 def _key(deployment: ModelDeployment) -> Key:
-    """The upstream's address, and a digest of the key and headers that it is asked with."""
+    """Returns the upstream's address, and a digest of the key and headers of the call."""
     told = sorted({**deployment.headers, **deployment.authorization}.items())
     return deployment.api_base, hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).digest()
 
 
 def is_direct(deployment: ModelDeployment) -> bool:
-    """Whether an upstream is asked in OpenAI's own words, so that its figures are those of its own server."""
+    """Returns whether an upstream is called in OpenAI's protocol and reports its own server's figures."""
     return deployment.protocol == "openai" and deployment.api_base not in SILENT_UPSTREAMS
 
 
@@ -401,6 +403,6 @@ def _table(raw: bytes) -> _DiscoveryTable:
 
 
 def _of_lm_studio(entry: dict[str, Any]) -> ModelDescription:
-    """Of a model that is not loaded only the largest window is known."""
+    """Describes a model; of one that is not loaded only the largest window is known."""
     found = described(entry)
     return replace(found, certain="loaded_context_length" in entry)

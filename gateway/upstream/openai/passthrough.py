@@ -1,8 +1,8 @@
-"""A provider's other endpoints, passed on byte by byte (guarantee §1), and what is read of bodies that flow by: who
-asks which model for what, and what it took (guarantee §13.8).
+"""A provider's other endpoints, relayed byte by byte (guarantee §1), and what is read of the bodies that pass: the
+model, its user, and the usage (guarantee §13.8).
 
-A short body is kept whole; of a longer one its beginning and its end, by reference. Where a member stands is reckoned
-by counting brackets from the nearer end: what lies between need not be known.
+A short body is held whole; of a longer one its beginning and its end, by reference. Brackets are counted from the
+nearer end to find how deep a member is: what lies between need not be known.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ Sending = asyncio.Task[None] | None
 
 
 class PassthroughClient:
-    """Opens relayed calls; a connection that failed before any byte is tried once more, nothing else is."""
+    """Opens relayed calls; retries a connection that failed before any byte once, and nothing else."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
     @contextlib.asynccontextmanager
     async def open(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> AsyncIterator["RawAnswer"]:
-        """The answer once it has begun; leaving the context closes the connection.
+        """Opens a call and yields its answer when it has begun; leaving the context closes the connection.
         Raises UpstreamError: see `core/errors`; error answers in OpenAI's shape are answers."""
         answer = await self._send(deployment, call)
         try:
@@ -60,7 +60,7 @@ class PassthroughClient:
     async def _send(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> "RawAnswer":
         streamed = call.body is not None and not isinstance(call.body, bytes)
         try:
-            # What is sent but once is not entrusted to a connection that upstream may be closing just now.
+            # A body that can be sent only once is not sent over a connection that upstream may be closing just now.
             return await self._answered(deployment, call, fresh=streamed)
         except errors.UpstreamUnreachable as error:
             if streamed and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
@@ -85,7 +85,7 @@ class PassthroughClient:
 
 
 class RawAnswer:
-    """One answer; an error is read before it is passed on."""
+    """One answer; an error is read before it is relayed."""
 
     def __init__(self, connection: UpstreamConnection, deployment: ModelDeployment, sending: Sending) -> None:
         self._connection = connection
@@ -96,7 +96,7 @@ class RawAnswer:
         self.headers: Headers = without_insane_waits(connection.headers)
 
     async def check(self, method: str) -> None:
-        """Raises UpstreamError: what the client gets instead of the error that upstream sent."""
+        """Raises UpstreamError: the client must not get the error that upstream sent, but this one."""
         raw, size = [], 0
         async for piece in self.pieces():
             raw.append(piece)
@@ -111,7 +111,7 @@ class RawAnswer:
             self.headers = [*kept, (CONTENT_LENGTH, b"%d" % size)]
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives. Raises UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent."""
+        """Yields the body as it arrives. Raises UpstreamInterrupted, UpstreamTimeout: it broke off, or fell silent."""
         if self._held is not None:
             yield self._held
             return
@@ -127,7 +127,7 @@ class RawAnswer:
             raise errors.UpstreamInterrupted("The request broke off before its answer was complete.")
 
     async def aclose(self) -> None:
-        """Ends the call, wherever it is."""
+        """Ends the call in any state."""
         if self._sending is not None:
             await _cancel(self._sending)
         self._connection.close()
@@ -136,7 +136,7 @@ class RawAnswer:
 async def _uploaded(
     connection: UpstreamConnection, body: AsyncIterable[bytes], deployment: ModelDeployment, *, chunked: bool
 ) -> Sending:
-    """Sends a body in pieces, to its end or until upstream answers; None, or what is still being sent then."""
+    """Sends a body in pieces, to its end or until upstream answers; returns None, or the task that is still sending."""
     sending = asyncio.ensure_future(connection.upload(body, chunked=chunked, seconds=deployment.idle_timeout))
     answering = asyncio.ensure_future(connection.response(None))
     try:
@@ -166,7 +166,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 def _fields(deployment: ModelDeployment, call: upstreams.RelayedCall, host: bytes) -> Headers:
-    """The request's headers: the deployment's outrank the client's."""
+    """Returns the request's headers: the deployment's outrank the client's."""
     own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in deployment.headers.items()]
     own += [(name.encode(), value.encode("latin-1", "replace")) for name, value in deployment.authorization.items()]
     names = {name for name, _ in own}
@@ -181,12 +181,12 @@ def _fields(deployment: ModelDeployment, call: upstreams.RelayedCall, host: byte
 
 
 END_BYTES = 2**16
-"""What is kept of each end of a long body."""
+"""Bytes that are held of each end of a long body."""
 WHOLE_BYTES = 2**17
-"""What is kept whole, and the most that is kept before a body is shortened to its ends."""
+"""Bytes up to which a body is held whole; a longer one is shortened to its ends."""
 PASSTHROUGH_PIECE_BYTES = 2**18
 MAX_DECODED = 2**28
-"""Bytes of an unpacked body that are looked through; a larger one is not read."""
+"""Bytes of a decompressed body that are searched; a larger one is not read."""
 READABLE_ENCODINGS = ("identity", "gzip", "x-gzip", "deflate")
 """Encodings that can be read."""
 JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
@@ -208,7 +208,7 @@ class BodySample:
         self._held = self._gone = 0
 
     def add(self, piece: bytes) -> None:
-        """The next piece has passed."""
+        """Adds the next piece that has passed."""
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held > self._whole:
@@ -235,7 +235,7 @@ class BodySample:
         return b"".join(self._pieces)
 
     def _shorten(self) -> None:
-        """Lets go of what stands in neither end."""
+        """Drops what belongs to neither end."""
         pieces, held = self._pieces, self._held
         if self._head is None:
             self._head = b"".join(pieces)[: self._end]
@@ -250,22 +250,22 @@ class BodySample:
 
 
 class UnpackingSample:
-    """A glimpse of a body that may be compressed."""
+    """A sample of a body that may be compressed."""
 
     def __init__(self, encoding: str, whole: int = WHOLE_BYTES) -> None:
         self.glimpse = BodySample(whole)
         self.readable = encoding in READABLE_ENCODINGS
-        """Whether the glimpse shows what the body says."""
+        """Whether the sample shows the body's content."""
         packed = self.readable and encoding != "identity"
         self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if packed else None
 
     @property
     def is_packed(self) -> bool:
-        """Whether taking a piece in costs time."""
+        """Whether adding a piece takes computing time, to decompress it."""
         return self._unpacker is not None and self.readable
 
     def add(self, piece: bytes) -> None:
-        """The next piece has passed."""
+        """Adds the next piece that has passed, decompressed."""
         if not self.readable:
             return
         if self._unpacker is None:
@@ -281,17 +281,18 @@ class UnpackingSample:
 
 
 class SampledMembers:
-    """The members of the JSON object that a body is, so far as its glimpse shows them."""
+    """The members of the JSON object in a body, so far as its sample shows them."""
 
     def __init__(self, glimpse: BodySample) -> None:
         self._glimpse = glimpse
         whole = glimpse.whole
         value = _parsed(whole) if whole is not None else None
         self.all: dict[str, Any] | None = value if isinstance(value, dict) else None
-        """All of them, of a short body that is whole."""
+        """All members, if the body is short enough to be held whole."""
 
     def get(self, name: str) -> Any:
-        """A string, a number or an object; None where it cannot be found, or stands in the middle of a long body."""
+        """Returns a string, a number or an object; None where the member is missing, or in the middle of a long
+        body."""
         if self.all is not None:
             return self.all.get(name)
         found = from_end(self._glimpse.tail.rstrip(), name, (1,))
@@ -299,7 +300,8 @@ class SampledMembers:
 
 
 def from_end(text: bytes, name: str, depths: tuple[int, ...]) -> Any:
-    """The last member of that name so deep in a JSON object, of which the end is given; None if there is none.
+    """Returns the last member of that name at one of these depths of a JSON object, given its end; None if there is
+    none.
 
     A quoted name that no backslash precedes and a colon follows is a key, wherever the text begins: in a string its
     quotes would be escaped.
@@ -323,7 +325,7 @@ def from_end(text: bytes, name: str, depths: tuple[int, ...]) -> Any:
 
 
 def from_start(text: bytes, name: str) -> Any:
-    """The member of that name of a JSON object, of which the beginning is given; None if there is none."""
+    """Returns the member of that name of a JSON object, given its beginning; None if there is none."""
     key, depth = b'"%s"' % name.encode(), 0
     for token in JSON_TOKEN.finditer(text):
         said = token.group()
@@ -334,7 +336,7 @@ def from_start(text: bytes, name: str) -> Any:
 
 
 def _value(text: bytes, start: int) -> Any:
-    """The value that begins there; None if it is null, or does not end in the text."""
+    """Parses the value that begins at `start`; None if it is null, or does not end in the text."""
     first = text[start : start + 1]
     if first in STEP:
         depth = 0
@@ -355,7 +357,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def last_events(glimpse: BodySample) -> Iterator[bytes]:
-    """The data of a stream's events, from the last one backwards as far as they are kept; the first of them may lack
+    """Yields the data of a stream's events, from the last one backwards as far as they are held; the earliest may lack
     its beginning."""
     text, cut = glimpse.tail, glimpse.whole is None
     if b"\r" in text:
@@ -367,12 +369,12 @@ def last_events(glimpse: BodySample) -> Iterator[bytes]:
         if line.startswith(b"data:"):
             yield line[5:].strip()
         elif line and ((cut and start < 0) or not line.startswith((b":", b"event:", b"id:", b"retry:"))):
-            yield line  # what is left of a long one
+            yield line  # the rest of a long event
 
 
 LAST_EVENT = b"[DONE]"
 OF_AN_EVENT = (1, 2)
-"""How deep `usage` stands in an event: by itself, or in its `response`."""
+"""Depths of `usage` in an event: by itself, or in its `response`."""
 FIELD = re.compile(
     rb'content-disposition:[^\r\n]{0,200}\bname="?(model|user|n)"?(?=[;\r\n])[^\r\n]{0,200}\r\n'
     rb"(?:[^\r\n]{1,200}\r\n){0,8}\r\n([^\r\n]{1,512})\r\n",
@@ -380,17 +382,17 @@ FIELD = re.compile(
 )
 """A field of a form that has one short line."""
 SOUGHT_FIELDS = ("model", "user", "safety_identifier", "n")
-"""What is looked for in a request that is too long to be kept."""
+"""Members that are searched in a request that is too long to be held."""
 ANSWER_NAMES = ("id", "model", "service_tier")
-"""What an answer says of itself."""
+"""Members with which an answer describes itself."""
 ANSWER_NAME_CHARS = 256
 LAST_EVENT_ENDS = (".completed", ".incomplete", ".failed", ".done")
-"""How the type of an event ends that may be the last one of its answer."""
+"""Suffixes of the types of events that may be the last of their answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassthroughRequest:
-    """A request: the members or fields that could be read; `is_whole`: these are all that it has."""
+    """A request: the members or fields that could be read; `is_whole`: it has no others."""
 
     fields: dict[str, Any]
     is_whole: bool
@@ -404,9 +406,9 @@ class PassthroughRequest:
 
 @dataclass(frozen=True, slots=True)
 class PassthroughUsage:
-    """An answer: its usage, None where it does not say; `named`: what it says of `ANSWER_NAMES`; `duration`: what it
-    calls so, of a recording the seconds; `is_ended`: its last event came, whatever its connection did then;
-    `is_pending`: the model goes on behind it."""
+    """An answer: its usage, None where it reports none; `named`: its members among `ANSWER_NAMES`; `duration`: its
+    member of that name, for a recording the seconds; `is_ended`: its last event came, whatever its connection did then;
+    `is_pending`: the model goes on after it."""
 
     usage: dict[str, Any] | None = None
     _: KW_ONLY
@@ -417,7 +419,7 @@ class PassthroughUsage:
 
 
 def asked(glimpse: BodySample, *, form: bool) -> PassthroughRequest:
-    """What a request says; `form`: it is a multipart form, of which files are no fields."""
+    """Reads the members of a request; `form`: it is a multipart form, in which files are no fields."""
     if form:
         found = [*FIELD.finditer(glimpse.head), *FIELD.finditer(glimpse.tail)]
         named = {match.group(1).decode().lower(): match.group(2).decode("utf-8", "replace") for match in found}
@@ -429,7 +431,7 @@ def asked(glimpse: BodySample, *, form: bool) -> PassthroughRequest:
 
 
 def told(glimpse: BodySample, *, stream: bool) -> PassthroughUsage:
-    """What an answer says, from its end if it is a stream."""
+    """Reads the usage of an answer, from its end if it is a stream."""
     if stream:
         return _of_events(glimpse)
     members = SampledMembers(glimpse)
@@ -443,8 +445,8 @@ def told(glimpse: BodySample, *, stream: bool) -> PassthroughUsage:
 
 
 def texts(glimpse: BodySample, *, stream: bool) -> tuple[list[str], float] | None:
-    """The texts that an answer brought, and how many times as many there are: of a long stream its end stands for all.
-    None where they cannot be read."""
+    """Returns the texts of an answer, and the factor by which they stand for all of it: of a long stream only the end
+    is held. None where they cannot be read."""
     if not stream:
         found = SampledMembers(glimpse).all
         return (list(_said(found)), 1.0) if found is not None else None
@@ -468,7 +470,7 @@ def _of_events(glimpse: BodySample) -> PassthroughUsage:
 
 
 def _told_by(event: bytes) -> PassthroughUsage | None:
-    """What an event says that has a usage; it may lack its beginning."""
+    """Reads an event that has a usage and may lack its beginning."""
     value = _object(event)
     get: Callable[[str], Any]
     if value is None:
@@ -502,7 +504,7 @@ def _object(event: bytes) -> dict[str, Any] | None:
 
 
 def _said(value: dict[str, Any]) -> Iterator[str]:
-    """The texts of an answer, or of an event of one: of completions and of responses."""
+    """Yields the texts of an answer, or of one of its events: of completions and of responses."""
     for choice in _objects(value.get("choices")):
         yield from _strings(choice.get("text"))
     if str(value.get("type")).endswith(".delta"):

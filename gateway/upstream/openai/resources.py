@@ -56,8 +56,7 @@ class UpstreamModels:
         raise self._router.unknown(name, caller)
 
     async def models(self, caller: RequestCaller) -> list[dict[str, Any]]:
-        """Returns OpenAI's model objects. Raises UpstreamError: the list is the default upstream's, which did not
-        return it."""
+        """Returns OpenAI's model objects. Raises UpstreamError: the default upstream did not return its list."""
         if self._router.names:
             return [_listed(name) for name in self._router.names]
         if self._router.serves_unlisted and self._router.asks_anthropic(caller):

@@ -1,4 +1,4 @@
-"""Who is asked: the models that are configured, their deployments, which of them are well, and what each can do.
+"""Where requests go: the configured models, their deployments, which of these are healthy, and what each can do.
 
 Read first: `router.py` (`ConfiguredRouter`: which deployment serves a request) and `health.py` (which are left out for
 a while). Never sends anything itself.

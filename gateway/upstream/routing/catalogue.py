@@ -1,5 +1,5 @@
-"""Prices and windows out of LiteLLM's map, and providers by its names: whose protocol is OpenAI's, which are called
-through litellm, which not at all. Read or written down here, since to import litellm costs seconds and 170 MB."""
+"""Prices and windows from LiteLLM's map, and providers by its names: which speak OpenAI's protocol, which are called
+through litellm, which not at all. Read or listed here, since importing litellm costs seconds and 170 MB."""
 
 import functools
 import importlib.util
@@ -20,18 +20,18 @@ CACHING = "supports_prompt_caching"
 
 
 class ModelCatalogue:
-    """LiteLLM's map; read at the first question and kept as small byte strings, one a model."""
+    """LiteLLM's map; read at the first look-up and stored as small byte strings, one per model."""
 
     def facts(self, model: str, entry: ModelEntry | None) -> ModelFacts:
-        """What is known of a model.
+        """Returns what is known of a model.
 
-        The map is asked for `base_model`, the entry's `provider/model`, that without the provider, then the name
-        itself; what `model_info` says outranks it. Prices are exact decimals.
+        The map is searched for `base_model`, the entry's `provider/model`, that without the provider, then the name
+        itself; `model_info` outranks it. Prices are exact decimals.
         """
         info = entry.model_info if entry else None
         known = self._find(self._names(model, entry))
         extra: dict[str, Any] = dict(info.model_extra or {}) if info else {}
-        if entry is not None:  # LiteLLM takes prices there, too
+        if entry is not None:  # LiteLLM accepts prices there, too
             named = entry.litellm_params.model_extra or {}
             extra = {**{k: v for k, v in named.items() if "_cost" in k or k == TIERED_PRICING}, **extra}
         prices, is_configured = {**_tiered(known), **_prices(known)}, False
@@ -75,7 +75,7 @@ class ModelCatalogue:
         return {}
 
     def load(self) -> dict[str, bytes]:
-        """The map by model name, each entry as JSON; read once in a process."""
+        """Returns the map by model name, each entry as JSON; read once per process."""
         return _map()
 
 
@@ -86,10 +86,10 @@ def _map() -> dict[str, bytes]:
 
 
 def entries_of(raw: bytes) -> dict[str, bytes]:
-    """The members of a JSON object of objects, not parsed yet.
+    """Splits a JSON object of objects into its members, not parsed yet.
 
-    The map is written with one indented member after the other, so its members can be cut out as they stand; parsing
-    all 4,000 of them costs 25 MB that the process would keep. Anything written otherwise is parsed as a whole.
+    The map is written with one indented member after the other, so its members can be cut out unchanged; parsing all
+    4,000 of them costs 25 MB that the process would hold. A file in another form is parsed as a whole.
     """
     found = {jsons.loads(b'"%s"' % m.group(1)): m.group(2) for m in CATALOGUE_ENTRY.finditer(raw)}
     if not found:
@@ -110,8 +110,8 @@ def _prices(known: dict[str, Any]) -> dict[str, Decimal]:
 
 
 def _tiered(known: dict[str, Any]) -> dict[str, Decimal]:
-    """LiteLLM's `tiered_pricing` (Qwen, Doubao) under the names that it gives context tiers elsewhere: a tier holds
-    for prompts above the lower end of its range."""
+    """Converts LiteLLM's `tiered_pricing` (Qwen, Doubao) to the names that it gives context tiers elsewhere: a tier
+    applies to prompts above the lower end of its range."""
     tiers = known.get(TIERED_PRICING)
     found: dict[str, Decimal] = {}
     for tier in tiers if isinstance(tiers, list) else ():
@@ -127,7 +127,7 @@ def _is_price(name: str, value: Any) -> bool:
 
 
 def _caches(configured: dict[str, Any], known: dict[str, Any]) -> bool | None:
-    """Whether the model's prompts can be cached: as configured, else as the map has it, if it knows the model."""
+    """Returns whether the model's prompts can be cached: as configured, else by the map; None if neither knows."""
     found = configured.get(CACHING, known.get(CACHING, False if known else None))
     return None if found is None else bool(found)
 
@@ -171,10 +171,10 @@ OPENAI_COMPATIBLE = {
     "lm_studio": None,
     "llamafile": None,
 }
-"""Served without litellm: where, if an entry names no `api_base` (None: it has to)."""
+"""Providers served without litellm, with their address if an entry names no `api_base` (None: it has to)."""
 
 NAMED_ALONE = (("claude-", "anthropic"), ("command-", "cohere_chat"))
-"""Models that LiteLLM serves without a provider before their name."""
+"""Prefixes of models that LiteLLM serves without a provider before their name, with that provider."""
 AZURE = "azure"
 OPENAI_BASES = ("https://api.openai.com/v1", "https://eu.api.openai.com/v1", "https://us.api.openai.com/v1")
 THROUGH_LITELLM = CLOUDS | {
@@ -186,12 +186,12 @@ THROUGH_LITELLM = CLOUDS | {
 
 
 def known(provider: str) -> bool:
-    """Whether entries of this provider can be served."""
+    """Returns whether entries of this provider can be served."""
     return provider in OPENAI_COMPATIBLE or provider in THROUGH_LITELLM or provider == AZURE
 
 
 def provider_of(entry: ModelEntry) -> tuple[str, str]:
-    """The provider of an entry, and the name that it knows the model by."""
+    """Returns the provider of an entry, and the provider's name for the model."""
     params = entry.litellm_params
     if params.custom_llm_provider:
         return params.custom_llm_provider, params.model.removeprefix(f"{params.custom_llm_provider}/")
@@ -201,7 +201,7 @@ def provider_of(entry: ModelEntry) -> tuple[str, str]:
 
 
 def unsupported(entry: ModelEntry) -> str | None:
-    """Why an entry cannot be served, or None."""
+    """Returns why an entry cannot be served, or None."""
     params = entry.litellm_params
     if entry.unset:
         return f"the environment has no {' and no '.join(entry.unset)}"
@@ -220,7 +220,7 @@ def unsupported(entry: ModelEntry) -> str | None:
 
 
 def split_provider(model: str) -> tuple[str, str]:
-    """LiteLLM's `provider/model`; a name without a known provider is OpenAI's."""
+    """Splits LiteLLM's `provider/model`; a name without a known provider is OpenAI's."""
     provider, slash, name = model.partition("/")
     if slash and known(provider):
         return provider, name
@@ -228,13 +228,13 @@ def split_provider(model: str) -> tuple[str, str]:
 
 
 def named_base(entry: ModelEntry) -> str:
-    """The address that an entry names; empty if it names none."""
+    """Returns the address that an entry names; empty if it names none."""
     params = entry.litellm_params
     return params.api_base or str((params.model_extra or {}).get("base_url") or "")
 
 
 def origin_of(provider: str, name: str, api_base: str | None) -> str:
-    """Names whoever makes the answers: thoughts and their signatures of one origin are of no use to another.
+    """Names the origin of answers: thoughts and their signatures of one origin are of no use to another.
 
     OpenAI-compatible providers differ by address; a cloud that serves several makers' models, by the maker whose
     thoughts are signed.

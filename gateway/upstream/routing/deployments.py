@@ -1,5 +1,5 @@
-"""Entries of `model_list` as deployments that calls go to, in groups of one name, and the order in which those of a
-group are tried: a pure function of facts (guarantee §12.5)."""
+"""Entries of `model_list` as deployments that calls go to, in groups of one name, and the order in which a group's
+deployments are tried: a pure function of facts (guarantee §12.5)."""
 
 import math
 from collections import Counter
@@ -31,7 +31,7 @@ LITELLM_KNOBS = frozenset(
         *("client_id", "client_secret", "tenant_id", "bedrock_tags", "bucket_name", "cost_per_second"),
     }
 )
-"""What litellm understands and providers do not."""
+"""Parameters that litellm understands and providers do not."""
 OF_OTHER_SERVICES = (
     *("anthropic_", "arize_", "aws_", "azure_", "dd_", "gcs_", "humanloop_", "langfuse_", "langsmith_", "litellm_"),
     *("newrelic_", "posthog_", "regional_", "s3_", "signoz_", "vertex_", "wandb_", "watsonx_", "weave_"),
@@ -65,9 +65,9 @@ def deployment_of(
     access: DeploymentAccess,
     timeouts: setting_sections.UpstreamTimeouts,
 ) -> ModelDeployment:
-    """Where `model` is served: through OpenAI's protocol, Azure's form of it, or litellm.
-    `served`: the provider and the name that it knows the model by; `base`: its address; empty for the provider's own,
-    which litellm knows."""
+    """Builds the deployment of an entry for `model`: served through OpenAI's protocol, Azure's form of it, or litellm.
+    `served`: the provider and its name for the model; `base`: its address; empty for the provider's own, which litellm
+    knows."""
     params = entry.litellm_params
     provider, name = served
     headers = dict(params.extra_headers)
@@ -109,7 +109,7 @@ def _is_litellms(parameter: str) -> bool:
 
 
 def _has_responses(entry: ModelEntry) -> bool | None:
-    """What an entry says of OpenAI's API for responses, as LiteLLM's map does."""
+    """Returns whether an entry serves OpenAI's Responses API, stated as in LiteLLM's map; None if nothing is stated."""
     info = entry.model_info.model_extra or {}
     if info.get("mode") == RESPONSES:
         return True
@@ -118,7 +118,7 @@ def _has_responses(entry: ModelEntry) -> bool | None:
 
 
 def by_responses(deployment: ModelDeployment) -> ModelDeployment:
-    """The deployment as it is called in the words of Responses. Azure serves them beside its second API alone."""
+    """Returns the deployment as called by the Responses API. Azure serves that beside its second API only."""
     root, classic, _ = deployment.api_base.partition("/openai/deployments/")
     if classic:
         return replace(deployment, protocol=RESPONSES, api_base=f"{root}/openai/v1", query="")
@@ -126,7 +126,7 @@ def by_responses(deployment: ModelDeployment) -> ModelDeployment:
 
 
 def _azure(base: str, name: str, version: str | None, token: str | None) -> dict[str, Any]:
-    """Azure's address of a deployment, by its first API or by the one that is called v1, and how it takes its key."""
+    """Returns Azure's address of a deployment, by its first API or by the one called v1, and how it takes its key."""
     key = {"api_key": token, "operator_key": True} if token else {"key_header": "api-key"}
     if base.endswith("/openai/v1") or version in AZURE_V1:
         query = f"?api-version={version}" if version == "preview" else ""
@@ -137,20 +137,20 @@ def _azure(base: str, name: str, version: str | None, token: str | None) -> dict
 
 
 MAX_REMEMBERED_MODELS = 1000
-"""Models that are remembered: names come from clients where there are patterns."""
+"""Limit of cached models: names come from clients where there are patterns."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """An entry in its group. `id` names it on all replicas alike, whatever else stands in `model_list`; an entry that
-    stands there again under another name has the same, so that its health and its limits are one."""
+    """An entry in its group. `id` names it on all replicas alike, whatever else is in `model_list`; an entry that is
+    listed again under another name has the same id, so that both share health and limits."""
 
     id: str
     entry: ModelEntry
 
 
 Group = tuple[GroupMember, ...]
-"""In the order of `model_list`; without those that cannot be served, where any can be."""
+"""Entries in the order of `model_list`; without those that cannot be served, if any can be."""
 
 
 class ModelGroups:
@@ -164,7 +164,7 @@ class ModelGroups:
         groups = {name: _told_apart(_served(members)) for name, members in found.items()}
         apart = {id(each.entry): each for group in groups.values() for each in group}
         self.members = tuple(apart.get(id(each.entry), each) for each in members)
-        """All entries in their order, also those that cannot be served."""
+        """All entries in order, also those that cannot be served."""
         self._by_name = {name: group for name, group in groups.items() if "*" not in name}
         self._by_pattern = [group for name, group in groups.items() if "*" in name]
         self._starred: BoundedCache[str, Group] = BoundedCache(MAX_REMEMBERED_MODELS)
@@ -174,8 +174,8 @@ class ModelGroups:
         return list(self._by_name)
 
     def find(self, model: str) -> Group:
-        """The group of that name, else the first whose pattern matches, with what the star matched in place of the star
-        in the served models; empty if there is none."""
+        """Returns the group of that name, else the first whose pattern matches, with the matched text in place of the
+        star in the served models; empty if there is none."""
         group = self._by_name.get(model) or self._starred.peek(model)
         if group is not None:
             return group
@@ -193,13 +193,13 @@ def _starred(entry: ModelEntry, star: str) -> ModelEntry:
 
 
 def _served(members: list[GroupMember]) -> list[GroupMember]:
-    """Those that can be served; the first alone where none can, which says why."""
+    """Returns the members that can be served; if none can, only the first, which names the reason."""
     return [each for each in members if unsupported(each.entry) is None] or members[:1]
 
 
 def _members(entries: Iterable[ModelEntry]) -> Iterable[GroupMember]:
-    """Entries with their ids: LiteLLM's `model_info.id`, else the served model and its host, numbered where other
-    parameters (keys, regions) tell them apart."""
+    """Yields entries with their ids: LiteLLM's `model_info.id`, else the served model and its host, numbered where
+    entries differ in other parameters (keys, regions)."""
     known: dict[str, str] = {}
     taken: Counter[str] = Counter()
     for entry in entries:
@@ -216,7 +216,7 @@ def _members(entries: Iterable[ModelEntry]) -> Iterable[GroupMember]:
 
 
 def _told_apart(members: list[GroupMember]) -> Group:
-    """Two of one group are two, also where nothing tells them apart."""
+    """Gives the members of a group different ids, also where nothing distinguishes them."""
     ids: set[str] = set()
     found = []
     for member in members:
@@ -234,7 +234,7 @@ def _place(entry: ModelEntry) -> str:
 
 
 def _identity(entry: ModelEntry) -> str:
-    """A digest of what calls of an entry are made with."""
+    """Computes a digest of the parameters of an entry's calls."""
     params = entry.litellm_params
     said = {name: value for name, value in params.model_dump().items() if name not in ROUTER_PARAMETERS}
     said["api_key"] = params.api_key.get_secret_value() if params.api_key else None
@@ -243,16 +243,16 @@ def _identity(entry: ModelEntry) -> str:
 
 Strategy = Literal["weighted", "latency", "least_busy"]
 Draw = Callable[[str], float]
-"""A number within (0, 1) for the id of a deployment: by chance, or always the same for a conversation."""
+"""A number within (0, 1) for the id of a deployment: random, or constant for a conversation."""
 AS_QUICK = 1.1
-"""Deployments are as quick as the quickest up to this many times its latency: differences below are chance."""
+"""Deployments count as quick up to this many times the latency of the quickest: smaller differences are chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentRank:
-    """How a deployment stands. `order` is infinite where none is configured; `weight`, `rpm` and `tpm` are LiteLLM's, 0
-    where they are not configured; `rest` are the seconds that it still rests, `latency` those until its answers begin,
-    None: not known of late."""
+    """The state of a deployment. `order` is infinite where none is configured; `weight`, `rpm` and `tpm` are LiteLLM's,
+    0 where they are not configured; `rest` are the seconds that it still rests, `latency` those until its answers
+    begin, None: not known of late."""
 
     id: str
     order: float = math.inf
@@ -266,16 +266,16 @@ class DeploymentRank:
 
     @property
     def tier(self) -> int:
-        """0: may be asked; 1: at one of its limits; 2: rests."""
+        """0: may be called; 1: at one of its limits; 2: rests."""
         return 2 if self.rest > 0 else int(self.full)
 
 
 def ranked(
     states: Sequence[DeploymentRank], strategy: Strategy, draw: Draw, placed: str | None = None
 ) -> list[DeploymentRank]:
-    """Best first: those that may be asked before those that may not, then the lowest `order`, then by the strategy. Of
-    those that rest, whose rest is over first.
-    `placed`: where the conversation was before; it goes first among those that are as good by health and order."""
+    """Sorts deployments, best first: those that may be called before those that may not, then the lowest `order`, then
+    by the strategy. Resting ones are sorted by the end of their rest.
+    `placed`: where the conversation was before; it goes first among those of the same health and order."""
     found: list[DeploymentRank] = []
     for (tier, _), group in groupby(sorted(states, key=_rank), key=_rank):
         equals = list(group)
@@ -308,8 +308,8 @@ def _by_strategy(states: list[DeploymentRank], strategy: Strategy, draw: Draw) -
 
 
 def weights_of(states: Sequence[DeploymentRank]) -> list[float]:
-    """As LiteLLM's simple shuffle: by the first of `weight`, `rpm` and `tpm` that any of them has; those without it are
-    asked where nothing else is left. Equal where none has any."""
+    """Returns the weights, as LiteLLM's simple shuffle: by the first of `weight`, `rpm` and `tpm` that any deployment
+    has; those without it are called only if nothing else is left. Equal where none has any."""
     for weights in ([s.weight for s in states], [s.rpm for s in states], [s.tpm for s in states]):
         if any(weights):
             return weights
@@ -317,14 +317,14 @@ def weights_of(states: Sequence[DeploymentRank]) -> list[float]:
 
 
 def score(weight: float, drawn: float) -> tuple[bool, float]:
-    """By which a deployment is the least of all as often as its weight is of the sum of weights (weighted rendezvous
-    hashing). Another deployment changes nothing of it: where one leaves, only what was its own goes elsewhere."""
+    """Computes a score that is the lowest of all as often as the deployment's share of the sum of weights (weighted
+    rendezvous hashing). It depends on no other deployment: when one leaves, only its own conversations move."""
     return weight <= 0, -math.log(drawn) / (weight if weight > 0 else 1.0)
 
 
 def _slowness(states: Sequence[DeploymentRank]) -> dict[str, float]:
-    """0 for one that nobody has asked of late, so that somebody does; then 1 for the quickest and those as quick; then
-    the others by how slow they are. One that is being asked for the first time counts as quick."""
+    """Returns 0 for a deployment that was not called of late, so that it is tried; 1 for the quickest and those as
+    quick; for the others more, by their latency. One that is being called for the first time counts as quick."""
     known = [state.latency for state in states if state.latency is not None]
     best = min(known, default=0.0)
 

@@ -1,9 +1,9 @@
-"""How the deployments of `model_list` are, as far as this process has seen (guarantee §12.8), what an error says of the
-one that gave it, whether another try is worthwhile (§12.6), and which other model answers where one cannot (§12.7).
+"""The health of the deployments of `model_list`, as far as this process has seen (guarantee §12.8), what an error means
+for its deployment, whether another try is worthwhile (§12.6), and which other model answers where one cannot (§12.7).
 
-A breaker for each: failures make it rest, ever longer while it goes on failing; when a rest is over one request tries
-it, and the others go elsewhere until that one has an answer. Replicas learn by themselves: what one cannot reach may
-well be there for the others. It is asked and told on the event loop alone.
+Each has a circuit breaker: failures make it rest, ever longer while it goes on failing; when a rest is over one request
+tries it, and the others go elsewhere until that one has an answer. Replicas learn by themselves: what one cannot reach
+the others may well reach. Only the event loop reads and changes this state.
 """
 
 import math
@@ -24,18 +24,18 @@ from gateway.upstream.openai.mending import waited_for
 from gateway.upstream.routing.deployments import DeploymentRank, GroupMember
 
 NO_CREDIT = (401, 402, 403)
-"""Statuses by which an account may not ask, or not any more."""
+"""Statuses of an account that may not call, or no longer."""
 SPENT = "insufficient_quota"
-"""OpenAI's code for a 429 that stays one until somebody pays."""
+"""OpenAI's code for a 429 that lasts until somebody pays."""
 FAILING = (408, 500, 502, 503, 504, 529)
-"""Other statuses from 500 on are about what was asked (501: no such endpoint)."""
+"""Statuses of a failing upstream; others from 500 on are about the request (501: no such endpoint)."""
 RATE_LIMITED = 429
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentFault:
-    """Counts against a deployment. `at_once`: one is enough, no other request will fare better. `wait`: for how many
-    seconds it wants to be left alone, if it says so."""
+    """A fault that counts against a deployment. `at_once`: one is enough, no other request will fare better. `wait`:
+    seconds that the deployment asks to wait, if it names any."""
 
     code: str
     at_once: bool = False
@@ -43,8 +43,8 @@ class DeploymentFault:
 
 
 def fault_of(error: BaseException, deployment: ModelDeployment, now: datetime) -> DeploymentFault | None:
-    """What counts against the deployment; None for what is wrong with the request, with the client's own key, or with
-    nothing at all (a client that left)."""
+    """Returns the fault that counts against the deployment; None for errors of the request, of the client's own key, or
+    of nothing at all (a client that left)."""
     if not isinstance(error, errors.UpstreamError):
         return None
     if isinstance(error, errors.UpstreamAuth):
@@ -66,8 +66,8 @@ MINUTE = 60.0
 
 
 class SlidingMinute:
-    """A sliding window of a minute, near enough: what came in the minute of the clock before counts by the part of it
-    that is still within. Nothing is kept of single events, however many there are."""
+    """An approximate sliding window of a minute: the previous minute of the clock counts by the part of it that is
+    still within. Nothing is stored per event, however many there are."""
 
     __slots__ = ("_before", "_now", "_since")
 
@@ -77,13 +77,13 @@ class SlidingMinute:
         self._before = 0.0
 
     def add(self, amount: float, at: float) -> None:
-        """So much, now. Times never go backwards."""
-        if at - self._since >= MINUTE:  # looked at here, too: a call for each request is dearer
+        """Adds so much, now. Times never go backwards."""
+        if at - self._since >= MINUTE:  # checked here, too: a function call for each request costs more
             self._go_on(at)
         self._now += amount
 
     def within(self, at: float) -> float:
-        """How much there was within the minute before."""
+        """Returns how much was added within the minute before."""
         self._go_on(at)
         return self._now + self._before * (1 - (at - self._since) / MINUTE)
 
@@ -98,11 +98,11 @@ class SlidingMinute:
 
 log = logs.get_logger("gateway.routing")
 MIN_SHARE = 0.1
-"""Of a minute's tries: fewer failures than that are no reason to rest."""
+"""Share of a minute's tries: fewer failures are no reason to rest."""
 NEWEST = 0.3
-"""Weight of the latest answer in the latency, beside all before."""
+"""Weight of the latest answer in the latency, against all before."""
 LATENCY_SECONDS = 300.0
-"""After which a latency tells nothing any more."""
+"""Time after which a latency is stale."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +118,7 @@ class DeploymentWatch:
     failures: Counter[str] = field(default_factory=Counter)
     last: tuple[str, datetime] | None = None
     resting_since: datetime | None = None
-    """When the first rest began since it answered last."""
+    """When the first rest since its last answer began."""
     latency: float = 0.0
     measured_at: float = -math.inf
 
@@ -134,12 +134,12 @@ class HealthWatch:
         self._unwatched = WatchedAttempt(clock, DeploymentWatch(nobody, Cooldown(1, 0.0)), nobody, 0.0, is_open=False)
 
     def began(self, deployment: ModelDeployment, tokens: int = 0) -> upstreams.RoutingAttempt:
-        """A try begins; of a deployment that has no id, nobody keeps anything."""
+        """Begins a try; nothing is stored of a deployment that has no id."""
         if not deployment.id:
             return self._unwatched
         watch = self._watches.get(deployment.id)
         if watch is None:
-            # A client's own key is not kept, and not used for probes.
+            # A client's own key is not stored, and not used for probes.
             kept = deployment if deployment.operator_key else replace(deployment, api_key=None)
             settings = self._settings
             cooldown = Cooldown(settings.allowed_fails, settings.cooldown, settings.cooldown_max)
@@ -154,7 +154,7 @@ class HealthWatch:
         return begun
 
     def state(self, member: GroupMember) -> DeploymentRank:
-        """How a member of a group stands, for the choice."""
+        """Returns the state of a member of a group, for the ranking."""
         params, watch = member.entry.litellm_params, self._watches.get(member.id)
         order = math.inf if params.order is None else params.order
         weights = params.weight or 0.0, params.rpm or 0.0, params.tpm or 0.0
@@ -171,22 +171,22 @@ class HealthWatch:
         return DeploymentRank(member.id, order, *weights, watch.cooldown.remaining(now), full, watch.in_flight, latency)
 
     def rests(self, name: str) -> bool:
-        """Whether a deployment of that id is not to be asked now."""
+        """Returns whether the deployment of that id is resting."""
         return self.cools_for(name) > 0
 
     def cools_for(self, name: str) -> float:
-        """Seconds for which a deployment of that id is not asked yet."""
+        """Returns the seconds for which the deployment of that id still rests."""
         watch = self._watches.get(name)
         return 0.0 if watch is None else watch.cooldown.remaining(self._clock.monotonic())
 
     def watched(self) -> Iterator[tuple[DeploymentWatch, bool]]:
-        """All that were asked so far, and whether they rest."""
+        """Yields all deployments that were called so far, and whether they rest."""
         now = self._clock.monotonic()
         return ((watch, watch.cooldown.remaining(now) > 0) for watch in self._watches.values())
 
     def probed(self, name: str, *, reached: bool, wait: float) -> None:
-        """Something else than a request has asked it: the rest is over if it was reached, else it lasts `wait` seconds
-        from now at least. Either way only an answer makes it well."""
+        """Applies the result of a probe: the rest ends if the deployment was reached, else it lasts at least `wait`
+        seconds from now. Either way only an answer makes the deployment healthy."""
         cooldown, now = self._watches[name].cooldown, self._clock.monotonic()
         if cooldown.started is not None:
             cooldown.until = min(cooldown.until, now) if reached else max(cooldown.until, now + wait)
@@ -194,7 +194,7 @@ class HealthWatch:
 
 @dataclass(slots=True, eq=False)
 class WatchedAttempt:
-    """A try at a deployment (a `RoutingAttempt`); `at` is when it began. One that is not open keeps nothing."""
+    """A try at a deployment (a `RoutingAttempt`); `at` is when it began. One that is not open stores nothing."""
 
     clock: ports.Clock
     watch: DeploymentWatch
@@ -204,7 +204,7 @@ class WatchedAttempt:
     is_answered: bool = False
 
     def answered(self) -> None:
-        """The first byte of an answer that is no error has come."""
+        """Records that the first byte of an answer that is no error has arrived, with its latency."""
         if not self.is_open or self.is_answered:
             return
         self.is_answered = True
@@ -215,7 +215,7 @@ class WatchedAttempt:
         self._is_well()
 
     def ended(self, error: BaseException | None = None, tokens: int = 0) -> None:
-        """It is over; only the first call counts."""
+        """Ends the try; only the first call counts."""
         if not self.is_open:
             return
         if error is None:
@@ -228,9 +228,9 @@ class WatchedAttempt:
         fault = None if error is None else fault_of(error, self.deployment, self.clock.now())
         if fault is not None:
             self._failed(fault)
-        elif isinstance(error, errors.UpstreamRefused):  # it is there, and found something wrong with what it was asked
+        elif isinstance(error, errors.UpstreamRefused):  # the deployment works, and found the request at fault
             self._is_well()
-        if cooldown.trial is self:  # nothing was learned: somebody else may try
+        if cooldown.trial is self:  # nothing was learned: another request may try
             cooldown.trial = None
 
     def _failed(self, fault: DeploymentFault) -> None:
@@ -250,7 +250,7 @@ class WatchedAttempt:
                 return
         seconds = cooldown.start(now, wait)
         if not at_once and wait is not None:
-            cooldown.repeats -= 1  # it said how long: nothing to double
+            cooldown.repeats -= 1  # the upstream named the time: nothing to double
         log.warning("deployment_rests", deployment=watch.deployment.id, error_code=fault.code, seconds=seconds)
         watch.resting_since = watch.resting_since or self.clock.now()
         watch.failed.clear()
@@ -272,11 +272,11 @@ class FailedTry:
 
     Attributes:
         tries: made so far, this one included.
-        here: of these, those at the deployment that would be asked next.
-        begun: something of the answer has gone to the client.
+        here: of these, those at the deployment that would be called next.
+        begun: part of the answer has been returned to the client.
         rests: the next deployment failed too often of late.
-        has_room: the budget of retries has room for one more.
-        left: seconds that the client still waits; None if it does not say.
+        has_room: the retry budget allows one more.
+        left: seconds that the client still waits; None if it names none.
     """
 
     error: errors.GatewayError
@@ -289,14 +289,14 @@ class FailedTry:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the next try draws on the budget: it asks who has failed already. The first at another deployment
-        that is well hammers nobody."""
+        """Whether the next try draws on the retry budget: its deployment has failed already. The first try at another,
+        healthy deployment overloads nobody."""
         return self.here > 0 or self.rests
 
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """Whether to try again, after so many seconds, and why or why not."""
+    """Whether to try again, after how many seconds, and why or why not."""
 
     again: bool
     wait: float
@@ -326,7 +326,7 @@ def decide(
 
 
 def helps(error: errors.GatewayError, statuses: tuple[int, ...]) -> Where:
-    """Where another try may end otherwise: at no deployment, if the request itself is at fault; at another, if it is
+    """Returns where another try may succeed: at no deployment, if the request itself is at fault; at another, if it is
     this deployment's key or quota; else anywhere."""
     if not isinstance(error, errors.UpstreamError) or isinstance(error, errors.UpstreamOverflow):
         return "nowhere"
@@ -342,7 +342,7 @@ def helps(error: errors.GatewayError, statuses: tuple[int, ...]) -> Where:
 def _wait(
     failed: FailedTry, settings: setting_sections.RoutingSettings, random: Callable[[], float], now: datetime
 ) -> float | None:
-    """Seconds before the next try; None if the upstream wants more than the longest wait."""
+    """Returns the seconds before the next try; None if the upstream wants more than the longest wait."""
     if not failed.here:
         return 0.0
     ceiling = min(settings.backoff_max, settings.backoff * 2.0 ** min(failed.here - 1, MAX_DOUBLINGS))
@@ -358,10 +358,10 @@ def _no(reason: str) -> RetryDecision:
 
 
 class RetryBudget:
-    """How many tries may be under way at once that ask who has failed already: a share of the requests under way, and
-    some in any case, as Envoy's budget has it. An upstream that is down is not hammered by those who wait for it.
+    """The limit of concurrent tries at deployments that have failed already: a share of the requests in progress, and a
+    minimum in any case, as Envoy's retry budget. So requests that wait for an upstream that is down do not overload it.
 
-    It is a process's own."""
+    Each process has its own."""
 
     def __init__(self, share: float, minimum: int) -> None:
         self._share = share
@@ -369,12 +369,12 @@ class RetryBudget:
         self.retrying = 0
 
     def has_room(self, under_way: int) -> bool:
-        """Whether one more try may begin, while so many requests are under way."""
+        """Returns whether one more try may begin, while so many requests are in progress."""
         return self.retrying < max(self._minimum, int(self._share * under_way))
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """While such a try waits, and while it runs."""
+        """Counts a retry while it waits and runs."""
         self.retrying += 1
         try:
             yield
@@ -400,11 +400,11 @@ POLICY_WORDS = (
     "the response was blocked.",  # Gemini
     "output blocked by content filtering policy",  # Anthropic
 )
-"""By which LiteLLM knows that a provider refuses the content."""
+"""Messages by which LiteLLM recognises that a provider refuses the content."""
 
 
 def kind_of(error: errors.GatewayError, settings: setting_sections.RoutingSettings) -> Kind | None:
-    """Which fallbacks an error calls for; None if it is the request's own fault."""
+    """Returns which fallbacks an error calls for; None if the request itself is at fault."""
     if isinstance(error, errors.ContextLengthExceeded | errors.UpstreamOverflow):
         return "context_window"
     if isinstance(error, errors.UpstreamRefused) and refuses_content(error):
@@ -413,7 +413,7 @@ def kind_of(error: errors.GatewayError, settings: setting_sections.RoutingSettin
 
 
 def refuses_content(refusal: errors.UpstreamRefused) -> bool:
-    """Whether a provider will not answer because of what is said."""
+    """Returns whether a provider refuses to answer because of the content."""
     error = errors.error_object(refusal.original)
     inner = error.get("innererror")
     named = (error.get("code"), error.get("type"), inner.get("code") if isinstance(inner, dict) else None)
@@ -427,9 +427,9 @@ def refuses_content(refusal: errors.UpstreamRefused) -> bool:
 def instead_of(
     asked: str, failed: str, kind: Kind, settings: setting_sections.RoutingSettings, tried: Collection[str]
 ) -> tuple[str, ...]:
-    """The models that may answer instead, in their order: those of the model that was asked for, then those of the one
-    that failed last. None of those that were tried, and no more than `max_fallbacks` in all.
-    `tried`: the models that were asked, that which was asked for included."""
+    """Returns the models that may answer instead, in order: the fallbacks of the requested model, then those of the one
+    that failed last. None that was tried, and no more than `max_fallbacks` in all.
+    `tried`: the models that were called, the requested one included."""
     left = settings.max_fallbacks - (len(tried) - 1)
     names = (*_listed(asked, kind, settings), *_listed(failed, kind, settings))
     found = [name for name in dict.fromkeys(names) if name not in tried]
@@ -437,7 +437,7 @@ def instead_of(
 
 
 def has_fallbacks(settings: setting_sections.RoutingSettings) -> bool:
-    """Whether any model may answer for another."""
+    """Returns whether any model may answer for another."""
     named = (settings.fallbacks, settings.context_window_fallbacks, settings.content_policy_fallbacks)
     return any(named) or bool(settings.default_fallbacks)
 

@@ -1,4 +1,4 @@
-"""Whether a deployment speaks the API that a request came by: then it is called in that API's own words (ADR 27)."""
+"""Whether a deployment speaks the API that a request came by: then it is called by that API (ADR 27)."""
 
 import re
 from dataclasses import replace
@@ -11,43 +11,43 @@ from gateway.upstream.routing.deployments import RESPONSES, by_responses
 
 ANTHROPIC_BASE = "https://api.anthropic.com"
 BEARERS = ("sk-ant-oat",)
-"""With which the tokens of a subscription begin; they go in another header than keys."""
+"""Prefixes of the tokens of a subscription; they are sent in another header than keys."""
 NOT_SPOKEN = (404, 405, 501)
-"""Statuses by which an upstream says that it has no such endpoint."""
+"""Statuses of an upstream that has no such endpoint."""
 OF_A_MODEL = re.compile(r"\bmodels?\b", re.IGNORECASE)
 """Such an answer may be about the model instead."""
 FORGET_SECONDS = 600.0
-"""How long an upstream that has no such endpoint is not asked again."""
+"""How long an upstream that has no such endpoint is not called there again."""
 PICTURE_ID = ".file_id"
-"""How among `NativeRequest.needs` the path of a picture ends that is named by a file's id, and of nothing else."""
+"""Suffix, among the paths of `NativeRequest.needs`, of images named by a file's id, and of nothing else."""
 Speaks = Literal["yes", "perhaps", "no"]
 HOSTED = "hosted tools"
 REFUSED_TOOLS = (400, 422)
-"""Statuses by which an upstream that speaks an API refuses tools of it that it has not."""
+"""Statuses by which an upstream that speaks an API refuses tools of that API that it lacks."""
 CHATS_TAKE_FREEFORM: dict[str, tuple[Any, ...]] = {"api_base": OPENAI_BASES, "provider": (AZURE,)}
 TAKE_FREEFORM = {**CHATS_TAKE_FREEFORM, "has_responses": (True,)}
-"""Who is known to take freeform tools (`custom`), by what of a deployment tells: OpenAI, Azure, and whom the operator
-says to serve responses, of which they are a part. All others get functions."""
+"""Upstreams known to accept freeform tools (`custom`), by fields of their deployments: OpenAI, Azure, and those that
+serve responses by the operator's configuration, as such tools are part of that API. All others get functions."""
 
 
 def takes_freeform(deployment: ModelDeployment) -> bool:
-    """Whether an upstream is known to take freeform tools, and those that have items of their own."""
+    """Returns whether an upstream is known to accept freeform tools, and tools with items of their own."""
     told = TAKE_FREEFORM if deployment.protocol == RESPONSES else CHATS_TAKE_FREEFORM
     return any(getattr(deployment, name) in known for name, known in told.items())
 
 
 class KnownProtocols:
-    """Which upstreams speak which API. Of those that nobody knows of, the first request tells."""
+    """Which upstreams speak which API. Where that is not known, the first request finds out."""
 
     def __init__(self, clock: ports.Clock, hosted_tools: str = "drop") -> None:
-        """`hosted_tools`: what becomes of those that an upstream has not (`upstream.hosted_tools`)."""
+        """`hosted_tools`: what becomes of hosted tools that an upstream lacks (`upstream.hosted_tools`)."""
         self._clock = clock
         self._refuses = hosted_tools == "refuse"
         self._silent: dict[tuple[str, str], float] = {}
 
     def of(self, deployment: ModelDeployment, native: NativeRequest) -> tuple[ModelDeployment, ModelDeployment | None]:
-        """The deployment to call, and the one to fall back on if that turns out not to speak the request's API.
-        Raises InvalidRequest: the request needs what no other API has, and the deployment does not speak its own."""
+        """Returns the deployment to call, and the one to fall back on if that turns out not to speak the request's API.
+        Raises InvalidRequest: the request needs what only its own API has, and the deployment does not speak that."""
         speaks = self._speaks(deployment, native.protocol)
         if speaks == "no":
             self._check_needs(native)
@@ -63,8 +63,8 @@ class KnownProtocols:
         native: NativeRequest,
         refusal: errors.UpstreamRefused,
     ) -> ModelDeployment:
-        """The deployment to call instead of one that has refused; that it has no such endpoint is remembered.
-        Raises UpstreamRefused: this one, if it says something else, or the upstream was known to speak the API;
+        """Returns the deployment to call instead of one that has refused; remembers that this one has no such endpoint.
+        Raises UpstreamRefused: the given refusal, if it has another reason, or the upstream was known to speak the API;
         InvalidRequest: the request needs what no other API has."""
         says_so = refusal.status in NOT_SPOKEN and not OF_A_MODEL.search(jsons.dumps_text(refusal.original))
         if not says_so or self._speaks(asked, native.protocol) == "yes":
@@ -76,8 +76,8 @@ class KnownProtocols:
         return fallback
 
     def taken(self, deployment: ModelDeployment, native: NativeRequest) -> NativeRequest:
-        """What goes up of a request's own words, to an upstream that speaks its API: without hosted tools where it has
-        refused them lately.
+        """Returns what is sent of a native request to an upstream that speaks its API: without hosted tools if the
+        upstream refused them lately.
         Raises InvalidRequest: they may not be left out."""
         is_silent = self._silent.get((deployment.api_base, HOSTED), 0.0) > self._clock.monotonic()
         if not native.hosted or not is_silent or deployment.protocol != native.protocol:
@@ -88,8 +88,8 @@ class KnownProtocols:
     def without_refused(
         self, deployment: ModelDeployment, native: NativeRequest, refusal: errors.UpstreamRefused
     ) -> NativeRequest:
-        """The request's own words without the hosted tools that its upstream refused, which is remembered.
-        Raises UpstreamRefused: this one, if it says something else, or they may not be left out."""
+        """Removes from a native request the hosted tools that its upstream refused, and remembers the refusal.
+        Raises UpstreamRefused: the given refusal, if it has another reason, or the tools may not be left out."""
         said = jsons.dumps_text(refusal.original)
         kinds = {kind for path, kind in native.hosted if path.startswith("tools[")}
         is_theirs = refusal.status in REFUSED_TOOLS and any(kind in said or "tools[" in said for kind in kinds)
@@ -119,14 +119,14 @@ class KnownProtocols:
 
 
 def _not_served(path: str, text: str) -> errors.InvalidRequest:
-    """Of a path as the client sent it."""
+    """Builds the error of a path as the client sent it."""
     error = errors.InvalidRequest(text, param=path, code="unsupported_parameter")
     error.is_as_sent = True
     return error
 
 
 def needs_no_pictures(native: NativeRequest) -> NativeRequest:
-    """The same where files are kept here: a picture is put in the place of its id, whatever the upstream speaks."""
+    """Removes image ids from a request's needs, where files are stored here: each is replaced by its image anyway."""
     return replace(native, needs=tuple(path for path in native.needs if not path.endswith(PICTURE_ID)))
 
 

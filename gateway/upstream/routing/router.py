@@ -1,6 +1,6 @@
-"""Which deployments serve a model, with whose key (guarantee §1, §8), and which of them is asked (§12.5).
+"""Which deployments serve a model, with whose key (guarantee §1, §8), and which of them is called (§12.5).
 
-It also translates tools other than functions for upstreams that may not accept them (guarantee §1.11).
+Also translates tools other than functions for upstreams that may not accept them (guarantee §1.11).
 """
 
 import hashlib
@@ -70,26 +70,26 @@ from gateway.upstream.routing.protocols import ANTHROPIC_BASE, takes_freeform
 
 # A conversation stays at one deployment, so that the provider's prompt cache is of use (guarantee §12.5).
 #
-# By weights nothing is remembered: a digest of the conversation and the deployment says where it belongs, on each
-# replica alike (rendezvous hashing). What depends on the moment, or goes on behind a completion, a process remembers
+# By weights nothing is stored: a digest of the conversation and the deployment decides where it belongs, on each
+# replica alike (rendezvous hashing). Choices that depend on the moment, or follow a completion, each process remembers
 # for itself.
 
 MAX_PLACED = 20_000
-"""Conversations and completions whose deployment is remembered."""
+"""Limit of conversations and completions whose deployment is remembered."""
 PLACED_SECONDS = 3600.0
-"""Providers keep prompts for an hour at most, if nobody pays for more."""
+"""Providers cache prompts for an hour at most, if nobody pays for more."""
 
 
 CACHE_KEY = "prompt_cache_key"
-"""The field by which clients of OpenAI say which requests have a prompt in common. Some give each conversation its
-own, others one to all that they send, which would put all of it at one deployment: it counts beside the words alone."""
+"""The field by which OpenAI's clients mark requests with a common prompt. Some set one per conversation, others one for
+all requests, which would send all to one deployment: so it counts only together with the first user message."""
 
 
 @record
 class RouteHint:
-    """What a request tells of the conversation that it belongs to, so that it is asked where the one before was.
+    """What a request reveals of its conversation, so that it is sent where the request before was.
 
-    `name` is what the client calls the conversation, an id or a session; `behind` the completion that it goes on from;
+    `name` is the client's name for the conversation, an id or a session; `behind` the completion that it continues;
     `messages` are those of the request.
     """
 
@@ -100,8 +100,8 @@ class RouteHint:
     cache_key: str = ""
 
     def key(self) -> str | None:
-        """What is the same in all requests of a conversation: its name, else its first user message and cache key. None
-        where nothing tells."""
+        """Returns a digest that all requests of a conversation share: of its name, else of its first user message and
+        cache key. None where neither is known."""
         if self.name is not None:
             return ids.content_digest(f"{self.tenant}\n{self.name}")
         if self.behind is not None:
@@ -119,7 +119,7 @@ NO_HINT = RouteHint("")
 
 
 def hint_of(request: ChatRequest) -> RouteHint:
-    """What a request tells of its conversation. It costs nothing: the digest is made where several deployments are."""
+    """Returns what a request reveals of its conversation. Cheap: only a choice of deployments computes the digest."""
     ref, named = request.conversation, request.forward.get(CACHE_KEY)
     behind = None if ref.behind is None else ids.completion_of(ref.behind)
     cache_key = named if isinstance(named, str) else ""
@@ -127,15 +127,15 @@ def hint_of(request: ChatRequest) -> RouteHint:
 
 
 def sticks(setting: Literal["auto", "always", "never"], models: Iterable[ModelFacts]) -> bool:
-    """Whether conversations stay at a deployment of these: `auto` is where any of them may cache prompts. An unknown
-    model may: most servers do."""
+    """Returns whether conversations stay at a deployment of these models: `auto` is where any of them may cache
+    prompts. An unknown model may: most servers do."""
     if setting == "auto":
         return any(facts.supports_prompt_caching is not False for facts in models)
     return setting == "always"
 
 
 def draws_of(key: str) -> Draw:
-    """Numbers that are always the same for a conversation."""
+    """Returns a function that draws numbers that are constant for a conversation."""
 
     def draw(name: str) -> float:
         raw = hashlib.blake2b(f"{key}\n{name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -145,25 +145,25 @@ def draws_of(key: str) -> Draw:
 
 
 def draws_by_chance(chance: random.Random) -> Draw:
-    """Numbers of chance."""
+    """Returns a function that draws random numbers."""
     return lambda _: 1.0 - chance.random()  # never 0
 
 
 ConversationPlacements = BoundedCache[str, str]
-"""The ids of deployments where conversations were asked last, by what names these."""
+"""Ids of the deployments that answered conversations last, by the conversation's key or completion id."""
 
 
 def open_placements(clock: ports.Clock) -> ConversationPlacements:
-    """Returns those of a process; one is forgotten after an hour without a request."""
+    """Creates the placements of a process; one is forgotten after an hour without a request."""
     return ConversationPlacements(MAX_PLACED, now=clock.monotonic, ttl=PLACED_SECONDS)
 
 
-# The deployments that one request may be asked at (`RoutingCandidates` of `core/types/upstreams.py`; guarantee §12.5).
+# The deployments that may serve one request (`RoutingCandidates` of `core/types/upstreams.py`; guarantee §12.5).
 
 
 class SingleDeployment:
-    """The one deployment of a model. It is asked whatever its health says: nothing else is there. It holds nothing of a
-    request, so that requests share it."""
+    """The one deployment of a model. It is called whatever its health: there is no other. It holds nothing of a
+    request, so requests share it."""
 
     __slots__ = ("_health", "began", "first")
 
@@ -176,23 +176,23 @@ class SingleDeployment:
 
     @property
     def exhausted(self) -> bool:
-        """Whether it rests; its limits are its upstream's to keep."""
+        """Whether the deployment rests; its upstream enforces its limits."""
         return self._health.rests(self.first.id)
 
     def next(self, after: ModelDeployment, error: errors.GatewayError) -> ModelDeployment | None:
-        """None."""
+        """Returns None: there is no other deployment."""
         return None
 
     def rests(self, deployment: ModelDeployment) -> bool:
-        """Whether its health says so."""
+        """Returns whether the deployment rests."""
         return self._health.rests(deployment.id)
 
     def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
-        """Nothing: there is no choice."""
+        """Remembers nothing: there is no choice."""
 
 
 class DeploymentGroup:
-    """The deployments of a group, ranked anew for each try: what the last one has shown counts for the next."""
+    """The deployments of a group, ranked again for each try: what the last try has shown counts for the next."""
 
     several = True
 
@@ -203,8 +203,8 @@ class DeploymentGroup:
         health: HealthWatch,
         placements: ConversationPlacements | None,
     ) -> None:
-        """`rank`: the states of the deployments of these ids, best first; `placements`: where completions are
-        remembered; None: nobody comes back to them."""
+        """`rank`: returns the states of the deployments of these ids, best first; `placements`: stores where
+        completions were made; None: conversations do not stay."""
         self._left = dict(deployments)
         self._rank = rank
         self._health = health
@@ -214,21 +214,21 @@ class DeploymentGroup:
         self.first = self._left.pop(best.id)
 
     def next(self, after: ModelDeployment, error: errors.GatewayError) -> ModelDeployment | None:
-        """The best that was not asked yet; None if all were."""
+        """Returns the best deployment that was not tried yet; None if all were."""
         if not self._left:
             return None
         return self._left.pop(self._rank(list(self._left))[0].id)
 
     def rests(self, deployment: ModelDeployment) -> bool:
-        """Whether its health or its limits say so."""
+        """Returns whether the deployment rests or is at one of its limits."""
         return self._rank([deployment.id])[0].tier > 0
 
     def began(self, deployment: ModelDeployment, tokens: int = 0) -> upstreams.RoutingAttempt:
-        """A try begins."""
+        """Begins a try."""
         return self._health.began(deployment, tokens)
 
     def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
-        """A request that goes on behind that completion is asked there."""
+        """Remembers the deployment of a completion: a request that continues the completion is sent there."""
         if self._placements is not None:
             self._placements.put(completion_id, deployment.id)
 
@@ -247,8 +247,8 @@ class DeploymentChooser:
     def choose(
         self, group: Group, deployments: Mapping[str, ModelDeployment], hint: RouteHint | None
     ) -> DeploymentGroup:
-        """`deployments`: those of the group that are for this caller, by their ids; `hint`: what tells the
-        conversation, if conversations stay where they are."""
+        """Ranks the deployments of a group for a request. `deployments`: those for this caller, by their ids; `hint`:
+        what identifies the conversation, if conversations stay where they are."""
         key, placed, draw = None, None, self._by_chance
         if hint is not None:
             key = hint.key()
@@ -262,20 +262,20 @@ class DeploymentChooser:
             return ranked(states, self._strategy, draw, placed)
 
         found = DeploymentGroup(deployments, rank, self._health, None if hint is None else self._placements)
-        if key is not None and self._strategy != "weighted":  # which depends on the moment
+        if key is not None and self._strategy != "weighted":  # the other strategies depend on the moment
             self._placements.put(key, found.first.id)
         return found
 
 
 ACCOUNT = ("openai-organization", "openai-project")
 NO_CALLER = RequestCaller("")
-"""Who has no key of their own."""
+"""A caller without a key of their own."""
 CLAUDE_NAMES = "claude-"
-"""How the names of Anthropic's models begin."""
+"""Prefix of the names of Anthropic's models."""
 
 
 class ConfiguredRouter:
-    """Models of `model_list`; all others, where they may be asked for, at the default upstream."""
+    """Routes models of `model_list`; all others, where they may be requested, to the default upstream."""
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class ConfiguredRouter:
         clock: ports.Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        """`chance`: what a choice is left to that nothing else decides."""
+        """`chance`: decides where nothing else does."""
         self._settings = settings
         self._told = told
         self._catalogue = catalogue
@@ -298,7 +298,7 @@ class ConfiguredRouter:
         """By model and deployment."""
         self._alone: dict[str, SingleDeployment] = {}
         self._several: dict[str, dict[str, ModelDeployment]] = {}
-        """Those that are the same for every caller: with the operator's key."""
+        """Deployments that are the same for every caller: with the operator's key."""
         self._sticks: BoundedCache[str, bool] = BoundedCache(MAX_REMEMBERED_MODELS)
 
     @property
@@ -306,8 +306,8 @@ class ConfiguredRouter:
         return self._groups.names
 
     def listed(self) -> Iterator[tuple[GroupMember, ModelFacts, ModelFacts]]:
-        """Each entry of `model_list`, in its order, also those that cannot be served; what the configuration and
-        LiteLLM's map know of its model, and that with what its upstream told whoever has the operator's key."""
+        """Yields each entry of `model_list`, in order, also those that cannot be served; with what the configuration
+        and LiteLLM's map know of its model, and with that plus what its upstream reported for the operator's key."""
         for member in self._groups.members:
             known = self._known_facts(member.entry.model_name, member)
             yield member, known, self._with_told(known, member)
@@ -317,37 +317,37 @@ class ConfiguredRouter:
             return known
         try:
             deployment = self._served(member.entry.model_name, member, NO_CALLER)
-        except errors.GatewayError:  # it cannot be served, or with a client's own key alone
+        except errors.GatewayError:  # it cannot be served, or only with a client's own key
             return known
         return completed(known, self._told.known(deployment)) if deployment.operator_key else known
 
     def lists(self, model: str) -> bool:
-        """Whether an entry of `model_list` serves that model."""
+        """Returns whether an entry of `model_list` serves that model."""
         return model in self._alone or bool(self._groups.find(model))
 
     @property
     def serves_unlisted(self) -> bool:
-        """Whether the default upstream is asked for models that no entry serves."""
+        """Whether the default upstream serves models that no entry serves."""
         return self._settings.serves_unlisted
 
     def unknown(self, model: str, caller: RequestCaller) -> errors.ModelNotFound:
-        """The error for a model that is not served here; it names the nearest that this caller may ask."""
+        """Builds the error for a model that is not served here; it names the nearest that this caller may use."""
         return errors.ModelNotFound(self._settings.unknown(model, caller.may_ask), param="model")
 
     def deployment(self, model: str, caller: RequestCaller) -> ModelDeployment:
-        """Where `model` is served for this caller: of several deployments, the one that is chosen for a request that
-        tells nothing of itself.
+        """Returns where `model` is served for this caller: of several deployments, the one chosen for a request without
+        a hint.
         Raises as `candidates`."""
         known = self._alone.get(model)
         return known.first if known is not None else self.candidates(model, caller).first
 
     def alone(self, model: str) -> upstreams.RoutingCandidates | None:
-        """The one deployment of a model that has no other and is the same for every caller, once it was asked for."""
+        """Returns a model's only deployment, if it is the same for every caller and was used before; else None."""
         return self._alone.get(model)
 
     def candidates(self, model: str, caller: RequestCaller, hint: RouteHint = NO_HINT) -> upstreams.RoutingCandidates:
-        """Where `model` is served for this caller, and where it may be asked if that fails.
-        Raises ModelNotFound: not in `model_list`, and either that is all that is served (`upstream.unlisted`) or the
+        """Returns where `model` is served for this caller, and the alternatives if that fails.
+        Raises ModelNotFound: not in `model_list`, and either nothing else is served (`upstream.unlisted`) or the
         default upstream is not for this caller; or of a provider that cannot be served; Unauthorized: neither the entry
         nor the request has a key, and the provider wants one."""
         known = self._alone.get(model)
@@ -365,13 +365,13 @@ class ConfiguredRouter:
         return self._chooser.choose(group, deployments, hint if self._is_sticky(model, group) else None)
 
     def all_of(self, model: str, caller: RequestCaller) -> list[ModelDeployment]:
-        """Every deployment of a model that this caller may be answered by, in the order of `model_list`.
+        """Returns every deployment of a model that may answer this caller, in the order of `model_list`.
         Raises as `candidates`."""
         group = self._groups.find(model)
         return list(self._all(model, group, caller).values()) if group else [self._unlisted(model, caller)]
 
     def _all(self, model: str, group: Group, caller: RequestCaller) -> dict[str, ModelDeployment]:
-        """The deployments of a group by their ids, without those that are not for this caller."""
+        """Returns the deployments of a group by their ids, without those that are not for this caller."""
         known = self._several.get(model)
         if known is not None:
             return known
@@ -399,7 +399,7 @@ class ConfiguredRouter:
         return known
 
     def _served(self, model: str, member: GroupMember, caller: RequestCaller) -> ModelDeployment:
-        """A member of a group as this caller may call it."""
+        """Returns the deployment of a member of a group, as this caller may call it."""
         entry = member.entry
         provider, name = provider_of(entry)
         base = self._base(entry, provider)
@@ -410,7 +410,7 @@ class ConfiguredRouter:
         return _only_by_responses(found) if says or self._map_says_responses(found) else found
 
     def _unlisted(self, model: str, caller: RequestCaller) -> ModelDeployment:
-        """The default upstream, or Anthropic where the client has a key for it."""
+        """Returns the default upstream, or Anthropic where the client has a key for it."""
         if not self.serves_unlisted:
             raise self.unknown(model, caller)
         if model.startswith(CLAUDE_NAMES) and self.asks_anthropic(caller):
@@ -418,8 +418,8 @@ class ConfiguredRouter:
         return self.default(model, caller)
 
     def default(self, model: str, caller: RequestCaller) -> ModelDeployment:
-        """The default upstream: with the operator's key if it has one, else with the client's own.
-        Raises ModelNotFound: keys are configured, so the client's own goes nowhere, and the operator named none."""
+        """Returns the default upstream: with the operator's key if there is one, else with the client's own.
+        Raises ModelNotFound: keys are configured, so the client's own is sent nowhere, and the operator named none."""
         upstream = self._settings.upstream
         operator_key = upstream.api_key.get_secret_value() if upstream.api_key else None
         if operator_key is None and (caller.key is not None or self._settings.auth.wants_keys):
@@ -439,25 +439,26 @@ class ConfiguredRouter:
         return _only_by_responses(found) if self._map_says_responses(found) else found
 
     def _own_key(self, caller: RequestCaller, base: str) -> str | None:
-        """The client's own key as it may go to an address. One of Anthropic's goes to Anthropic alone."""
+        """Returns the client's own key for an address. A key of Anthropic's is sent to Anthropic only."""
         upstream = self._settings.upstream
         homes = (urlsplit(ANTHROPIC_BASE).netloc, urlsplit(upstream.anthropic_api_base).netloc)
         return caller.client_key or (caller.anthropic_key if urlsplit(base).netloc in homes else None)
 
     def _map_says_responses(self, deployment: ModelDeployment) -> bool:
-        """Whether LiteLLM's map knows the model as one that only Responses serve. It speaks of OpenAI's own servers and
-        of Azure's: elsewhere a server of that name may well take chats."""
+        """Returns whether LiteLLM's map lists the model as served by Responses only. The map describes OpenAI's own
+        servers and Azure's: elsewhere a server of that name may well accept chats."""
         is_theirs = deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
         return is_theirs and self.facts(deployment.model, deployment).mode == RESPONSES
 
     def asks_anthropic(self, caller: RequestCaller) -> bool:
-        """Whether Anthropic's models are asked for at Anthropic, with the client's own key. One that is not surely
-        Anthropic's is none beside an operator's key for the default upstream: clients have to name some."""
+        """Returns whether requests for Anthropic's models go to Anthropic, with the client's own key. Beside an
+        operator's key for the default upstream only a key that is surely Anthropic's counts: clients have to send some
+        key."""
         key = caller.anthropic_key
         return key is not None and (key.startswith(chat.ANTHROPICS_KEY) or self._settings.upstream.api_key is None)
 
     def anthropic(self, model: str, caller: RequestCaller) -> ModelDeployment:
-        """Anthropic, with the client's own key for it: the default upstream of models by its names."""
+        """Returns Anthropic as the default upstream for its models, with the client's own key."""
         upstream = self._settings.upstream
         base = upstream.anthropic_api_base.rstrip("/")
         return ModelDeployment(
@@ -478,14 +479,14 @@ class ConfiguredRouter:
     def internal(
         self, name: str, chosen: bool, primary: ModelDeployment, caller: RequestCaller
     ) -> ModelDeployment | None:
-        """The deployment of an internal model: of `model_list`, or at the primary's own upstream with the same key;
-        None if it is neither (guarantee §5).
+        """Returns the deployment of an internal model: of `model_list`, or at the primary's own upstream with the same
+        key; None if it is neither (guarantee §5).
         `chosen`: the request or the operator named it. A default name counts only at the default upstream, which is
-        OpenAI's unless the operator says otherwise: content goes to no provider that nobody chose."""
+        OpenAI's unless the operator configures another: content goes to no provider that nobody chose."""
         if self.lists(name):
             try:
                 found = self.deployment(name, caller)
-            except errors.GatewayError:  # no key for it: this request has no such model
+            except errors.GatewayError:  # without a key for the model, this request has none
                 return None
         else:
             is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
@@ -508,8 +509,8 @@ class ConfiguredRouter:
         return replace(found, headers={**account, **found.headers})
 
     def facts(self, model: str, deployment: ModelDeployment | None = None) -> ModelFacts:
-        """What is known of a model: its entry's `model_info` over LiteLLM's map.
-        `deployment`: where it is served; what its upstream told is added where the others say nothing."""
+        """Returns what is known of a model: its entry's `model_info` over LiteLLM's map.
+        `deployment`: where it is served; its upstream's report fills the gaps of the others."""
         known = self._configured(model, deployment)
         if self._told is None or deployment is None:
             return known
@@ -518,13 +519,13 @@ class ConfiguredRouter:
         return completed(known, self._told.known(deployment))
 
     def _configured(self, model: str, deployment: ModelDeployment | None) -> ModelFacts:
-        """What is known without asking anybody."""
+        """Returns what is known without asking an upstream."""
         of = model, deployment.id if deployment is not None else ""
         known = self._facts.peek(of)
         return known or self._facts.put(of, self._known_facts(model, self._member(model, deployment)))
 
     def refused(self, model: str, deployment: ModelDeployment, window: int | None) -> None:
-        """Keeps a window that an upstream told as it refused a prompt, where nobody configured one."""
+        """Stores a window that an upstream named when it refused a prompt, where nobody configured one."""
         known = self.facts(model, deployment)
         before = known.context_window or known.max_input_tokens
         if self._told is None or known.window_is_configured or tokens(window) is None or window is None:
@@ -533,27 +534,28 @@ class ConfiguredRouter:
             self._told.refused(deployment, window)
 
     async def learn(self, model: str, deployment: ModelDeployment) -> None:
-        """Lets the upstream tell what is known of a model nowhere else. It takes two seconds at most, never fails, and
-        is done once in a while."""
+        """Asks the upstream for facts that are known nowhere else. Takes two seconds at most, never fails, and is
+        repeated only after a while."""
         if self._told is None or not lacks(self._configured(model, deployment)):
             return
         if lacks(self.facts(model, deployment)):
             await self._told.ask(deployment)
 
     def _member(self, model: str, deployment: ModelDeployment | None) -> GroupMember | None:
-        """The entry that a deployment of `model` is of; the first of the group for one that is of none."""
+        """Returns the entry of a deployment of `model`; the first of the group for a deployment without an entry."""
         group = self._groups.find(model)
         name = deployment.id if deployment is not None else ""
         return next((each for each in group if each.id == name), group[0] if group else None)
 
     def _known_facts(self, model: str, member: GroupMember | None) -> ModelFacts:
-        """What was configured, or is in the map."""
+        """Returns what is configured, or in the map."""
         entry = member.entry if member is not None else None
         served_at = self._settings.upstream.api_base if entry is None else named_base(entry)
         return replace(self._catalogue.facts(model, entry), served_at=served_at)
 
     def _base(self, entry: ModelEntry, provider: str) -> str:
-        """The base URL of an entry: its own, its provider's, or the default upstream's; empty where litellm knows it.
+        """Returns an entry's base URL: its own, its provider's, or the default upstream's; empty where litellm knows
+        it.
         Raises ModelNotFound: the entry cannot be served."""
         problem = unsupported(entry)
         if problem:
@@ -566,8 +568,8 @@ class ConfiguredRouter:
         return OPENAI_COMPATIBLE.get(provider) or ""
 
     def _access(self, entry: ModelEntry, provider: str, base: str, caller: RequestCaller) -> DeploymentAccess:
-        """The entry's key, else the client's own. A cloud's credentials are among the other parameters, or come from
-        the process's surroundings."""
+        """Returns the entry's key, else the client's own. A cloud's credentials are among the other parameters, or come
+        from the process's environment."""
         params, upstream = entry.litellm_params, self._settings.upstream
         if params.api_key:
             return DeploymentAccess(params.api_key.get_secret_value(), operator=True)
@@ -593,7 +595,7 @@ def _only_by_responses(deployment: ModelDeployment) -> ModelDeployment:
 
 
 def modifies_params(settings: Settings) -> bool:
-    """Whether litellm may change requests so that a provider takes them; it knows this setting for all models only."""
+    """Returns whether litellm may change requests to suit a provider; litellm has this setting for all models only."""
     return any((entry.litellm_params.model_extra or {}).get("modify_params") for entry in settings.model_list)
 
 
@@ -623,7 +625,7 @@ class ProtocolUpstream:
 
 
 class FreeformUpstream:
-    """Calls upstreams (an `Upstream`) with functions in the place of other tools, where they have to be."""
+    """Calls upstreams (an `Upstream`) with functions in place of other tools, where the upstream requires it."""
 
     def __init__(self, inner: ports.Upstream) -> None:
         self._inner = inner
@@ -655,7 +657,7 @@ async def _freeform(opener: StreamOpener, names: tool_calls.Names) -> AsyncItera
 def _sent(
     deployment: ModelDeployment, request: upstreams.UpstreamRequest
 ) -> tuple[upstreams.UpstreamRequest, tool_calls.Names]:
-    """What goes up, and the tools in it that go up as functions."""
+    """Returns the request as sent upstream, and the tools that are sent as functions."""
     body = request.body
     called = [message for message in body.get("messages") or () if message.get("tool_calls")]
     if not called and not body.get("tools") and body.get("tool_choice") is None:
@@ -665,7 +667,7 @@ def _sent(
 
 
 def _translated(deployment: ModelDeployment, body: Json) -> tool_calls.Names:
-    """The tools that go up as functions: chats that take freeform tools still have none of types of their own."""
+    """Returns the tools sent as functions: chats that accept freeform tools still lack tools of types of their own."""
     names = tool_calls.names_of(body)
     if not names or not takes_freeform(deployment):
         return names
@@ -673,7 +675,7 @@ def _translated(deployment: ModelDeployment, body: Json) -> tool_calls.Names:
 
 
 def _taken(deployment: ModelDeployment, body: Json) -> Json:
-    """The body as the upstream takes it: the same one where it says nothing of such tools."""
+    """Returns the body as the upstream accepts it: unchanged where it has no such tools."""
     takes = takes_freeform(deployment)
     if (takes and deployment.protocol == RESPONSES) or "messages" not in body:
         return body
@@ -689,18 +691,18 @@ def _taken(deployment: ModelDeployment, body: Json) -> Json:
 
 
 class _FreeformStream(StreamAround):
-    """A stream whose calls of these tools are what they were."""
+    """A stream in which calls of translated tools have their original form."""
 
     def __init__(self, opened: ChunkStream, names: tool_calls.Names) -> None:
         super().__init__(opened)
         self._chunks = tool_calls.FreeformChunks(names)
 
     async def batches(self) -> AsyncGenerator[list[Json], None]:
-        """See `ChunkStream.batches`."""
+        """Yields the inner stream's batches with freeform calls restored (`ChunkStream.batches`)."""
         async with aclosing(self._opened.batches()) as batches:
             async for batch in batches:
                 yield [*map(self._chunks.of, batch)]
 
     async def push(self, take: Callable[[list[Json]], bool]) -> None:
-        """See `ChunkStream.push`."""
+        """Pushes the inner stream's batches with freeform calls restored (`ChunkStream.push`)."""
         await self._opened.push(lambda batch: take([*map(self._chunks.of, batch)]))
