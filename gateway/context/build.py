@@ -1,7 +1,7 @@
-"""Makes a context of what was gathered: `measure`, `decide`, `fit_as_planned`. Nothing here waits for anything.
+"""Makes a context from the gathered inputs: `measure`, `decide`, `fit_as_planned`. Nothing here waits for I/O.
 
-`measure` counts all that may be forwarded. `decide` makes the window that needs no plan of a model, and says whether
-one is called for. `fit_as_planned` follows a plan, where one came that is worth its price (guarantee §5, ADR 16).
+`measure` counts all that may be forwarded. `decide` makes the window without a model's plan, and decides whether a plan
+is called for. `fit_as_planned` follows a plan if there is one that is worth its price (guarantee §5, ADR 16).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,9 +42,9 @@ from gateway.retrieval import ContentIndexes, EmbeddingModel, PassageFinder, Req
 P = ParamSpec("P")
 T = TypeVar("T")
 SMALL_SHARE = 0.25
-"""Of the budget: where something has to leave, PDFs that take no more stay as long as no turn leaves for them."""
+"""Share of the budget up to which PDFs stay when something has to leave, as long as no turn leaves for them."""
 DEFAULT_LOW_WATER = 0.4
-"""Share of the budget that a pass fills where nobody says how much, and no prices do (ADR 12)."""
+"""Share of the budget that a pass fills if neither a setting nor prices decide (ADR 12)."""
 PLANNING_PURPOSES = ("planner", "summarizer")
 SAVES_TOO_LITTLE = "plan_saves_too_little"
 CHANGES_NOTHING = "plan_changes_nothing"
@@ -54,23 +54,23 @@ log = logs.get_logger("gateway.context")
 
 
 class RequestRanking:
-    """Ranks passages for one request, and runs the steps that do."""
+    """Ranks passages for one request, and runs the steps that rank."""
 
     def __init__(self, tenant: str, indexes: ContentIndexes | None, meaning: RequestMeaning | None) -> None:
         self._tenant, self._indexes, self.meaning = tenant, indexes, meaning
 
     def finder(self, material: WindowInputs) -> PassageFinder:
-        """Ranks the material's passages by their words."""
+        """Returns a finder that ranks the material's passages by their words."""
         noted = material.recalled.indexes if material.earlier else None
         return PassageFinder(self._indexes, self._tenant, noted)
 
     def relevance(self, finder: PassageFinder) -> Relevance:
-        """By words, and by meaning where an embedder is configured."""
+        """Returns the ranking by words, and also by meaning if an embedder is configured."""
         return finder if self.meaning is None else self.meaning.relevance(finder)
 
     async def run(self, small: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`work(*args)`: where vectors may be asked for, as `RequestMeaning.run`; else in this thread if it is `small`,
-        and in another one if not."""
+        """Runs `work(*args)`: as `RequestMeaning.run` if vectors may be requested; else in this thread if `small`, in
+        another one if not."""
         if self.meaning is not None:
             return await self.meaning.run(work, *args, **kwargs)
         return await offload_if(not small, work, *args, **kwargs)
@@ -78,13 +78,13 @@ class RequestRanking:
 
 @dataclass(frozen=True, slots=True)
 class PassageRanking:
-    """What ranks passages: indexes of contents that are kept, and an embedder where one is configured."""
+    """What ranks passages: cached indexes of contents, and an embedder if one is configured."""
 
     indexes: ContentIndexes | None = None
     meaning: EmbeddingModel | None = None
 
     def of(self, request: ChatRequest, scope: upstreams.CallScope) -> RequestRanking:
-        """For one request; in mode `simple` only with an embedder that nobody bills (guarantee §2)."""
+        """Returns the ranking for one request; in mode `simple` only with an unbilled embedder (guarantee §2)."""
         meaning = None
         if self.meaning is not None and not (request.options.mode == "simple" and self.meaning.is_billed):
             meaning = self.meaning.of(scope)
@@ -95,8 +95,8 @@ class PassageRanking:
 class MeasuredInputs:
     """What a context is made of, and its size before anything is left out.
 
-    `unreduced` is what was forwarded before as it was, and all that is new in full (guarantee §5: what is decided is
-    decided on that). `without_room`: `unreduced` as it was before results were cleared to make room.
+    `unreduced` is what was forwarded before, unchanged, and everything new in full (guarantee §5: decisions are based
+    on it). `without_room`: `unreduced` before results were cleared to make space.
     """
 
     inputs: ContextInputs
@@ -109,7 +109,7 @@ class MeasuredInputs:
     without_room: FullPrompt | None = None
 
     def having(self, **changes: Any) -> Self:
-        """The same with these fields of the material changed."""
+        """Returns the inputs with these fields of the material changed, counted again."""
         material = replace(self.material, **changes)
         unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(self.inputs))
         return replace(self, material=material, unreduced=unreduced, without_room=None)
@@ -121,14 +121,14 @@ class MeasuredInputs:
 
     @property
     def answers(self) -> int:
-        """How many answers the conversation has had, tool calls among them; one for each turn that was not read."""
+        """How many answers the conversation has had, tool calls included; one for each turn that was not read."""
         material = self.material
         return material.turns_before + sum(message.role == "assistant" for message in material.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowProposal:
-    """A window that fits, made by the heuristic, and whether a plan by a model is called for."""
+    """A window that fits, made by the heuristic, and whether a model's plan is called for."""
 
     measured: MeasuredInputs
     fitted: PackedWindow
@@ -136,14 +136,14 @@ class WindowProposal:
 
     @property
     def lacks(self) -> MissingInput | None:
-        """What has to be read after all, so that the window is made anew."""
+        """What has to be read after all, so that the window is made again."""
         inputs = self.measured.inputs
         if not self._may_stay(inputs.files.native):
             return MissingInput.PDF_TEXTS
         return MissingInput.OLDER_MESSAGES if self.fitted.new_pass and inputs.waiting else None
 
     def _may_stay(self, natives: Mapping[Any, dict[str, Any]]) -> bool:
-        """Whether the PDFs stay as they came: while everything fits, or where they are small and cost no turn."""
+        """Returns whether the PDFs stay unchanged: everything fits, or they are small and no turn leaves for them."""
         measured, fitted = self.measured, self.fitted
         usable, budget = measured.limits.usable, measured.limits.tokens
         if not natives or not fitted.new_pass or usable is None or budget is None:
@@ -158,7 +158,7 @@ class WindowProposal:
 
 @dataclass(frozen=True, slots=True)
 class FinalFit:
-    """What will be forwarded. `follows_plan`: as the plan says; else `fallback_reason` says why not, where a plan was
+    """What will be forwarded. `follows_plan`: by the plan; else `fallback_reason` gives the reason, if a plan was
     called for. A plan that is followed may have a reason, too: why a summary is missing."""
 
     fitted: PackedWindow
@@ -166,7 +166,7 @@ class FinalFit:
     fallback_reason: str | None = None
     comparison: bill.PlanComparison | None = None
     economy: bill.EconomyNote | None = None
-    """What economy made of it, where there is anything to economise."""
+    """The result of economising, if there is anything to economise."""
 
 
 OnProposal = Callable[[WindowProposal, NativeFiles, RequestRanking], Awaitable[tuple[ShownPages, ...]]]
@@ -174,13 +174,13 @@ OnProposal = Callable[[WindowProposal, NativeFiles, RequestRanking], Awaitable[t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextHooks:
-    """Where a feature acts on the making of a context (ADR 35): what is done at each point; unless set: nothing. The
-    points of a whole request are in `pipeline/stages.py`.
+    """Points where a feature acts on the making of a context (ADR 35); a hook that is not set does nothing. The hooks
+    of a whole request are in `pipeline/stages.py`.
 
     Attributes:
-        on_forwarded: the conversation as it was forwarded before, and the PDFs of the request; the same, changed.
-        on_proposal: the context without a plan; pages of PDFs that are to stand beside its block.
-        on_step: what stands around the steps `plan` and `fit`; a trace has a span there.
+        on_forwarded: gets the conversation as it was forwarded before, and the request's PDFs; returns it changed.
+        on_proposal: gets the context without a plan; returns pages of PDFs to show beside its block.
+        on_step: wraps the steps `plan` and `fit`; a trace has a span there.
     """
 
     on_forwarded: OnForwarded | None = None
@@ -210,10 +210,10 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     if material.segments or inputs.budget.turns is not None:
         shown = SegmentRoom(material, counting).shown(limits.usable) if material.segments else 0
         material = bounded(material, inputs.budget.turns, shown)
-    # What the client clears behind the window takes what is referred to with it (guarantee §4 I8).
+    # What the client clears after the window is made takes its references with it (guarantee §4 I8).
     material = material.in_full(material.references.keys() if clears_exactly(request) else material.dangling)
     if tokens is not None and (history.stored or history.unread or (is_weighed and _known(history, material))):
-        # At first sight nothing is cached yet, and nobody knows whether it goes on: then all of the budget is filled.
+        # At first nothing is cached yet, and the conversation may not go on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
         share = DEFAULT_LOW_WATER if settings.low_water is None else settings.low_water
         low_water = MIN_CACHED_TOKENS if is_weighed else int(share * tokens)  # deeper is always cheaper
@@ -224,18 +224,19 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
 
 
 def clears_exactly(request: ChatRequest) -> bool:
-    """Whether the client says which tool uses are cleared: that is done once the window is made, whatever it holds."""
+    """Returns whether the client names the tool uses to clear: that is done after the window is made, whatever it
+    holds."""
     native = request.native
     return native is not None and native.protocol == "anthropic" and edits.has_exact_edits(native.fields)
 
 
 def _kept(request: ChatRequest, costs: bill.BranchCosts | None) -> Callable[[WindowInputs], Sequence[Artifact]]:
-    """Which results a pass keeps whole. A fault in it costs these, never the answer."""
+    """Returns a function that finds the results a pass keeps whole. A fault costs these, never the answer."""
 
     def found(material: WindowInputs) -> Sequence[Artifact]:
         try:
             return passes.kept_in_pass(material, costs)
-        except Exception as fault:  # noqa: BLE001 - a pass without it stands
+        except Exception as fault:  # noqa: BLE001 - the pass goes on without them
             log.fault("economy_failed", fault, request_id=request.request_id)
             return ()
 
@@ -243,15 +244,14 @@ def _kept(request: ChatRequest, costs: bill.BranchCosts | None) -> Callable[[Win
 
 
 def prices_decide(inputs: ContextInputs) -> bool:
-    """Whether a pass that has to be made is as deep as prices say, where they are known, and not as a constant says
-    (guarantee §4 I7)."""
+    """Returns whether known prices decide how deep a necessary pass is, instead of a constant (guarantee §4 I7)."""
     economy = inputs.request.options.economy
     return economy == bill.AUTO or (economy == bill.OBSERVE and inputs.settings.low_water is None)
 
 
 def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens: int) -> prompt_cache.CacheRates | None:
-    """The rates by which economy weighs passes over a prompt of so many tokens; None where it has nothing to do: it is
-    switched off, no result can leave, or cached input has no known price."""
+    """Returns the rates by which economy weighs passes over a prompt of so many tokens; None if it has nothing to do:
+    it is switched off, no result can leave, or cached input has no known price."""
     request, of_tools = inputs.request, ArtifactType.TOOL_RESULT
     if request.options.economy == bill.OFF or request.options.mode == "off" or request.is_worded:
         return None
@@ -264,8 +264,8 @@ def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens:
 
 
 def _known(history: ConversationHistory, material: WindowInputs) -> int:
-    """How many messages an earlier request forwarded: those that are stored; where none is, all up to the last answer
-    of a branch whose costs are known."""
+    """Returns how many messages an earlier request forwarded: the stored ones; if none is stored, all up to the last
+    answer of a branch whose costs are known."""
     if history.stored or history.costs is None:
         return history.stored
     messages = material.messages
@@ -273,15 +273,15 @@ def _known(history: ConversationHistory, material: WindowInputs) -> int:
 
 
 def _shares(inputs: ContextInputs) -> Sequence[float]:
-    """Shares of the budget on which decisions depend."""
+    """Returns the shares of the budget on which decisions depend."""
     return inputs.settings.fits_share, inputs.settings.near_limit_share
 
 
 def decide(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
-    """Fits what was measured without a plan, and decides whether one is called for. Remembered things leave first: for
-    them nothing else is reduced, and no request is refused (guarantee §11.14).
+    """Fits the measured inputs without a plan, and decides whether a plan is called for. Memories leave first: nothing
+    else is reduced and no request is refused for them (guarantee §11.14).
     `has_planner`: an internal model may be asked.
-    Raises ContextLengthExceeded: it cannot be made to fit, whatever a plan may say (guarantee §4 I1)."""
+    Raises ContextLengthExceeded: the context cannot be made to fit, whatever the plan (guarantee §4 I1)."""
     if not measured.material.things:
         return _proposed(measured, has_planner)
     bare = measured.having(things=())
@@ -295,7 +295,7 @@ def decide(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
 
 
 def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...], has_planner: bool) -> WindowProposal:
-    """The window with pages of PDFs beside the current message's block; as it was where more would leave for them."""
+    """Adds PDF pages beside the current message's block; returns the window unchanged if more would leave for them."""
     try:
         fuller = decide(proposal.measured.having(pages=pages), has_planner)
     except errors.ContextLengthExceeded:
@@ -308,13 +308,13 @@ def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...], has_pl
 def _proposed(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
     unreduced = measured.unreduced
     fitted = fit(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
-    if fitted.new_pass and not unreduced.new_pass:  # room for what the question needs: no old decision holds
+    if fitted.new_pass and not unreduced.new_pass:  # space for what the question needs: no old decision holds
         measured = replace(measured, unreduced=replace(unreduced, new_pass=True))
     return WindowProposal(measured, fitted, _decision(measured, has_planner))
 
 
 def _decision(measured: MeasuredInputs, has_planner: bool) -> PlanningDecision:
-    """Whether a plan is called for, with the reason (guarantee §5)."""
+    """Decides whether a plan is called for, with the reason (guarantee §5)."""
     inputs, settings = measured.inputs, measured.inputs.settings
     models = ModelConfig.from_request(inputs.request, settings)
     facts = facts_of(
@@ -334,7 +334,7 @@ def _decision(measured: MeasuredInputs, has_planner: bool) -> PlanningDecision:
 def fit_as_planned(
     proposal: WindowProposal, planned: PlanToFollow | None, reason: str | None, spent: Sequence[bill.InternalCall]
 ) -> FinalFit:
-    """The window as the plan says; as it was proposed where there is no plan, or it is faulty or not worth its price.
+    """Fits the window by the plan; returns it as proposed if there is no plan, or it is faulty or not worth its price.
     `reason`: why there is no plan, or why a summary is missing in it; `spent`: the calls of internal models that this
     request has made."""
     if planned is None:
@@ -357,7 +357,7 @@ def _followed(
     refusal = _why_not(proposal, fitted, planned, compared)
     if refusal is None:
         return FinalFit(fitted, follows_plan=True, fallback_reason=reason, comparison=compared)
-    if refusal == CHANGES_NOTHING:  # the same messages; its records say what a guard kept
+    if refusal == CHANGES_NOTHING:  # the same messages; its records name what a guard kept
         return FinalFit(fitted, fallback_reason=reason or refusal, comparison=compared)
     return FinalFit(proposal.fitted, fallback_reason=refusal, comparison=compared)
 
@@ -365,7 +365,7 @@ def _followed(
 def _why_not(
     proposal: WindowProposal, fitted: PackedWindow, planned: PlanToFollow, compared: bill.PlanComparison
 ) -> str | None:
-    """Why a plan is not used; None if it is. Where something has to leave, the plan decides what, at any price."""
+    """Returns why a plan is not used; None if it is. If something has to leave, the plan decides what, at any price."""
     if proposal.fitted.new_pass:
         return None
     if fitted.forwarded.messages == proposal.fitted.forwarded.messages:
@@ -392,11 +392,11 @@ def _comparison(
 
 
 def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | None:
-    """What a request is spared; None if nothing was left out of this conversation, by a plan or by a pass.
+    """Returns the tokens that a request saves; None if no plan and no pass left anything out of this conversation.
 
-    Each frame says how much was left out up to it, so that only what this request changes is counted: beside a window
-    that stands, what a plan takes from new artifacts, and what a question brings back. A pass decides all anew, so the
-    whole is counted anew, by samples where it is long. More than the model's window was never to be sent.
+    Each frame records how much was left out up to it, so that only the change by this request is counted: beside a
+    frozen window, what a plan takes from new artifacts, and what a question recalls. A pass decides everything again,
+    so the whole is counted again, by samples if it is long. More than the model's window could never have been sent.
     """
     fitted, note = final.fitted, final.economy
     passed = note.passed if note is not None else None
@@ -410,7 +410,7 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
     if not fitted.new_pass:
         change = difference(counting, whole, sent)
         tokens = before + change
-        if window is not None and measured.unreduced.new_pass:  # results near its end have made room
+        if window is not None and measured.unreduced.new_pass:  # clearing results near its end made space
             tokens = min(tokens, window - fitted.tokens)
         return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged)
     everything = before + counting.nearly(whole)
@@ -420,7 +420,7 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
 
 
 def _spared_tokens(proposal: WindowProposal, fitted: PackedWindow) -> int:
-    """Tokens that a plan leaves out beyond what the heuristic does."""
+    """Returns the tokens that a plan leaves out beyond those that the heuristic leaves out."""
     one, other = proposal.fitted.forwarded, fitted.forwarded
     if one.indexes == other.indexes:  # the rest of the messages is the same, and may only be estimated
         return difference(proposal.measured.counting, one, other)
@@ -428,8 +428,8 @@ def _spared_tokens(proposal: WindowProposal, fitted: PackedWindow) -> int:
 
 
 def _frozen_prefix(measured: MeasuredInputs, fitted: PackedWindow) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The messages that an earlier request forwarded, so that a provider may have cached them: those with which this
-    one begins, too, and the others."""
+    """Returns the messages that an earlier request forwarded, so that a provider may have cached them: those with which
+    this request begins, too, and the others."""
     before, known = measured.unreduced.forwarded, measured.known
     if not any(0 <= index < known for index in before.indexes):
         return [], []  # nothing but system messages was there before
@@ -443,13 +443,13 @@ def _frozen_prefix(measured: MeasuredInputs, fitted: PackedWindow) -> tuple[list
 
 
 def difference(counting: PromptCounter, whole: ForwardedMessages, sent: ForwardedMessages) -> int:
-    """Tokens by which the messages of one are longer than the same messages of the other."""
+    """Returns the tokens by which the messages of `whole` are longer than the same messages of `sent`."""
     pairs = zip(whole.messages, sent.messages, strict=True)
     differing = [(one, other) for one, other in pairs if one is not other and one != other]
     return sum(counting.message(one) - counting.message(other) for one, other in differing)
 
 
 def _since(forwarded: ForwardedMessages, stored: int) -> ForwardedMessages:
-    """Its messages that no earlier request forwarded."""
+    """Returns the messages that no earlier request forwarded."""
     new = [message for i, message in zip(forwarded.indexes, forwarded.messages, strict=True) if i >= stored]
     return ForwardedMessages(new, [])

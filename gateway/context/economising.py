@@ -1,5 +1,5 @@
-"""What economy makes of a window: the pass that pays, where one does, in which old tool results become labels and all
-else stays (guarantee §4 I7); and new results in shorter forms, once, before a model is first sent them (I8)."""
+"""Economises a window: a pass, if one pays, replaces old tool results by labels and leaves all else (guarantee §4 I7);
+and new results get shorter forms, once, before a model is first sent them (I8)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,20 +37,20 @@ MESSAGE_TOKENS = 4
 ARGUMENT_CHARS = 80
 """Characters of a call's arguments by which a reference names its result."""
 STANDING_CHARS = 4_000_000
-"""Characters of results that a new one may refer to, the latest."""
+"""Characters of the latest results that a new one may refer to."""
 READ_TOOL_NAME = re.compile(r"read|view|open|file", re.IGNORECASE)
-"""How tools are named that give a file as it is."""
+"""Names of tools that return a file as it is."""
 RUNS = re.compile(r"cat|search|grep|edit|write|patch|shell|bash|exec|command|terminal", re.IGNORECASE)
-"""How others are named whose results may hold one."""
+"""Names of other tools whose results may hold a file."""
 log = logs.get_logger("gateway.context.economising")
 
 
 def with_room(measured: MeasuredInputs) -> MeasuredInputs:
-    """The request with room made near the end of its window, where it has none and that is cheaper than to decide all
-    anew. A fault in it costs the saving, never the answer."""
+    """Clears results near the end of a window that has no space left, if that is cheaper than a new pass. A fault here
+    costs the saving, never the answer."""
     try:
         return _with_room(measured)
-    except Exception as fault:  # noqa: BLE001 - all is decided anew
+    except Exception as fault:  # noqa: BLE001 - a new pass decides everything
         log.fault("economy_failed", fault, request_id=measured.inputs.request.request_id)
         return measured
 
@@ -65,7 +65,7 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
         return measured
     if any(message.shown_in_full for message in material.messages[: material.current]):
         return measured  # old blocks leave before anything is reduced (guarantee §4 I5)
-    if material.things:  # for which nothing else leaves (guarantee §11.14)
+    if material.things:  # nothing else leaves for memories (guarantee §11.14)
         bare = measured.having(things=())
         roomier = _with_room(bare) if bare.unreduced.new_pass else None
         return bare if roomier is None else measured if roomier is bare else roomier
@@ -84,12 +84,12 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
 
 
 def economised(proposal: WindowProposal, final: FinalFit) -> tuple[WindowProposal, FinalFit]:
-    """The context with the pass that pays, where `context.economy` is `auto`; with `observe` as it is, and with a note
-    of what a pass would have cleared. A fault in it costs the saving, never the answer."""
+    """Applies the pass that pays if `context.economy` is `auto`; with `observe` the context stays, with a note of what
+    a pass would have cleared. A fault here costs the saving, never the answer."""
     try:
         measured, made = _economised(_as_fitted(proposal.measured, final.fitted), final)
         final = shaped_on_arrival(measured, made)
-    except Exception as fault:  # noqa: BLE001 - the window without it stands
+    except Exception as fault:  # noqa: BLE001 - the window stays as it was
         log.fault("economy_failed", fault, request_id=proposal.measured.inputs.request.request_id)
         return proposal, final
     return (proposal if measured is proposal.measured else replace(proposal, measured=measured)), final
@@ -143,8 +143,8 @@ def _anew_if_it_pays(
     costs: bill.BranchCosts,
     chosen: Sequence[passes.CarriedResult],
 ) -> PackedWindow | None:
-    """The window decided anew, as if it were full, where that gains more than clearing `chosen`; else None. That is for
-    branches alone of which something has left for room before: nothing else leaves a window than results and inputs
+    """Returns the window of a new pass, as if it were full, if that gains more than clearing `chosen`; else None. Only
+    for branches from which something has left for space before: otherwise only results and inputs leave a window
     (guarantee §4 I7)."""
     material, limits = measured.material, measured.limits
     has_left = material.frame is not None and (material.frozen_first > 0 or bool(material.left))
@@ -159,13 +159,14 @@ def _anew_if_it_pays(
 
 
 def _as_fitted(measured: MeasuredInputs, fitted: PackedWindow) -> MeasuredInputs:
-    """What the window was made of: a pass for room has taken the shorter forms off (guarantee §4 I8)."""
+    """Returns the material that the window was made of: a pass for space removes the shorter forms (guarantee §4
+    I8)."""
     shaped = measured.material.shaped if fitted.new_pass else None
     return replace(measured, material=measured.material.in_full(shaped)) if shaped else measured
 
 
 def _is_cold(measured: MeasuredInputs) -> bool:
-    """Whether nothing of the prompt can be in the provider's cache any more."""
+    """Returns whether nothing of the prompt can still be in the provider's cache."""
     inputs, used_at = measured.inputs, measured.inputs.history.used_at
     if used_at is None:
         return False
@@ -174,15 +175,15 @@ def _is_cold(measured: MeasuredInputs) -> bool:
 
 
 def _may_not_change(measured: MeasuredInputs) -> bool:
-    """Whether the current turn has signed thoughts, which would leave with what stands before them (guarantee §10.10);
-    whether its client wants nothing left out; or whether it is looked at as it was then."""
+    """Returns whether the current turn has signed thoughts, which would leave with what precedes them (guarantee
+    §10.10), whether its client wants nothing left out, or whether a past request is inspected."""
     options, material = measured.inputs.request.options, measured.material
     now = material.messages[material.current :]
     return options.whole or options.what_if is not None or any(message.body.get(items.SIGNED) for message in now)
 
 
 class _PromptFigures:
-    """A prompt and its tool results, in figures; `indexes` are those of its messages in the conversation."""
+    """Figures of a prompt and its tool results; `indexes` are those of its messages in the conversation."""
 
     def __init__(self, measured: MeasuredInputs, fitted: PackedWindow) -> None:
         self._measured = measured
@@ -194,14 +195,14 @@ class _PromptFigures:
         self._carried = self._found(fitted)
 
     def cleared_when_cold(self) -> list[passes.CarriedResult]:
-        """What a pass clears that is free."""
+        """Returns the results that a free pass clears: the provider's cache is cold."""
         found = passes.cleared_when_cold(self._carried)
         return passes.cleared_when_cold(self._without_kept(found, passes.READ_WITHIN_COLD)) if found else []
 
     def cleared_when_paid(self, rates: prompt_cache.CacheRates, costs: bill.BranchCosts) -> list[passes.CarriedResult]:
-        """What a pass clears that is bought."""
+        """Returns the results that a paid pass clears; none if it does not pay."""
         figures = (self._sizes, self._known, rates, self._measured.answers, costs)
-        if not passes.cleared_when_paid(self._carried, *figures):  # whatever must stay, it would not pay
+        if not passes.cleared_when_paid(self._carried, *figures):  # would not pay even if nothing had to stay
             return []
         free = self._without_kept(self._carried, passes.READ_WITHIN, passes.MAX_SMALL_READING)
         return passes.cleared_when_paid(free, *figures)
@@ -209,18 +210,18 @@ class _PromptFigures:
     def cleared_for_room(
         self, budget: int, rates: prompt_cache.CacheRates, costs: bill.BranchCosts, read_within: int
     ) -> list[passes.CarriedResult]:
-        """What leaves near the end of a window that has no room: results of earlier turns, where there are any
-        (guarantee §4 I5)."""
+        """Returns the results that leave near the end of a window without space: those of earlier turns, if there are
+        any (guarantee §4 I5)."""
         free, current = self._without_kept(self._carried, read_within), self._measured.material.current
         old = [each for each in free if self.indexes[each.index] < current and each.tokens >= passes.MIN_RESULT_TOKENS]
         return passes.cleared_for_room(old or free, self._sizes, self._known, rates, budget, costs)
 
     def gain_of(self, chosen: Sequence[passes.CarriedResult], rates: prompt_cache.CacheRates) -> Decimal:
-        """USD that clearing these is expected to save."""
+        """Returns the expected saving of clearing these results, in USD."""
         return passes.gain_of_clearing(chosen, self._sizes, self._known, rates, self._measured.answers)
 
     def gain_of_anew(self, stays: int, rates: prompt_cache.CacheRates, costs: bill.BranchCosts) -> Decimal:
-        """USD that a pass is expected to save behind which so many tokens stay."""
+        """Returns the expected saving of a new pass after which `stays` tokens remain, in USD."""
         is_answer = [int(index >= 0 and self._role(index) == "assistant") for index in self.indexes]
         ages = list(accumulate(reversed(is_answer)))[::-1]
         other = max(0, stays - self._beside)
@@ -228,7 +229,7 @@ class _PromptFigures:
 
     @cached_property
     def kept_anew(self) -> int:
-        """About the tokens of a prompt that is decided anew."""
+        """Estimated tokens of the prompt after a new pass."""
         material, limits = self._measured.material, self._measured.limits
         steps = current_steps(material)
         stays = {*range(steps[-1].start, steps[-1].end)} if steps else set()
@@ -243,9 +244,9 @@ class _PromptFigures:
         return str(self._measured.material.messages[index].role)
 
     def with_references(self, chosen: Sequence[passes.CarriedResult], age: int, read_within: int) -> set[int]:
-        """These results, by the indexes of their messages, with those that refer to them and may leave, too; without
-        those that a result which stays refers to, itself or through others (guarantee §4 I8): it would bring back as
-        much as they take away."""
+        """Returns the message indexes of these results and of those that refer to them and may leave, too; without
+        those that a staying result refers to, directly or through others (guarantee §4 I8): that result would bring
+        back as much as they take away."""
         gone = {self.indexes[each.index] for each in chosen}
         references = sorted((index, targets or ()) for index, targets in self._measured.material.references.items())
         if not gone or not references:
@@ -253,7 +254,7 @@ class _PromptFigures:
         free = self._without_kept(self._carried, read_within)
         may_leave = {self.indexes[each.index] for each in free if each.age >= age} | gone
         held: set[int] = set()
-        for index, targets in reversed(references):  # each refers to what stands before it
+        for index, targets in reversed(references):  # each refers to earlier messages
             if index not in may_leave or index in held:
                 held.update(targets)
         gone = gone - held
@@ -263,7 +264,7 @@ class _PromptFigures:
         return gone
 
     def _found(self, fitted: PackedWindow) -> list[passes.CarriedResult]:
-        """The results that stand in full, as they came or compacted, and the inputs of calls, that may leave."""
+        """Returns the results in full, original or compacted, and the inputs of calls, that may leave."""
         material, at = self._measured.material, {index: number for number, index in enumerate(self.indexes)}
         ages, found = {use.index: use.age for use in self._uses}, []
         pinned = {each.index for each in material.pinned}
@@ -292,7 +293,7 @@ class _PromptFigures:
 
     @cached_property
     def _asked_for(self) -> frozenset[int]:
-        """The results that a new question calls for, by the indexes of their messages (guarantee §4 I6)."""
+        """Message indexes of the results that a new question calls for (guarantee §4 I6)."""
         material, tools = self._measured.material, self._measured.tools
         if not material.question or material.current < len(material.messages) - 1:
             return frozenset()
@@ -305,8 +306,8 @@ class _PromptFigures:
 
 
 def _sizes(fitted: PackedWindow) -> list[int]:
-    """About the tokens of each message of the prompt, by its share of the characters of all: counting them would cost
-    more than the exact figures are worth."""
+    """Estimates the tokens of each message of the prompt by its share of all characters: exact counts would cost more
+    than they are worth."""
     chars = [_chars(message) for message in fitted.forwarded.messages]
     whole = max(1, fitted.tokens - fitted.breakdown.get("tools", 0))
     each = max(0.0, whole - MESSAGE_TOKENS * len(chars)) / max(1, sum(chars))
@@ -322,7 +323,7 @@ def _chars(message: dict[str, Any]) -> int:
 
 
 def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tuple[MeasuredInputs, PackedWindow]:
-    """The same window with these results as labels."""
+    """Returns the window with these results as labels."""
     fitted = final.fitted
     material, selection = _without(measured.material, fitted.selection, indexes)
     fitting = WindowFitter(material, measured.limits, measured.counting, measured.tools)
@@ -333,8 +334,8 @@ def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tu
 def _without(
     material: WindowInputs, selection: WindowSelection, indexes: set[int]
 ) -> tuple[WindowInputs, WindowSelection]:
-    """The material, and the selection with these results as labels, and with these calls without their long inputs.
-    What an earlier request forwarded in another form has to be worded anew, so that form is taken off."""
+    """Returns the material, and the selection with these results as labels and these calls without their long inputs.
+    Drops the form in which an earlier request forwarded them, so that they are rendered again."""
     material = material.in_full(indexes)
     calls = selection.short_inputs | {index for index in indexes if material.messages[index].role == "assistant"}
     gone = {
@@ -346,7 +347,7 @@ def _without(
 
 
 def shaped_on_arrival(measured: MeasuredInputs, final: FinalFit) -> FinalFit:
-    """The window with its new results in their shorter forms, where `context.economy` is `auto`."""
+    """Replaces new results in the window by their shorter forms, if `context.economy` is `auto`."""
     options, note = measured.inputs.request.options, final.economy
     if options.economy != bill.AUTO or note is None or options.whole or options.what_if is not None:
         return final
@@ -365,13 +366,13 @@ def shaped_on_arrival(measured: MeasuredInputs, final: FinalFit) -> FinalFit:
 
 
 def _freezes(measured: MeasuredInputs) -> bool:
-    """Whether a later request of this conversation will know what was forwarded in this one, so that it stays."""
+    """Returns whether a later request of this conversation will know what this one forwarded, so that it stays."""
     request, history = measured.inputs.request, measured.inputs.history
     return not history.unrecognised and (request.store or history.created)
 
 
 class _Arrival:
-    """The results that this request brings, beside those in its window. `refers`: what the shaped ones refer to."""
+    """The results that this request brings, beside those in its window. `refers`: the messages that they refer to."""
 
     def __init__(self, measured: MeasuredInputs, fitted: PackedWindow) -> None:
         self._measured, self._material, self._fitted = measured, measured.material, fitted
@@ -379,7 +380,7 @@ class _Arrival:
         self.refers: dict[int, frozenset[int]] = {}
 
     def renderings(self) -> Iterator[tuple[str, ArtifactRendering]]:
-        """The shorter forms, by the ids of the results."""
+        """Yields the shorter forms, by the ids of the results."""
         sent = dict(zip(self._fitted.forwarded.indexes, self._fitted.forwarded.messages, strict=True))
         here = [a for a in self._results() if a.place.message in sent]
         new = [a for a in here if self._is_new(a)]
@@ -401,7 +402,7 @@ class _Arrival:
                 standing.append(StandingText(index, _name_of(artifact), text))
 
     def _standing(self, before: Sequence[Artifact], sent: Mapping[int, dict[str, Any]]) -> list[StandingText]:
-        """What stands with nothing missing of the results that came before, as it is forwarded, the latest."""
+        """Returns the latest earlier results that are in the window with nothing missing, as they are forwarded."""
         standing: list[StandingText] = []
         chars = 0
         for artifact in reversed(before):
@@ -417,11 +418,11 @@ class _Arrival:
         return standing[::-1]
 
     def _results(self) -> list[Artifact]:
-        """In the order of their messages."""
+        """Returns the tool results in the order of their messages."""
         return [each for each in self._material.placed if each.artifact_type is ArtifactType.TOOL_RESULT]
 
     def _is_new(self, artifact: Artifact) -> bool:
-        """Whether it came behind the last answer, and nothing was decided on it."""
+        """Returns whether a result came after the last answer, and nothing was decided on it."""
         index = artifact.place.message or 0
         if index < max(self._first_new, self._measured.inputs.history.stored):
             return False
@@ -434,13 +435,13 @@ class _Arrival:
 
     @cached_property
     def _first_new(self) -> int:
-        """Index behind the last answer: what stands before it went up with an earlier request, whoever sent that."""
+        """Index behind the last answer: everything before it was sent upstream earlier, whoever sent the request."""
         messages = self._material.messages
         return next((i + 1 for i in range(len(messages) - 1, -1, -1) if messages[i].role == "assistant"), 0)
 
     @cached_property
     def _edited(self) -> set[str]:
-        """The files that were changed in the conversation, with this step's."""
+        """The files that were changed in the conversation, including the current step."""
         return passes.changed_files(passes.tool_uses(self._material, None))
 
     def _shaped(self, artifact: Artifact, standing: list[StandingText]) -> ShapedText | None:
@@ -452,13 +453,13 @@ class _Arrival:
         if found is None and shorter != text:
             found = ShapedText(shorter)
         if found is None or (files and not files.isdisjoint(self._edited)):
-            return None  # what is being edited has to be quoted as it was read last
+            return None  # an edited file has to be quoted as it was read last
         if FORGED_LABEL.search(text) is not None or DELIMITER.search(text) is not None:
-            return None  # whose words these are could not be told any more
+            return None  # its text could no longer be distinguished from the gateway's own
         return found if self._count(found.text) < self._count(text) else None
 
     def _cut(self, artifact: Artifact) -> ArtifactRendering | None:
-        """A failed run that said far too much, as an extract, where that is shorter. What may hold a file is none."""
+        """Renders a failed run with far too much output as an extract, if shorter; None for what may hold a file."""
         if READ_TOOL_NAME.search(artifact.title or "") or passes.named_files(artifact.arguments):
             return None
         spans = of_failed_run(artifact.content)
@@ -470,7 +471,7 @@ class _Arrival:
 
 
 def _name_of(artifact: Artifact) -> str:
-    """As a reference calls a result: the id of its content and its tool, and how that was called. None of it changes
+    """Returns a result's name in references: the id of its content, its tool and the arguments. None of that changes
     from turn to turn."""
     asked = beginning(artifact.arguments, ARGUMENT_CHARS)
     asked += "…" if asked != artifact.arguments else ""

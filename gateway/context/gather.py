@@ -1,5 +1,5 @@
-"""Gathers all that a context is made of: what waits for a file, a cache or the storage is here and in
-`whole_files.py`. Everything behind it is computed from what was gathered, with what is pinned (guarantee §11.12)."""
+"""Gathers everything that a context is made of: all waiting for files, caches or the storage is here and in
+`whole_files.py`. All later steps compute from the gathered inputs, including pinned messages (guarantee §11.12)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -45,10 +45,10 @@ from gateway.core.types.window import RepeatedDocument, RepeatedDocuments, Windo
 from gateway.documents import file_reader
 
 QUESTION_CHARS = 4000
-"""Characters of a question that rank passages and that a planner reads; of a longer one its beginning and its end, half
-each."""
+"""Characters of a question that rank passages and that a planner reads; a longer one is cut to its beginning and its
+end, half each."""
 INLINE_CHARS = 100_000
-"""Of fewer characters a context is made in less time than a thread takes to start."""
+"""With fewer characters, making a context takes less time than starting a thread."""
 NO_EARLIER = EarlierMessages()
 OnForwarded = Callable[[ConversationHistory, NativeFiles], Awaitable[ConversationHistory]]
 
@@ -56,8 +56,8 @@ OnForwarded = Callable[[ConversationHistory, NativeFiles], Awaitable[Conversatio
 @dataclass(frozen=True, slots=True)
 class RequestFiles:
     """Texts of `file` parts by (message, part): of messages that may be forwarded, of older ones, and of pinned ones
-    that are older still. `cached` are digests of those that the cache keeps. `native` are PDFs that go up as they came,
-    `native_contents` the ids of what they say, as far as these are known and of use."""
+    that are older still. `cached` are digests of those in the cache. `native` are PDFs that are sent upstream
+    unchanged, `native_contents` the ids of their texts, as far as these are known and of use."""
 
     sent: dict[FilePlace, str]
     earlier: dict[FilePlace, str]
@@ -68,7 +68,7 @@ class RequestFiles:
 
 
 class MissingInput(Enum):
-    """What a window turned out to need that was not read before, since most windows do without: reading it for all
+    """Input that a window turned out to need. It is not read at first, since most windows do without: reading it always
     would cost each request a transaction, or the reading of a document."""
 
     PDF_TEXTS = "the texts of PDFs that have no room as they came"
@@ -81,9 +81,9 @@ class ContextInputs:
 
     Attributes:
         rebuilt: the conversation as it is stored and was sent.
-        steps: the same as it was forwarded, in which the tool steps that can only be forwarded as text stand apart.
-        stays: the PDFs that go up as they came.
-        waiting: older messages are in the storage that were not read.
+        steps: the conversation as it was forwarded, with the tool steps apart that can only be forwarded as text.
+        stays: the PDFs that are sent upstream unchanged.
+        waiting: the storage holds older messages that were not read.
     """
 
     request: ChatRequest
@@ -103,7 +103,7 @@ class ContextInputs:
 
     @property
     def is_small(self) -> bool:
-        """Whether a context is made faster than a thread starts. Each message and part takes time, however short."""
+        """Whether making the context is faster than starting a thread. Each message and part takes time."""
         request, history = self.request, self.history
         if request.size >= INLINE_CHARS or len(history.messages) >= conversation.INLINE_MESSAGES or history.earlier:
             return False
@@ -119,8 +119,8 @@ class ContextSources:
     Attributes:
         store: older messages; without it none are read.
         large: the documents that are read by regions.
-        loops: what is known of tool loops whose clients are not recognised.
-        on_forwarded: what a feature does with the conversation as it was forwarded (`ContextHooks`).
+        loops: state of tool loops whose clients are not recognised.
+        on_forwarded: a feature's change of the conversation as it was forwarded (`ContextHooks`).
     """
 
     files: file_reader.FileReader
@@ -131,8 +131,8 @@ class ContextSources:
 
 
 class ContextGatherer:
-    """Reads what one request's context is made of, each file once.
-    `deployment`: who is asked, which decides on the PDFs that results of tools may hold."""
+    """Reads the inputs of one request's context, each file once.
+    `deployment`: the model that answers, which decides on the PDFs that results of tools may hold."""
 
     def __init__(
         self,
@@ -152,15 +152,15 @@ class ContextGatherer:
 
     @property
     def own(self) -> OwnFiles:
-        """The PDFs and pictures that go up in the place of their ids."""
+        """The PDFs and images that are sent upstream instead of their ids."""
         natives, pictures = self.natives.own, self.whole.pictures
         return OwnFiles(natives, pictures) if natives or pictures else NO_OWN_FILES
 
     async def gather(self, history: ConversationHistory, budget: PromptBudget) -> ContextInputs:
-        """All that most windows need.
-        Raises InvalidRequest: a part holds no readable document, or names no picture; names the part; NotFound: a part
-        names a file that is not there, where files are kept here; names the part; StorageUnavailable: something cannot
-        be read now."""
+        """Reads everything that most windows need.
+        Raises InvalidRequest: a part holds no readable document, or names something that is no image; names the part;
+        NotFound: a part names a file that is not stored here, where files are stored; names the part;
+        StorageUnavailable: something cannot be read now."""
         if rebuild.begins_turn(history):
             history = await self.with_older(history)
         if self._sources.loops is not None:
@@ -171,8 +171,8 @@ class ContextGatherer:
         return await self.read(history, budget, self._first_stays(history))
 
     async def supply(self, lack: MissingInput, inputs: ContextInputs) -> ContextInputs:
-        """The same with what a window lacked. PDFs become text from the oldest on; where that changes nothing, all do.
-        Raises as `gather`."""
+        """Reads what a window lacked, and returns the inputs with it. PDFs become text from the oldest on; if that
+        changes nothing, all do. Raises: as `gather`."""
         history, budget = inputs.rebuilt, inputs.budget
         if lack is MissingInput.OLDER_MESSAGES:
             history = await self.with_older(history)
@@ -186,8 +186,8 @@ class ContextGatherer:
     async def read(
         self, history: ConversationHistory, budget: PromptBudget, stays: NativePdfs = NativePdfs.ALL
     ) -> ContextInputs:
-        """The conversation as it was forwarded, with its files, and what the question needs of large documents.
-        `stays`: which PDFs are forwarded as they came.
+        """Reads the conversation as it was forwarded, its files, and what the question needs of large documents.
+        `stays`: which PDFs are forwarded unchanged.
         Raises InvalidRequest: a `file` part holds no readable document; names the part; StorageUnavailable: a file or a
         document cannot be read now."""
         request, natives, rebuilt = self._request, self.natives, history
@@ -219,7 +219,7 @@ class ContextGatherer:
         return NativePdfs.ALL if takes and file_reader.has_files(history.messages) else NativePdfs.NONE
 
     async def with_older(self, history: ConversationHistory) -> ConversationHistory:
-        """The conversation with older messages than were read for the window. Raises: StorageUnavailable."""
+        """Adds older messages to the conversation than were read for the window. Raises: StorageUnavailable."""
         store, request = self._sources.store, self._request
         if store is None:
             return history
@@ -231,8 +231,8 @@ class ContextGatherer:
         stored: int | None = None,
         natively: Mapping[FilePlace, dict[str, Any]] = NO_FILES,
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
-        """The texts of the files in messages, and the digests of contents of which the cache keeps something.
-        `stored`: how many of them are stored; None: all."""
+        """Returns the texts of the files in messages, and the digests of contents with entries in the cache.
+        `stored`: how many of the messages are stored; None: all."""
         natives, arrived = (
             self.natives,
             file_reader.ArrivedMessages(len(messages) if stored is None else stored, self._request.messages),
@@ -249,9 +249,8 @@ class ContextGatherer:
 
 
 async def _with_excerpts(history: ConversationHistory, texts: ports.LargeTexts, tenant: str) -> ConversationHistory:
-    """The conversation, of whose large documents each has as its content what the current question needs of it
-    (guarantee §14.7): the regions that share most words with it. What another turn was sent of them is not changed by
-    that.
+    """Replaces the content of each large document by what the current question needs of it (guarantee §14.7): the
+    regions that share most words with it. That does not change what another turn was sent of the documents.
     Raises StorageUnavailable: the storage cannot be reached."""
     if not any(each.is_excerpt for each in history.attachments):
         return history
@@ -263,7 +262,7 @@ async def _with_excerpts(history: ConversationHistory, texts: ports.LargeTexts, 
 async def read_anew(
     attached: tuple[Artifact, ...], texts: ports.LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
-    """The attachments, of which large documents hold what a question needs of them. Raises: as above."""
+    """Returns the attachments; reads the parts of large documents that a question needs. Raises: StorageUnavailable."""
     if not any(each.is_excerpt for each in attached):
         return attached
 
@@ -271,7 +270,7 @@ async def read_anew(
 
 
 def collect(source: ContextInputs) -> WindowInputs:
-    """The messages and artifacts of a request; pure, as all that follows."""
+    """Collects the messages and artifacts of a request; pure, as all later steps."""
     history, files, what_if = source.history, source.files, source.request.options.what_if
     document_min_chars = source.settings.document_min_chars
     context = _context(source, document_min_chars)
@@ -314,7 +313,7 @@ def collect(source: ContextInputs) -> WindowInputs:
 
 
 def _begins(context: Context) -> bool:
-    """Whether the current user message is new, so that its block is made now (guarantee §4 I6)."""
+    """Returns whether the current user message is new, so that its block is made now (guarantee §4 I6)."""
     messages = context.conversation_history
     current = messages[context.current] if messages else None
     return current is not None and current.role == "user" and current.message_id is None
@@ -335,7 +334,7 @@ def _context(source: ContextInputs, document_min_chars: int) -> Context:
 
 
 def _question(context: Context) -> str:
-    """The own words of the message that begins the current turn, and of the latest that a user said since."""
+    """Returns the own text of the message that begins the current turn, and of the user's latest message since."""
     messages, current = context.conversation_history, context.current
     if not messages:
         return ""
@@ -350,7 +349,7 @@ def _question(context: Context) -> str:
 
 
 def _own_words(context: Context, index: int) -> str:
-    """The text of a message without the documents in it."""
+    """Returns the text of a message without the documents in it."""
     message = context.conversation_history[index]
     content = message.content
     here = [a.place for a in context.placed if a.place.message == index and message.role == "user"]
@@ -364,7 +363,7 @@ def _own_words(context: Context, index: int) -> str:
 
 
 def _content_chars(message: dict[str, Any]) -> int:
-    """Characters of a message's content, roughly."""
+    """Estimates the characters of a message's content."""
     content = message.get("content")
     if isinstance(content, str):
         return len(content)
@@ -374,8 +373,8 @@ def _content_chars(message: dict[str, Any]) -> int:
 def _repeats_of(
     context: Context, natives: Mapping[FilePlace, str], pinned: Sequence[memory.PinnedMessage]
 ) -> RepeatedDocuments:
-    """The documents of a request that came more than once, whatever the road (guarantee §14.6).
-    `natives`: the content ids of PDFs that go up as they came, as far as they are known; `pinned`: all pinned
+    """Finds the documents of a request that came more than once, by whatever path (guarantee §14.6).
+    `natives`: the content ids of PDFs that are sent upstream unchanged, as far as they are known; `pinned`: all pinned
     messages."""
     files: dict[str, list[Artifact]] = defaultdict(list)
     for artifact in context.placed:
@@ -411,13 +410,13 @@ def _repeats_of(
 
 
 def _can_stand(file: Artifact, messages: Sequence[ConversationMessage]) -> bool:
-    """Whether its message has a place for its text, in whatever form it goes up."""
+    """Returns whether the file's message has a place for its text, in the form in which it is sent upstream."""
     message = messages[file.place.message or 0]
     return message.rendered is None or message.forwarded_part(file.place.part or 0) is not None
 
 
 def with_whole_steps(history: ConversationHistory) -> ConversationHistory:
-    """The conversation in which the results of pinned calls are pinned, too."""
+    """Returns the conversation with the results of pinned calls pinned, too."""
     if not any(message.pinned for message in history.messages):
         return history
     found: list[ConversationMessage] = []
@@ -435,9 +434,9 @@ def pinned_messages(
     older_files: Mapping[FilePlace, str],
     restored: Sequence[Artifact] = (),
 ) -> tuple[memory.PinnedMessage, ...]:
-    """All that is pinned, the oldest first. System messages are in any window as what they are.
-    `files`: texts of `file` parts that are not forwarded as they are; `older_files` of `history.older_kept`;
-    `restored`: tool results that cannot be messages of this request."""
+    """Returns everything pinned, the oldest first, without system messages, which are in any window anyway.
+    `files`: texts of `file` parts that are not forwarded unchanged; `older_files`: of `history.older_kept`; `restored`:
+    tool results that cannot be messages of this request."""
     older: tuple[ConversationMessage, ...] = ()
     if history.older_kept:
         older = with_whole_steps(replace(history, messages=history.older_kept)).messages
@@ -476,9 +475,8 @@ def _as_text(artifact: Artifact) -> memory.PinnedMessage:
 def with_in_full(
     history: ConversationHistory, context: Context, names: AbstractSet[str]
 ) -> tuple[ConversationHistory, Context]:
-    """The same with these artifacts pinned, by their content ids, and with each stored message that holds one: that
-    stays, or comes back in the memory message. For a dry run that shows what a past request would have been with them
-    in full (guarantee §13.3)."""
+    """Pins these artifacts, by their content ids, and each stored message that holds one: it stays, or comes back in
+    the memory message. For a dry run that shows a past request with these artifacts in full (guarantee §13.3)."""
 
     def marked(artifacts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
         return tuple(replace(each, pinned=True) if each.content_id in names else each for each in artifacts)

@@ -1,4 +1,4 @@
-"""Calls of planner and summarizer: limited in tokens, money and time, and billed (guarantee §5, §6)."""
+"""Calls planner and summarizer, limited in tokens, money and time, and bills the calls (guarantee §5, §6)."""
 
 import asyncio
 import re
@@ -24,10 +24,10 @@ from gateway.core.types.conversation import texts_of
 
 @dataclass(slots=True)
 class CallBudget:
-    """A budget that is never exceeded: each call is reserved at its worst (its whole prompt, and the longest answer
-    that it may give) until it is known what it used.
+    """A budget that is never exceeded: each call reserves its worst case (its whole prompt, and its longest possible
+    answer) until its usage is known.
 
-    A model of unknown price is not called where money is limited: nobody could say that it keeps the limit.
+    A model of unknown price is not called if money is limited, since nothing would show that it keeps the limit.
     """
 
     max_tokens: int | None
@@ -48,12 +48,12 @@ class CallBudget:
 
     @property
     def seconds(self) -> float:
-        """What is left of the time; not below 0."""
+        """The time left; not below 0."""
         return max(0.0, self._until - self.clock.monotonic())
 
     def check(self, calls: Sequence[bill.InternalCall]) -> None:
-        """Returns if all of these calls may be made; reserves nothing.
-        Raises OverBudget: they are more than is left; the message is the `fallback_reason`."""
+        """Checks that all of these calls may be made; reserves nothing.
+        Raises OverBudget: they take more than is left; the message is the `fallback_reason`."""
         tokens, costs = sum(map(_tokens, calls)), [cost.price_internal(call).total for call in calls]
         purpose = calls[0].purpose
         if not self.seconds:
@@ -68,13 +68,13 @@ class CallBudget:
             raise agents.OverBudget(f"{purpose}_over_cost_ceiling")
 
     def reserve(self, worst: bill.InternalCall) -> None:
-        """Sets aside what a call can use at most; raises as `check` does."""
+        """Reserves what a call can use at most. Raises: as `check`."""
         self.check([worst])
         self._used_tokens += _tokens(worst)
         self._used_cost += cost.price_internal(worst).total or 0
 
     def settle(self, worst: bill.InternalCall, call: bill.InternalCall) -> None:
-        """Replaces what was reserved by what the call used."""
+        """Replaces a reservation by what the call used."""
         self._used_tokens += _tokens(call) - _tokens(worst)
         self._used_cost += (cost.price_internal(call).total or 0) - (cost.price_internal(worst).total or 0)
 
@@ -83,22 +83,22 @@ def _tokens(call: bill.InternalCall) -> int:
     return int(call.usage.get("prompt_tokens", 0)) + int(call.usage.get("completion_tokens", 0))
 
 
-# The body of a call of an internal model, and the text of its answer, in the formats that providers know.
+# The body of a call of an internal model, and the text of its answer, in the formats that providers support.
 
 FORMAT_REFUSALS = (400, 404, 415, 422, 501)
 """Statuses with which servers refuse a `response_format`."""
 COMPLETION_LIMITED = ("o1", "o3", "o4", "gpt-5")
-"""OpenAI's reasoning models know `max_completion_tokens` only, and no temperature but their own."""
+"""OpenAI's reasoning models accept `max_completion_tokens` only, and no temperature other than their default."""
 THINKING_TOKENS = 3000
-"""What these may think, which is part of what they may answer: several times a plan or a summary."""
+"""Reasoning tokens of these models, which count as output: several times a plan or a summary."""
 CUT_OFF = ("length", "content_filter")
-"""Values of `finish_reason` of an answer that was not ended by the model."""
+"""Values of `finish_reason` of an answer that the model did not end itself."""
 
 
 def body_of(
     deployment: ModelDeployment, ask: agents.InternalRequest, response_format: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """The body of a call, with the parameters that the operator configured for the model."""
+    """Builds the body of a call, with the parameters that the operator configured for the model."""
     body: dict[str, Any] = {"model": deployment.provider_model, "messages": ask.messages}
     if _thinks(deployment):
         body["max_completion_tokens"] = max_answer_tokens(deployment, ask)
@@ -111,7 +111,7 @@ def body_of(
 
 
 def max_answer_tokens(deployment: ModelDeployment, ask: agents.InternalRequest) -> int:
-    """The longest answer, with what the model may think for it."""
+    """Returns the tokens of the longest answer, including the model's reasoning."""
     return ask.max_tokens + (THINKING_TOKENS if _thinks(deployment) else 0)
 
 
@@ -120,7 +120,7 @@ def _thinks(deployment: ModelDeployment) -> bool:
 
 
 def refuses_format(refusal: errors.UpstreamRefused) -> bool:
-    """Whether it is the format that was refused, so that a simpler one may do."""
+    """Returns whether upstream refused the response format, so that a simpler format may work."""
     if refusal.status not in FORMAT_REFUSALS:
         return False
     said = str(refusal.original).lower()
@@ -128,15 +128,15 @@ def refuses_format(refusal: errors.UpstreamRefused) -> bool:
 
 
 def text_of(body: dict[str, Any] | None) -> str:
-    """The first choice's text, of all its text parts; empty if there is none. Half of a surrogate pair, with which no
-    text can be kept or sent, becomes a question mark."""
+    """Returns the first choice's text, of all its text parts; empty if there is none. Replaces half of a surrogate
+    pair, with which no text can be stored or sent, by a question mark."""
     message = _first_choice(body).get("message")
     content = message.get("content") if isinstance(message, dict) else None
     return "".join(texts_of(content, "text")).encode(errors="replace").decode()
 
 
 def is_cut(body: dict[str, Any] | None) -> bool:
-    """Whether the answer broke off before its end."""
+    """Returns whether the answer broke off before its end."""
     return _first_choice(body).get("finish_reason") in CUT_OFF
 
 
@@ -149,25 +149,25 @@ def _first_choice(body: dict[str, Any] | None) -> dict[str, Any]:
 # A circuit breaker for internal models that their upstream does not know (guarantee §5).
 
 OPEN_SECONDS = 60.0
-"""How long an unknown model is not asked for. A minute later it may be known: it was being loaded, or renamed."""
+"""How long an unknown model is not asked. A minute later it may be known, if it was being loaded or renamed."""
 UNKNOWN_CODES = ("model_not_found", "DeploymentNotFound")
 log = logs.get_logger("gateway.context.planning")
 
 
 class UnknownModelBreaker:
-    """Models that an upstream said it does not know, for one process. The log names each once, until it answers."""
+    """Tracks models that an upstream does not know, for one process. The log names each once, until it answers."""
 
     def __init__(self, clock: ports.Clock) -> None:
         self._clock = clock
         self._cooldowns: BoundedCache[str, Cooldown] = BoundedCache(MAX_REMEMBERED_MODELS)
 
     def is_open(self, deployment: ModelDeployment) -> bool:
-        """Whether the model is not to be asked now."""
+        """Returns whether the model must not be asked now."""
         cooldown = self._cooldowns.peek(_key(deployment))
         return cooldown is not None and cooldown.remaining(self._clock.monotonic()) > 0
 
     def refused(self, deployment: ModelDeployment, refusal: errors.UpstreamRefused) -> None:
-        """Opens the breaker if the refusal says that there is no such model."""
+        """Opens the breaker if the refusal reports that there is no such model."""
         if not is_unknown(deployment, refusal):
             return
         key = _key(deployment)
@@ -182,12 +182,12 @@ class UnknownModelBreaker:
 
 
 def model_at(deployment: ModelDeployment) -> str:
-    """Names a model and its address: what it can do is the same for everybody."""
+    """Names a model and its address: its abilities are the same for all callers."""
     return f"{deployment.api_base} {deployment.provider_model}"
 
 
 def _key(deployment: ModelDeployment) -> str:
-    """Model, address and account: a client's own account may lack a model that others have."""
+    """Names model, address and account: a client's own account may lack a model that others have."""
     model = model_at(deployment)
     if deployment.operator_key:
         return model
@@ -195,8 +195,8 @@ def _key(deployment: ModelDeployment) -> str:
 
 
 def is_unknown(deployment: ModelDeployment, refusal: errors.UpstreamRefused) -> bool:
-    """Whether a refusal says that there is no such model: by its code, or by a 404 whose own words name the model. Any
-    other 404, such as the page of a proxy that is being restarted, is a call that failed."""
+    """Returns whether a refusal reports that there is no such model: by its code, or by a 404 whose message names the
+    model. Any other 404, such as the page of a proxy that is being restarted, is a failed call."""
     if not isinstance(refusal.original, dict | list):
         return False
     if str(errors.error_object(refusal.original).get("code")) in UNKNOWN_CODES:
@@ -206,16 +206,16 @@ def is_unknown(deployment: ModelDeployment, refusal: errors.UpstreamRefused) -> 
 
 
 COUNTED_ANSWER_CHARS = 200_000
-"""Of a longer answer whose tokens nobody reported, the rest is taken to be like its beginning."""
+"""Characters counted of an answer with unreported tokens; the rest of a longer one is assumed to be alike."""
 MAX_ANSWER_BYTES = 2**20
-"""A plan or a summary is some kilobytes: more is no answer, and would keep memory from those who ask."""
+"""A plan or a summary has some kilobytes: a larger answer is useless, and would take memory from other requests."""
 Begin = Callable[[bill.InternalCall], Awaitable[None]]
 CountOutcome = Callable[[bill.Purpose, str], None]
-"""Called once per call with its outcome: `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason` says."""
+"""Called once per call with its outcome: `ok`, `cut`, `rubbish`, `cancelled`, else that of the `fallback_reason`."""
 
 
 class InternalModels:
-    """The internal models of a process; holds nothing of any request."""
+    """The internal models of a process; keeps no state of any request."""
 
     def __init__(
         self,
@@ -232,8 +232,8 @@ class InternalModels:
         self._breaker = UnknownModelBreaker(clock)
 
     def served(self, name: str, primary: ModelDeployment, bill: "OpenBill", *, chosen: bool) -> "BilledModel | None":
-        """The model, if it may be asked (guarantee §5: in `model_list`, or at the primary's own upstream with the same
-        key) and its upstream has not just said that it does not know it."""
+        """Returns the model if it may be asked (guarantee §5: in `model_list`, or at the primary's own upstream with
+        the same key) and its upstream has not just reported it as unknown; else None."""
         deployment = self._router.internal(name, chosen, primary, bill.scope.caller)
         if deployment is None or self._breaker.is_open(deployment):
             return None
@@ -243,11 +243,12 @@ class InternalModels:
     async def complete(
         self, deployment: ModelDeployment, ask: agents.InternalRequest, scope: upstreams.CallScope
     ) -> dict[str, Any]:
-        """The answer's body, in the strictest format that the upstream takes; which that is, is remembered.
+        """Calls the model in the strictest format that its upstream accepts, which is remembered; returns the answer's
+        body.
         Raises UpstreamError: see `core/errors`."""
         model = model_at(deployment)
         formats: list[dict[str, Any] | None] = [None]
-        if ask.schema is not None:  # the strict schema, any JSON, text
+        if ask.schema is not None:  # strict schema, then any JSON, then text
             formats = [{"type": "json_schema", "json_schema": ask.schema}, {"type": "json_object"}, None]
         first = min(self._formats.get(model, 0), len(formats) - 1)
         for number in range(first, len(formats)):
@@ -269,24 +270,24 @@ class InternalModels:
         raise AssertionError("unreachable: the last format is returned or raised")
 
     def counter(self, facts: ModelFacts) -> ports.TokenCounter:
-        """Counts the tokens of a model."""
+        """Returns the token counter of a model."""
         return self._counters.counter(facts)
 
 
 @dataclass(slots=True)
 class OpenBill:
-    """The calls of one request so far, and what they may use at most."""
+    """The calls of one request so far, and the budget for them."""
 
     scope: upstreams.CallScope
-    """Who asks, and where the calls are noted."""
+    """The caller, and the list of its calls."""
     budget: CallBudget
     begin: Begin | None = None
-    """Awaited before each, with the call as its prompt alone."""
+    """Awaited before each call, with the call's prompt as its usage."""
 
 
 @dataclass(frozen=True, slots=True)
 class BilledModel:
-    """One internal model of one request (an `InternalModel`). Each call is on the bill, also one that failed."""
+    """One internal model of one request (an `InternalModel`). Every call is on the bill, failed calls included."""
 
     models: InternalModels = field(repr=False)
     deployment: ModelDeployment
@@ -306,13 +307,13 @@ class BilledModel:
         return self.facts.max_output_tokens
 
     def price(self, ask: agents.InternalRequest) -> Decimal | None:
-        """What the call costs in USD if its answer takes all of `max_tokens`; None for an unknown price."""
+        """Returns the price of the call in USD if its answer takes all of `max_tokens`; None for an unknown price."""
         usage = _usage(self._prompt_tokens(ask), ask.max_tokens)
         return cost.price_internal(self.call(ask.purpose, usage, estimated=True)).total
 
     async def ask(self, ask: agents.InternalRequest) -> agents.InternalAnswer:
-        """The text of its answer.
-        Raises InternalModelFailed: there is none, or not in time; the message is the `fallback_reason`."""
+        """Sends the request to the model; returns the text of its answer.
+        Raises InternalModelFailed: no answer, or not in time; the message is the `fallback_reason`."""
         outcome = "cancelled"
         try:
             answer = await self._ask(ask)
@@ -326,8 +327,8 @@ class BilledModel:
             self.models.count_outcome(ask.purpose, outcome)
 
     async def allow(self, asks: Sequence[agents.InternalRequest]) -> None:
-        """Returns if the budget has room for all these prompts.
-        Raises OverBudget: it has not; no call is made in vain."""
+        """Checks that the budget covers all these prompts.
+        Raises OverBudget: it does not, so that no call is made in vain."""
         least = await asyncio.to_thread(self.least, asks)
         try:
             self.open_bill.budget.check(least)
@@ -336,7 +337,7 @@ class BilledModel:
             raise
 
     async def _ask(self, ask: agents.InternalRequest) -> agents.InternalAnswer:
-        # Counting may have a vocabulary to load: streams of other requests must not wait for that.
+        # Counting may load a vocabulary: streams of other requests must not wait for that.
         most = await asyncio.to_thread(self.most, ask)
         self.open_bill.budget.reserve(most)
         left = self.open_bill.budget.seconds
@@ -367,7 +368,8 @@ class BilledModel:
         return bill.InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
     def used(self, ask: agents.InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> bill.InternalCall:
-        """What a call used: as reported, else as counted here of what was sent and came; nothing if not charged."""
+        """Returns what a call used: as reported, else counted here from what was sent and received; 0 if not
+        charged."""
         usage = (body or {}).get("usage")
         reported = usage if isinstance(usage, dict) else {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
@@ -378,12 +380,12 @@ class BilledModel:
         return self.call(ask.purpose, _usage(self._prompt_tokens(ask), self._answer_tokens(body)), estimated=True)
 
     def most(self, ask: agents.InternalRequest) -> bill.InternalCall:
-        """What a call can use at most: its prompt and its longest answer."""
+        """Returns what a call can use at most: its prompt and its longest answer."""
         usage = _usage(self._prompt_tokens(ask), max_answer_tokens(self.deployment, ask))
         return self.call(ask.purpose, usage, estimated=True)
 
     def least(self, asks: Sequence[agents.InternalRequest]) -> list[bill.InternalCall]:
-        """What calls use in any case: their prompts."""
+        """Returns what calls use in any case: their prompts."""
         return [self.call(ask.purpose, _usage(self._prompt_tokens(ask), 0), estimated=True) for ask in asks]
 
     def _prompt_tokens(self, ask: agents.InternalRequest) -> int:

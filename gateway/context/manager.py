@@ -1,5 +1,5 @@
-"""`ContextManager`: makes the context of a request, for the pipeline and for those who use the package as a library:
-what is forwarded, and the figures that the bill tells of it (guarantee §6)."""
+"""`ContextManager`: makes the context of a request, for the pipeline and for library users of the package: what is
+forwarded, and its figures on the bill (guarantee §6)."""
 
 import asyncio
 from bisect import bisect_right
@@ -68,17 +68,17 @@ from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInp
 from gateway.retrieval import PassageFinder, PendingVectors
 
 MAX_TURNS = "max_turns"
-"""Why older turns are not forwarded, whatever room there is (`ContextUtilizationMetadata.left_by`)."""
+"""Why older turns are not forwarded, whatever the budget (`ContextUtilizationMetadata.left_by`)."""
 
 
 @record
 class BuiltContext:
-    """What is forwarded, what is to be remembered of it, and its figures.
+    """What is forwarded, what is stored of it, and its figures.
 
-    `material` and `counting` are None where the messages go up as they were sent and nobody looked into them
-    (`context/manager.py`). `cached` are digests of contents of which the cache keeps something. `plan` is what a
-    planner was asked for, so that a second context of the same request asks nobody. `left_out`: tokens spared, against
-    forwarding everything. `indexes` and `vectors` are kept for later questions once the request is stored.
+    `material` and `counting` are None if the messages are sent upstream as they were sent, without being examined
+    (`context/manager.py`). `cached` are digests of contents with entries in the cache. `plan` is the planner's plan, so
+    that a second context of the same request asks no planner. `left_out`: tokens saved, compared with forwarding
+    everything. `indexes` and `vectors` are cached for later questions after the request is stored.
     """
 
     fitted: PackedWindow
@@ -93,25 +93,25 @@ class BuiltContext:
     vectors: PendingVectors | None = None
     economy: bill.EconomyNote | None = None
     own: OwnFiles = NO_OWN_FILES
-    """PDFs and pictures that go up in the place of their ids."""
+    """PDFs and images that are sent upstream instead of their ids."""
     recalls: bool = False
     """Its request has the tool `recall`."""
     is_worded: bool = False
-    """An assembler worded what is forwarded: it is in none of the stored messages (guarantee §11.2)."""
+    """An assembler wrote what is forwarded: it is in none of the stored messages (guarantee §11.2)."""
 
     @property
     def is_as_sent(self) -> bool:
-        """Whether the messages go up as they were sent, by the fast path."""
+        """Whether the messages are sent upstream as they were sent, by the fast path."""
         return self.material is None and not self.is_worded
 
     def with_cached(self, digests: tuple[str, ...]) -> "BuiltContext":
-        """The same with more contents of which the cache keeps something."""
+        """Returns the context with the digests of more contents that have entries in the cache."""
         return replace(self, cached=tuple(dict.fromkeys((*self.cached, *digests)))) if digests else self
 
 
 def render(proposal: WindowProposal, final: FinalFit, result: PlanResult | None) -> BuiltContext:
-    """The finished context with its figures. Its messages were worded while it was fitted, since they are counted as
-    they go up."""
+    """Returns the finished context with its figures. Fitting has rendered the messages already, since tokens are
+    counted in the form that is sent upstream."""
     measured, settings = proposal.measured, proposal.measured.inputs.settings
     utilization = _utilization(measured, final.fitted, settings.warning_threshold)
     utilization.planning_reason = proposal.decision.reason
@@ -139,11 +139,11 @@ def render(proposal: WindowProposal, final: FinalFit, result: PlanResult | None)
 
 
 def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
-    """For a request of which nothing may be left out.
-    Raises ContextLengthExceeded: something was, as it did not fit."""
+    """Checks a request of which nothing may be left out.
+    Raises ContextLengthExceeded: something was left out because it did not fit."""
     used = built.utilization
     records = [each for each in used.artifacts_processed if each.reason != bill.SAME_DOCUMENT]
-    shape = ProcessingStrategy.SHAPE.value  # of which nothing is missing
+    shape = ProcessingStrategy.SHAPE.value  # a shorter form with nothing missing
     reduced = any(e.processed_size_chars < e.original_size_chars and e.strategy != shape for e in records)
     if used.messages_excluded or reduced:
         raise errors.ContextLengthExceeded(budget.overflow(None), param="messages")
@@ -188,7 +188,7 @@ def _utilization(
 
 
 def _workflow_spec_tokens(measured: MeasuredInputs, utilization: bill.ContextUtilizationMetadata) -> int | None:
-    """About the tokens of attached workflow specifications that are forwarded, by their characters; None: none."""
+    """Estimates the tokens of attached workflow specifications that are forwarded, by their characters; None: none."""
     specs = {each.artifact_id: each for each in measured.material.attached if each.kind == artifacts.WORKFLOW_SPEC}
     if not specs:
         return None
@@ -200,7 +200,7 @@ def _workflow_spec_tokens(measured: MeasuredInputs, utilization: bill.ContextUti
 
 
 def _without_text(material: WindowInputs) -> list[str]:
-    """A warning for each document of now with pages without text (guarantee §14.3), or with parts left out (§2)."""
+    """Returns a warning for each current document with pages without text (guarantee §14.3), or parts left out (§2)."""
     found: dict[str, None] = {}
     for artifact in material.artifacts:
         is_document = artifact.artifact_type is ArtifactType.DOCUMENT or bool(artifact.documents)
@@ -218,7 +218,7 @@ def _without_text(material: WindowInputs) -> list[str]:
 
 
 def _report_summaries(utilization: bill.ContextUtilizationMetadata, result: PlanResult) -> None:
-    """Adds what is known of the summaries that a plan wanted, whether it was followed or not."""
+    """Adds the figures of the summaries that a plan wanted, whether the plan was followed or not."""
     utilization.cache_stats = {"hits": len(result.cache_hits), "misses": result.cache_misses}
     summarize = ProcessingStrategy.SUMMARIZE.value
     utilization.artifacts_processed = [
@@ -228,8 +228,8 @@ def _report_summaries(utilization: bill.ContextUtilizationMetadata, result: Plan
 
 
 def _strategy(material: WindowInputs, fitted: PackedWindow) -> str:
-    """`heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (guarantee §6). A tool
-    result that is forwarded as text in full was restored, not decided on."""
+    """Returns `heuristic` if an artifact was decided on, `simple` if only turns left, else `passthrough` (guarantee
+    §6). A tool result that is forwarded as text in full was restored, not decided on."""
     restored = {a.artifact_id: a.content for a in material.restored}
     decided = any(restored.get(key) != r.text for key, r in fitted.selection.renderings.items())
     if material.artifacts and (decided or holds_reduced(material, fitted)):
@@ -242,7 +242,7 @@ def _strategy(material: WindowInputs, fitted: PackedWindow) -> str:
 def measured_utilization(
     request: ChatRequest, budget: PromptBudget, fitted: PackedWindow, included: int, warning_threshold: float
 ) -> bill.ContextUtilizationMetadata:
-    """The figures of a context, and a warning where they call for one.
+    """Returns the figures of a context, with a warning if they call for one.
     `included`: messages that are forwarded; `warning_threshold`: share of the budget."""
     tokens = budget.tokens
     utilization = bill.ContextUtilizationMetadata(
@@ -264,7 +264,7 @@ def measured_utilization(
 
 
 def with_vectors(built: BuiltContext, ranking: RequestRanking, inputs: ContextInputs) -> BuiltContext:
-    """The context with what went wrong with the embedder, and what may be kept of its vectors."""
+    """Adds to the context the embedder's warnings, and the vectors that may be cached."""
     meaning = ranking.meaning
     if meaning is None:
         return built
@@ -278,28 +278,29 @@ def with_vectors(built: BuiltContext, ranking: RequestRanking, inputs: ContextIn
 COUNTED_APART = ("tools", "functions", "response_format")
 """Fields that add to the prompt: a request that has one needs a count."""
 PROSE_BYTES_PER_TOKEN = 4
-"""Of English prose, about; a token of other text may have fewer."""
+"""Approximate value for English prose; a token of other text may have fewer."""
 MESSAGE_TOKENS = 4
-"""Tokens that frame a message: its role and its delimiters, as OpenAI's chat format has them."""
+"""Tokens that frame a message: its role and its delimiters in OpenAI's chat format."""
 ESTIMATED_SHARE = 0.5
 """Share of the budget below which an estimate is enough."""
 SAMPLES = 12
 SAMPLE_CHARS = 128
 SPACES = (0.08, 0.4)
-"""Share of spaces in the characters of prose, from … to."""
+"""Lowest and highest share of spaces in the characters of prose."""
 VOWELS = 0.22
-"""Share of vowels in the characters of prose, at least; base64 and hexadecimal have fewer."""
+"""Lowest share of vowels in the characters of prose; base64 and hexadecimal have fewer."""
 NOT_VOWELS = bytes(byte for byte in range(256) if byte not in b"aeiou")
 
 
 def context_as_sent(
     request: ChatRequest, budget: PromptBudget, counter: ports.TokenCounter, settings: ContextSettings
 ) -> BuiltContext | None:
-    """The context of a request that needs nothing done to it: it surely fits, nothing stored belongs to it, and it goes
-    up as it was sent (ADR 7). None if it needs a closer look: it may not fit, or holds more than roles and texts.
+    """Returns the context of a request that is sent upstream as it was sent (ADR 7): it surely fits, and nothing stored
+    belongs to it. None if it needs a closer look: it may not fit, or holds more than roles and texts.
 
-    That is found out from a few hundred of its characters, and what is long is counted by samples: the work on a
-    request must not cost more than the request is worth."""
+    A few hundred characters decide that, and long texts are counted by samples: the work on a request must not cost
+    more than the request is worth.
+    """
     plain = request.plain
     if budget.tokens is None or plain is None or request.attachments:
         return None
@@ -316,9 +317,9 @@ def context_as_sent(
 
 
 def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> bool:
-    """Whether messages need no managing: without a document in them, surely within the budget. It costs a few
+    """Returns whether messages need no managing: they hold no document and surely fit the budget. Takes a few
     microseconds, whatever the size of the texts.
-    `size`: bytes of the request's body, so at least those of all its texts; `largest`: characters from which a user
+    `size`: bytes of the request's body, so at least those of all its texts; `largest`: characters above which a user
     message may hold a document (guarantee §4 I4)."""
     count, lengths = len(plain.lengths), plain.lengths
     if size / PROSE_BYTES_PER_TOKEN + MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
@@ -327,13 +328,13 @@ def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> b
         n > largest and role == "user" for n, role in zip(lengths, plain.roles, strict=True)
     ):
         return False
-    # No token of a byte-level vocabulary is shorter than a byte; prose has far longer ones.
+    # No token of a byte-level vocabulary is shorter than a byte; tokens of prose are far longer.
     return size + 3 * MESSAGE_TOKENS * count <= budget or _is_prose(plain.texts, lengths)
 
 
 def _is_prose(texts: list[str], lengths: list[int]) -> bool:
-    """Whether places spread over the texts all look like words of a language: letters with vowels, and spaces between.
-    Encoded data, numbers and scripts of which a character may be a token of its own do not."""
+    """Returns whether samples spread over the texts all look like words of a language: letters with vowels, and spaces
+    between. Encoded data, numbers and scripts in which a character may be a token of its own do not."""
     ends = list(accumulate(lengths))
     total = ends[-1]
     for number in range(SAMPLES if total else 0):
@@ -353,7 +354,7 @@ def _is_prose(texts: list[str], lengths: list[int]) -> bool:
 def fitted_as_sent(
     messages: Sequence[dict[str, Any]], plain: PlainMessages, counter: ports.TokenCounter
 ) -> PackedWindow:
-    """The messages as they came, with their figures."""
+    """Returns the messages unchanged, with their figures."""
     roles, texts, lengths = plain.roles, plain.texts, plain.lengths
     first, last = 0, len(roles) - 1
     while first < last and roles[first] in conversation.INSTRUCTION_ROLES:
@@ -380,10 +381,10 @@ NOBODYS = PlannerAccess()
 
 
 class ContextManager:
-    """Decides which artifacts and turns enter the window, and words them.
+    """Decides which artifacts and turns enter the window, and renders them.
     `sources`: where contexts are read from; `ranking`: what ranks passages beside their words; `planning`: asks
-    internal models for plans; None: nobody is asked; `hooks`: what a feature or a trace does
-    on the way."""
+    internal models for plans; None: no model is asked; `hooks`: where features and traces act on the making of a
+    context."""
 
     def __init__(
         self,
@@ -410,13 +411,13 @@ class ContextManager:
         budget: PromptBudget,
         access: PlannerAccess | None = None,
     ) -> BuiltContext:
-        """Gathers; decides without a plan, and asks for one where one is called for; fits by it; economises, which may
-        change the fitted window, as old results become labels where that pays; and renders.
+        """Gathers the inputs; decides without a plan, and asks for a plan if one is called for; fits by it; economises,
+        which may replace old results in the window by labels if that pays; and renders.
         `access`: whose internal models may be asked; none without it.
-        Raises ContextLengthExceeded: it cannot be made to fit (guarantee §4 I1); InvalidRequest: a part holds no
-        readable document, or names no picture; names the part; NotFound: a part names a file that is not there, where
-        files are kept here; names the part; StorageUnavailable: older messages or files are needed and cannot be
-        read."""
+        Raises ContextLengthExceeded: the context cannot be made to fit (guarantee §4 I1); InvalidRequest: a part holds
+        no readable document, or names something that is no image; names the part; NotFound: a part names a file that is
+        not stored here, where files are stored; names the part; StorageUnavailable: older messages or files are needed
+        and cannot be read."""
         access = access or PlannerAccess()
         ranking = self._ranking.of(request, access.scope)
         gatherer = self._gatherer(request, facts, access)
@@ -443,8 +444,8 @@ class ContextManager:
     async def _decided(
         self, gatherer: ContextGatherer, inputs: ContextInputs, access: PlannerAccess, ranking: RequestRanking
     ) -> tuple[WindowProposal, RequestPlanners | None]:
-        """The context without a plan, and who may be asked for one. What it turns out to lack is read, and it is made
-        anew: twice at most for PDFs that have no room as they came, and once for older messages (`MissingInput`)."""
+        """Returns the context without a plan, and who may be asked for one. Reads what it turns out to lack, and makes
+        it again: at most twice for PDFs that do not fit unchanged, and once for older messages (`MissingInput`)."""
         while True:
             try:
                 proposal, planners = await self._proposed(inputs, access, ranking)
@@ -472,15 +473,15 @@ class ContextManager:
             if self._planning is not None and may_be_planned(inputs.request.options, measured.material):
                 planners = self._planning.planners(inputs.request, access)
             proposal = await ranking.run(small, decide, roomy, planners is not None)
-            if proposal.fitted.new_pass and roomy is not measured:  # it was not enough for what the question needs
+            if proposal.fitted.new_pass and roomy is not measured:  # the space made is too small for the question
                 proposal = await ranking.run(small, decide, measured, planners is not None)
             return proposal, planners
 
     async def _planned(
         self, proposal: WindowProposal, planners: RequestPlanners | None, ranking: RequestRanking
     ) -> tuple[WindowProposal, PlanResult | None]:
-        """Returns the proposal with its final decision, and the plan, if one was worth asking for. No thread and no
-        transaction is held while a model is waited for."""
+        """Returns the proposal with its final decision, and the plan, if one was worth asking for. Holds no thread and
+        no transaction while waiting for a model."""
         planning, request = self._planning, proposal.measured.inputs.request
         small = proposal.measured.inputs.is_small
         if not proposal.decision.use:
@@ -506,7 +507,7 @@ class ContextManager:
         return ContextGatherer(self._sources, self._counters, self._settings, request, facts, access.deployment)
 
     def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> BuiltContext | None:
-        """The context of a request that surely fits as it was sent; None if it needs a closer look."""
+        """Returns the context of a request that surely fits as it was sent; None if it needs a closer look."""
         options = request.options
         if options.recall is True or options.cite or request.remembers:
             return None
@@ -515,13 +516,13 @@ class ContextManager:
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
     async def rehearse(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> None:
-        """Makes a context that nobody is sent, by each of the ways: what is loaded at its first use is there then."""
+        """Makes a context that is not sent, by each path, so that everything loaded at first use is loaded."""
         await self._counters.ready(facts)
         self.as_sent(request, facts, budget)
         await self.build(request, rebuild.new_history(request), facts, budget)
 
     async def count(self, request: ChatRequest, facts: ModelFacts) -> int:
-        """Tokens of a request as it was sent, as its budget is kept (guarantee §4 I1)."""
+        """Counts the tokens of a request as it was sent, by the rules of its budget (guarantee §4 I1)."""
         await self._counters.ready(facts)
         counter = self._counters.counter(facts)
         gatherer = self._gatherer(request, facts)
@@ -538,20 +539,20 @@ class ContextManager:
         budget: PromptBudget,
         access: PlannerAccess,
     ) -> WindowInputs:
-        """What a conversation holds, its older messages too, of which a window may have done without.
-        Raises StorageUnavailable: they cannot be read."""
+        """Reads all that a conversation holds, including older messages that its window may have done without.
+        Raises StorageUnavailable: the older messages cannot be read."""
         gatherer = self._gatherer(request, facts, access)
         inputs = await gatherer.read(await gatherer.with_older(history), budget)
         return await asyncio.to_thread(collect, inputs)
 
     async def with_excerpts(self, material: WindowInputs, tenant: str, question: str) -> WindowInputs:
-        """The same, of whose large documents it holds what a question needs. Raises: as `with_older`."""
+        """Returns the material with excerpts of its large documents that a question needs. Raises: as `with_older`."""
         if self._sources.large is None:
             return material
         return replace(material, attached=await read_anew(material.attached, self._sources.large, tenant, question))
 
     def keep(self, built: BuiltContext, conversation_id: str) -> None:
-        """Keeps for later questions what a request leaves that is stored in that conversation."""
+        """Caches for later questions what a request stored in that conversation leaves behind: indexes and vectors."""
         if built.indexes is not None:
             built.indexes.keep()
         if self._ranking.meaning is not None and built.vectors is not None:

@@ -1,8 +1,8 @@
-"""Asks internal models for a plan: who may be asked, what they are asked, how their answer is read, and what came of it
-(guarantee §5).
+"""Asks internal models for a plan: which models, with which prompt, how the answer is parsed, and the result (guarantee
+§5).
 
-Nothing is decided here about the window: the plan with its summaries goes to fitting. Whatever fails on the way is a
-reason to fit without a plan."""
+Nothing is decided here about the window: fitting gets the plan with its summaries. Any failure is a reason to fit
+without a plan."""
 
 import asyncio
 import json
@@ -38,21 +38,21 @@ from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPla
 from gateway.core.types.chat import ChatRequest, ModelDeployment, WhatIf
 from gateway.core.types.window import PlanToFollow
 
-# Reads a planner's answer: strictly where it keeps the schema, tolerantly where it means well (guarantee §5).
+# Parses a planner's answer: strictly if it keeps the schema, tolerantly if it nearly does (guarantee §5).
 
 MAX_PLAN_CHARS = 200_000
-"""Many times what a planner may answer; a longer answer is not searched for a plan."""
+"""Many times the longest answer of a planner; a longer answer is not searched for a plan."""
 MAX_PLAN_QUERY_CHARS = 1000
-"""Of one search query: a passage, not a document."""
+"""Longest search query: a passage, not a document."""
 MAX_TEXT_CHARS = 500
-"""Of rationale, focus and extraction query: they go into prompts and metadata."""
+"""Longest rationale, focus and extraction query: they go into prompts and metadata."""
 MAX_PRIORITY = 1000
-"""The last; also of a decision without a usable one."""
+"""The lowest priority; also that of a decision without a usable one."""
 MAX_OBJECTS_TRIED = 8
-"""At so many braces of an answer a plan is looked for: each costs one reading of the rest."""
+"""Braces of an answer at which a plan is searched: each try costs one reading of the rest."""
 THOUGHTS_END = "</think>"
 PLAN_DECODER = json.JSONDecoder()
-STRATEGY_NAMES = {  # the schema's names, and those that models without a schema use
+STRATEGY_NAMES = {  # the schema's names, and names that models without a schema use
     "full": ProcessingStrategy.INCLUDE_FULL,
     "include": ProcessingStrategy.INCLUDE_FULL,
     "summary": ProcessingStrategy.SUMMARIZE,
@@ -68,11 +68,11 @@ class InvalidPlan(ValueError):
 
 
 def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
-    """The plan in a planner's answer, its decisions by priority.
+    """Parses the plan in a planner's answer, its decisions by priority.
 
-    Unknown ids are dropped, of two entries for one id the first counts, fields of the wrong type are as if they were
-    not there.
-    Raises InvalidPlan: it is no JSON object, or names no known artifact and brings no query."""
+    Unknown ids are dropped, of two entries for one id the first counts, and fields of the wrong type are ignored.
+    Raises InvalidPlan: the answer holds no JSON object, or names no known artifact and brings no query.
+    """
     if len(text) > MAX_PLAN_CHARS:
         raise InvalidPlan("planner_answer_too_long")
     value = _object(text)
@@ -92,7 +92,7 @@ def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
 
 
 def is_plan(text: str, known: Collection[str]) -> bool:
-    """Whether a planner's answer can be used."""
+    """Returns whether a planner's answer can be used."""
     try:
         read_plan(text, known)
     except InvalidPlan:
@@ -101,20 +101,20 @@ def is_plan(text: str, known: Collection[str]) -> bool:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The plan that an answer is, or the last object in it that looks like one, whatever is said before; else any."""
+    """Returns the plan that an answer is, or the last object in it that looks like one; else any object."""
     found = [value for value in map(_unwrapped, _values(text)) if isinstance(value, dict)]
     plans = [value for value in found if "artifacts" in value or "search_queries" in value]
     return next(reversed(plans or found), None)
 
 
 def _values(text: str) -> Iterator[Any]:
-    """The JSON values in an answer, from the first braces on. No part is read twice, so that no answer takes long."""
+    """Yields the JSON values in an answer, from the first braces on. Reads no part twice, so no answer takes long."""
     try:
         yield jsons.loads(text)
         return
     except jsons.JSONDecodeError:
         pass
-    at = text.rfind(THOUGHTS_END) + 1  # what comes after the thoughts, else all of it
+    at = text.rfind(THOUGHTS_END) + 1  # after the reasoning, else from the beginning
     for _ in range(MAX_OBJECTS_TRIED):
         at = text.find("{", at)
         if at < 0:
@@ -129,7 +129,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _unwrapped(value: Any) -> Any:
-    """A plan without what models without a schema like to put it in: its name, or a list."""
+    """Removes the wrappers that models without a schema put around a plan: its name, or a list."""
     if isinstance(value, list):
         entries = [item for item in value if isinstance(item, dict)]
         return {"artifacts": entries} if entries and "artifact_id" in entries[0] else next(iter(entries), None)
@@ -159,42 +159,42 @@ def _decision(entry: Any, known: Collection[str]) -> ArtifactDecision | None:
 
 
 def _queries(value: Any) -> tuple[str, ...]:
-    """Up to four, each once; a single text is one query."""
+    """Returns up to four queries, each once; a single text is one query."""
     given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     texts = [" ".join(item.split())[:MAX_PLAN_QUERY_CHARS] for item in given if isinstance(item, str)]
     return tuple(dict.fromkeys(filter(None, texts)))[: artifacts.MAX_QUERIES]
 
 
 def _text(value: Any) -> str | None:
-    """One line, cut at its longest; None for an empty text or what is none."""
+    """Returns the text on one line, cut at its limit; None for an empty text or no text."""
     return (" ".join(value.split())[:MAX_TEXT_CHARS] or None) if isinstance(value, str) else None
 
 
 Once = Callable[[agents.InternalRequest, Make], Awaitable[str]]
-"""Makes the answer to a question, unless somebody is being answered the same: then it is theirs."""
+"""Makes the answer to a question, or shares the answer that an equal request is getting."""
 DECISION_TOKENS = 90
-"""What one artifact's decision takes in a plan, with a sentence of rationale and a query."""
+"""Tokens of one artifact's decision in a plan, with a sentence of rationale and a query."""
 QUERIES_TOKENS = 400
-"""What search queries and reasoning take beside the decisions."""
+"""Tokens of search queries and reasoning beside the decisions."""
 MAX_PLAN_TOKENS = 16_000
 """The longest plan of a planner whose output limit is unknown."""
 MIN_SHOWN_ARTIFACTS = 4
 """Artifacts that are shown however small the planner's window is."""
 PROMPT_CHARS_PER_TOKEN = 2.5
-"""Of a prompt of many short previews; fewer than in most text."""
+"""Value for a prompt of many short previews; lower than for most text."""
 MIN_PROMPT_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:
-    """The summaries of a plan that could be made, by artifact id; `failed` are the reasons why others could not."""
+    """The summaries that could be made for a plan, by artifact id; `failed` are the reasons why others could not."""
 
     summaries: dict[str, CachedSummary] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
 
     @property
     def texts(self) -> dict[str, str]:
-        """The summaries by themselves."""
+        """The texts of the summaries."""
         return {artifact_id: summary.text for artifact_id, summary in self.summaries.items()}
 
     @property
@@ -210,9 +210,9 @@ class ArtifactProcessor:
         self._settings = settings
 
     async def plan_context(self, task: PlannerTask, planner: InternalModel, once: Once | None = None) -> ArtifactPlan:
-        """The planner's plan: one call, within its deadline.
+        """Asks the planner for a plan: one call, within its deadline.
         `once`: shares the call with equal ones.
-        Raises InternalModelFailed: no answer in time, or rubbish; the message is the `fallback_reason`."""
+        Raises InternalModelFailed: no answer in time, or an unusable one; the message is the `fallback_reason`."""
         ask, ids = self._request(task, planner)
 
         async def make() -> str:
@@ -228,11 +228,11 @@ class ArtifactProcessor:
         return plan.model_copy(update={"prompt": prompt[: self._settings.planner_prompt_chars]})
 
     def price(self, task: PlannerTask, planner: InternalModel) -> Decimal | None:
-        """What asking for such a plan costs in USD, with an answer as long as its ids make it; None if unknown."""
+        """Returns the price in USD of asking for such a plan, with the longest answer for its ids; None if unknown."""
         return planner.price(self._request(task, planner)[0])
 
     def _request(self, task: PlannerTask, planner: InternalModel) -> tuple[agents.InternalRequest, Sequence[str]]:
-        """The call, and the ids that its plan may name."""
+        """Returns the call, and the ids that its plan may name."""
         most = most_tokens(planner)
         room = prompt_chars(planner, self._settings.planner_prompt_chars)
         messages, ids = planner_messages(
@@ -251,8 +251,8 @@ class ArtifactProcessor:
     async def execute_plan(
         self, plan: ArtifactPlan, artifacts: Sequence[Artifact], summarizer: ArtifactSummarizer | None, seconds: float
     ) -> PreparedPlan:
-        """Makes the summaries that a plan asks for, all at once and within `seconds`; one that fails leaves its
-        artifact to be extracted."""
+        """Makes the summaries that a plan asks for, concurrently and within `seconds`; an artifact whose summary fails
+        is extracted from instead."""
         by_id = {a.artifact_id: a for a in artifacts if not a.is_excerpt}  # no summary of a document by parts of it
         wanted = [d for d in plan.artifacts if d.strategy is ProcessingStrategy.SUMMARIZE and d.artifact_id in by_id]
         if not wanted or summarizer is None:
@@ -264,13 +264,14 @@ class ArtifactProcessor:
 
 
 def most_tokens(planner: InternalModel) -> int:
-    """The longest answer in tokens; half of a small window is left to the prompt."""
+    """Returns the longest answer in tokens; half of a small window is left to the prompt."""
     window = planner.max_input_tokens
     return min(planner.max_output_tokens or MAX_PLAN_TOKENS, window // 2 if window else MAX_PLAN_TOKENS)
 
 
 def prompt_chars(planner: InternalModel, most: int) -> int:
-    """The longest prompt in characters: `most`, and no more than the planner's window takes beside its answer."""
+    """Returns the longest prompt in characters: `most`, and no more than the planner's window holds beside the
+    answer."""
     if planner.max_input_tokens is None:
         return most
     left = int((planner.max_input_tokens - most_tokens(planner)) * PROMPT_CHARS_PER_TOKEN)
@@ -280,9 +281,9 @@ def prompt_chars(planner: InternalModel, most: int) -> int:
 async def _made(
     summarizer: ArtifactSummarizer, artifact: Artifact, decision: ArtifactDecision, seconds: float
 ) -> CachedSummary | str:
-    """The summary, or the reason why there is none."""
+    """Returns the summary, or the reason why there is none."""
     try:
-        async with asyncio.timeout(seconds):  # it may wait for somebody else who is making it
+        async with asyncio.timeout(seconds):  # it may wait for another request that is making it
             return await summarizer.summarize(artifact, decision.summarization_focus or "")
     except agents.InternalModelFailed as error:
         return str(error)
@@ -299,8 +300,8 @@ class PlanResult:
     could not be made.
 
     `cache_hits` are the artifacts whose summaries cost nothing, `cache_misses` the number of the others. `cached` are
-    digests of the contents of which the summary cache may hold something now. `asked`: a model was asked, so that
-    nobody is asked again for the same request.
+    digests of the contents that may have entries in the summary cache now. `asked`: a model was asked, so that none is
+    asked again for the same request.
     """
 
     planned: PlanToFollow | None = None
@@ -313,10 +314,10 @@ class PlanResult:
 
 @dataclass(slots=True)
 class PlannerAccess:
-    """Whose internal models one request may use, and what it has used of them.
+    """Whose internal models one request may use, and which calls it has made.
 
-    `scope` says who asks, and gets each call, also where the context cannot be made. `result` is the plan of an earlier
-    context of the same request: nobody is asked twice. `begin` is awaited before each call of a planner or a
+    `scope` names the caller, and gets each call, even if the context cannot be made. `result` is the plan of an earlier
+    context of the same request: no model is asked twice. `begin` is awaited before each call of a planner or a
     summarizer.
     """
 
@@ -336,8 +337,8 @@ class RequestPlanners:
 
 
 def planner_task(proposal: WindowProposal) -> PlannerTask | None:
-    """What a planner is asked: about the artifacts that a plan can change, in the heuristic's order. None where a plan
-    can change nothing, or the window's size is unknown: nobody is to be paid for that."""
+    """Returns the planner's task: the artifacts that a plan can change, in the heuristic's order. None if a plan can
+    change nothing, or the window's size is unknown: then no planner is to be paid."""
     measured = proposal.measured
     material, budget = measured.material, measured.limits.tokens
     artifacts, quoted = _artifacts_to_plan(proposal) if budget is not None else ([], frozenset())
@@ -351,7 +352,7 @@ def planner_task(proposal: WindowProposal) -> PlannerTask | None:
 
 
 def _artifacts_to_plan(proposal: WindowProposal) -> tuple[list[Artifact], frozenset[str]]:
-    """The artifacts that a plan can change, and the ids of those of which it can only find other passages."""
+    """Returns the artifacts that a plan can change, and the ids of those for which it can only find other passages."""
     measured, material, fitted = proposal.measured, proposal.measured.material, proposal.fitted
     undecided = without_standing(material, measured.unreduced, measured.inputs.history.stored)
     if fitted.new_pass:
@@ -367,8 +368,8 @@ def _artifacts_to_plan(proposal: WindowProposal) -> tuple[list[Artifact], frozen
 
 
 def plan_of_then(what_if: WhatIf, *, trusted: bool) -> PlanResult:
-    """The plan that was made then, for all but what is in full; nobody is asked again. Summaries are not made anew:
-    extracts stand for them."""
+    """Returns the plan of a past request, without the artifacts in full; no model is asked again. Extracts replace its
+    summaries, which are not made again."""
     plan = what_if.plan
     if plan is None:
         return PlanResult(asked=False)
@@ -377,7 +378,7 @@ def plan_of_then(what_if: WhatIf, *, trusted: bool) -> PlanResult:
 
 
 def prospects_of(proposal: WindowProposal) -> PlanEconomics:
-    """What is known of a plan before it is known what it would be asked."""
+    """Returns what is known of a plan's economics before its prompt is known."""
     inputs, material = proposal.measured.inputs, proposal.measured.material
     begun = material.messages[material.current].message_id if material.messages else None
     planned = inputs.history.planned
@@ -390,8 +391,8 @@ def prospects_of(proposal: WindowProposal) -> PlanEconomics:
 
 
 def most_saved(proposal: WindowProposal, task: PlannerTask, *, trusted: bool) -> Decimal | None:
-    """The most that a plan of these artifacts can save in USD while everything fits: all of them, or what the heuristic
-    leaves to a planner that is not trusted, in all requests that are expected to forward this one's messages. None if
+    """Returns the most that a plan of these artifacts can save in USD while everything fits: all of them, or what the
+    heuristic leaves to an untrusted planner, in all requests that are expected to forward this one's messages. None if
     the price is unknown."""
     measured = proposal.measured
     changeable = [artifact.content for artifact in task.artifacts if artifact.artifact_id not in task.quoted]
@@ -401,7 +402,7 @@ def most_saved(proposal: WindowProposal, task: PlannerTask, *, trusted: bool) ->
 
 
 class ContextPlanning:
-    """Asks planners and summarizers. Of a request only what the summary cache keeps remains."""
+    """Asks planners and summarizers. Only entries of the summary cache outlive a request."""
 
     def __init__(
         self,
@@ -418,7 +419,7 @@ class ContextPlanning:
         self._tasks = BackgroundTasks()
 
     def planners(self, request: ChatRequest, access: PlannerAccess) -> RequestPlanners | None:
-        """Those that this request may use; None without a planner, or in mode `simple` (guarantee §2)."""
+        """Returns the models that this request may use; None without a planner, or in mode `simple` (guarantee §2)."""
         primary = access.deployment
         if primary is None or request.options.mode != "auto":
             return None
@@ -433,7 +434,7 @@ class ContextPlanning:
         return RequestPlanners(planner, served(config.summarizer), call_budget) if planner is not None else None
 
     async def plan(self, request: ChatRequest, task: PlannerTask, planners: RequestPlanners) -> PlanResult:
-        """One call of the planner, and the summaries that its plan asks for; never an error."""
+        """Calls the planner once, and makes the summaries that its plan asks for; never raises an error."""
         planners.call_budget.begin()
         try:
             plan = await self._asked(request, task, planners.planner)
@@ -446,16 +447,16 @@ class ContextPlanning:
             return PlanResult(fallback_reason="planning_failed")
 
     async def is_resting(self, request: ChatRequest, planners: RequestPlanners) -> bool:
-        """Whether the planner's last answers to this tenant were unusable."""
+        """Returns whether the planner's last answers to this tenant were unusable."""
         return await self._rest.is_resting(request.caller.tenant, planners.planner.name)
 
     def prospects(self, proposal: WindowProposal, task: PlannerTask, planners: RequestPlanners) -> PlanEconomics:
-        """What asking for this plan would cost and could save (ADR 16). It counts prompts and artifacts."""
+        """Returns what asking for this plan would cost and could save (ADR 16). Counts prompts and artifacts."""
         saving = most_saved(proposal, task, trusted=self._settings.trust_planner)
         return replace(prospects_of(proposal), price=self._processor.price(task, planners.planner), saving=saving)
 
     async def _asked(self, request: ChatRequest, task: PlannerTask, planner: InternalModel) -> ArtifactPlan:
-        """The planner's plan, or that of an equal request that is being answered."""
+        """Returns the planner's plan, or that of an equal request that is being answered."""
         tenant = request.caller.tenant
 
         async def once(ask: agents.InternalRequest, make: Make) -> str:
@@ -470,10 +471,10 @@ class ContextPlanning:
         return await self._processor.plan_context(task, planner, once)
 
     async def _noted(self, tenant: str, planner: InternalModel, make: Make) -> str:
-        """The planner's answer; whether it could be used is noted once, however many wait for it."""
+        """Returns the planner's answer; records once whether it was usable, however many requests wait for it."""
         try:
             text = await make()
-        except agents.OverBudget:  # it was not asked, or had no time left: that says nothing of it
+        except agents.OverBudget:  # the planner was not asked, or had no time left: that is not its fault
             raise
         except agents.InternalModelFailed:
             await self._rest.answered(tenant, planner.name, usable=False)
@@ -489,7 +490,7 @@ class ContextPlanning:
             a for a in artifacts if a.artifact_id in summarized and a.artifact_type is not ArtifactType.CONVERSATION
         ]
         summarizer = None
-        # What is to go up again without being stored is told by ranges (ADR 12), and a model's words have none.
+        # Content that is sent upstream again without being stored is named by ranges (ADR 12); summaries have none.
         is_sayable = not request.store and request.goes_on
         if planners.summarizer is not None and chosen and not is_sayable:
             summarizer = await self._summarizer(request, planners.summarizer)
@@ -516,15 +517,15 @@ class ContextPlanning:
         )
 
     async def _cached_as(self, request: ChatRequest) -> tuple[bytes, bool, bool]:
-        """The secret of what is cached for a request, and whether it may be read and kept: of a dry run nothing is kept
-        but its bill; no cache knows of `store: false` (guarantee §2, §5)."""
+        """Returns the secret for a request's cache entries, and whether they may be read and stored: a dry run stores
+        nothing but its bill; with `store: false` no cache is used (guarantee §2, §5)."""
         try:
             return await self._store.secret(), request.store, request.store and not request.options.dry_run
-        except errors.StorageUnavailable:  # a key that nobody else has finds nothing
+        except errors.StorageUnavailable:  # a random secret finds nothing
             return os.urandom(32), False, False
 
     async def close(self) -> None:
-        """Waits for what is still being kept or deleted."""
+        """Waits for pending writes and deletions."""
         await self._tasks.finish()
         await self._summaries.close()
         await self._plans.close()

@@ -1,9 +1,9 @@
-"""Files kept here that go up whole in the place of the ids that messages name (guarantee §14.6): pictures, equal each
-time, or a text once they are deleted; PDFs that the model reads itself, with what they cost (guarantee §14.1); with
-`context.mode: off` all others, too.
+"""Sends stored files upstream whole, instead of the ids that messages name (guarantee §14.6): images, identical each
+time, or a text after they are deleted; PDFs that the model reads itself, with their costs (guarantee §14.1); with
+`context.mode: off` all other files, too.
 
-While everything fits, PDFs stay as they are. Else older ones are read and become artifacts as on any other model, then
-those of the current turn. What an earlier request forwarded as text stays text (guarantee §4 I7).
+As long as everything fits, PDFs stay as they are. Else older ones are read and become artifacts as for any other model,
+then those of the current turn. What an earlier request forwarded as text stays text (guarantee §4 I7).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ HEADS = {
     b"GIF8": "image/gif",
     b"%PDF": "application/pdf",
 }
-"""Media types by how contents begin."""
+"""Media types by the first bytes of contents."""
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 Message = dict[str, Any]
 Part = dict[str, Any]
@@ -40,7 +40,7 @@ NO_PARTS: Mapping[str, dict[str, Any]] = {}
 
 
 class OwnFiles(NamedTuple):
-    """What goes up in the place of ids: of `files` as `file` parts hold them, of `pictures` the whole part."""
+    """What is sent upstream instead of ids: of `files` the content of the `file` part, of `pictures` the whole part."""
 
     files: Mapping[str, dict[str, Any]] = NO_PARTS
     pictures: Mapping[str, dict[str, Any]] = NO_PARTS
@@ -51,22 +51,22 @@ NO_OWN_FILES = OwnFiles()
 
 @dataclass(slots=True)
 class WholeFiles:
-    """The files of one request, by the ids that parts name: `pictures` are the parts that go up in the place of
-    theirs, `files` what `file` parts hold then."""
+    """The files of one request, by the ids that parts name: `pictures` are the parts that replace image parts,
+    `files` the contents of `file` parts."""
 
     store: ports.FileStore | None
     caller: RequestCaller
     counters: CounterRegistry | None = None
-    """Which are to know the sizes of pictures."""
+    """The counters that are given the sizes of images."""
     pictures: dict[str, Part] = field(default_factory=dict)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     async def fetch(self, history: ConversationHistory, sent: Sequence[Message]) -> None:
-        """Gets the pictures of a conversation that may be forwarded, and notes their sizes.
+        """Fetches the images of a conversation that may be forwarded, and notes their sizes.
         `sent`: the request's messages as they came, by which errors name parts.
-        Raises NotFound: one that came with the request is not there; names it. Of a stored one a text in its place says
-        so: its client did not send it now, and the conversation must go on; InvalidRequest: it is no picture; as above;
-        StorageUnavailable: it cannot be read now."""
+        Raises NotFound: an image named in the request is not there; names the part. If a stored message names it, a
+        text replaces it instead: its client did not send it now, and the conversation must continue; InvalidRequest: it
+        is no image; the same rule applies; StorageUnavailable: it cannot be read now."""
         for part in _parts(message.body for message in history.new_messages):
             await self._picture(part, sent)
         first = window.first_forwarded(history.frame, history.messages)
@@ -74,13 +74,13 @@ class WholeFiles:
             await self._picture(part, None)
 
     async def fetch_sent(self, sent: Sequence[Message]) -> None:
-        """Gets the pictures of a request that has no conversation. Raises: as `fetch`."""
+        """Fetches the images of a request that has no conversation. Raises: as `fetch`."""
         for part in _parts(sent):
             await self._picture(part, sent)
 
     async def fetch_all(self, sent: Sequence[Message]) -> None:
-        """Gets all files of a request that is passed on. What is none of our ids by its form stays as it is.
-        Raises as `passed_on`."""
+        """Fetches all files of a request that is passed on. Ids that do not have the form of stored ids stay unchanged.
+        Raises: as `passed_on`."""
         for part in _parts(sent):
             picture, name = items.named_picture(part), items.named_file(part)
             if picture is not None and picture.startswith(ids.FILE):
@@ -129,9 +129,9 @@ class WholeFiles:
 
 
 async def passed_on(request: ChatRequest, store: ports.FileStore) -> OwnFiles:
-    """The files kept here that a request names which goes up as it was sent.
-    Raises NotFound: one of them is not there; names the part; InvalidRequest: what is named as a picture is none; names
-    the part; StorageUnavailable: it cannot be read now."""
+    """Returns the stored files named by a request that is sent upstream as it was sent.
+    Raises NotFound: one of them is not there; names the part; InvalidRequest: a file named as an image is none; names
+    the part; StorageUnavailable: a file cannot be read now."""
     whole = WholeFiles(store, request.caller)
     if request.plain is None:
         await whole.fetch_all(request.messages)
@@ -139,7 +139,7 @@ async def passed_on(request: ChatRequest, store: ports.FileStore) -> OwnFiles:
 
 
 def media_type_of(content: bytes) -> str | None:
-    """Of a picture that models take, or a PDF, by its first bytes; None of any other content."""
+    """Detects the media type of an image that models accept, or of a PDF, by its first bytes; else None."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for head, kind in HEADS.items() if content.startswith(head)), None)
@@ -168,7 +168,7 @@ INLINE_PDF_CHARS = 50_000
 
 
 class NativePdfs(IntEnum):
-    """Which PDFs are forwarded as they came."""
+    """Which PDFs are forwarded unchanged."""
 
     ALL = 0
     CURRENT = 1
@@ -177,7 +177,7 @@ class NativePdfs(IntEnum):
 
 @dataclass(slots=True)
 class NativeFiles:
-    """The PDFs of one request. `known`: what it has read; `digests`: what the cache keeps of it."""
+    """The PDFs of one request. `known`: what it has read; `digests`: contents with entries in the cache."""
 
     files: file_reader.FileReader
     counters: CounterRegistry
@@ -186,18 +186,18 @@ class NativeFiles:
     """None: nothing may outlive the request."""
     caller: RequestCaller
     in_results: bool = False
-    """The model's upstream takes PDFs in tool results, too."""
+    """The model's upstream accepts PDFs in tool results, too."""
     own: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """PDFs that are kept here, by the ids that parts name, as they go up."""
+    """Stored PDFs as they are sent upstream, by the ids that parts name."""
     known: file_reader.Known = field(default_factory=dict)
     digests: dict[str, None] = field(default_factory=dict)
     _other: set[str] = field(default_factory=set)
-    """Ids of what is no such PDF, or not there: a request is drafted several times, and looks at each once."""
+    """Ids that name no stored PDF: a context is made several times, and each id is looked up once."""
 
     async def of(
         self, history: ConversationHistory, stays: NativePdfs, *, counted: bool
     ) -> Mapping[FilePlace, dict[str, Any]]:
-        """The parts that are forwarded as they came; `counted`: there is a budget that they have to fit."""
+        """Returns the parts that are forwarded unchanged; `counted`: there is a budget that they have to fit."""
         if not self.facts.supports_pdf_input:
             return NO_FILES
         if stays is not NativePdfs.NONE:
@@ -211,14 +211,14 @@ class NativeFiles:
         return places
 
     def contents(self, places: Mapping[FilePlace, dict[str, Any]]) -> dict[FilePlace, str]:
-        """The ids of what these PDFs say, as far as they were counted."""
+        """Returns the content ids of the texts of these PDFs, as far as they were counted."""
         names = ((place, items.pdf_data(part) or items.named_file(part)) for place, part in places.items())
         found = ((place, self.counters.pdfs.content_id(name)) for place, name in names if name is not None)
         return {place: content_id for place, content_id in found if content_id is not None}
 
     @property
     def owner(self) -> DocumentOwner:
-        """Whose PDFs they are."""
+        """The owner of the PDFs."""
         return DocumentOwner(self.caller.tenant, keeps=self.tenant is not None)
 
     @property
@@ -226,7 +226,7 @@ class NativeFiles:
         return file_reader.HOLDERS if self.in_results else file_reader.HOLDERS[:1]
 
     async def _fetch(self, bodies: Sequence[dict[str, Any]], *, counted: bool) -> None:
-        """Gets the PDFs that are kept here and that parts name by their ids. What cannot be read stays out of them."""
+        """Fetches the stored PDFs that parts name by their ids. Skips what cannot be read."""
         for body in bodies:
             content = body.get("content") if body.get("role") in self._holders else None
             for part in content if type(content) is list else ():
@@ -240,7 +240,7 @@ class NativeFiles:
                     self._other.add(file_id)
 
     async def _own_pdf(self, file_id: str, *, counted: bool) -> dict[str, Any] | None:
-        """A PDF that is kept here, counted; None if it is none, or cannot be read."""
+        """Returns a stored PDF, counted; None if it is no PDF, or cannot be read."""
         keep = self.tenant is not None
         file, digest = await self.files.own_pdf(file_id, self.caller, keep=keep)
         if file is not None and counted and not self.counters.has_read(self.facts, file_id):
@@ -259,7 +259,7 @@ class NativeFiles:
         await self._note([part for content in contents for part in dicts_of(content)])
 
     async def _note(self, parts: Iterable[dict[str, Any]]) -> None:
-        """Reads and counts PDFs of which the costs are not known."""
+        """Reads and counts PDFs whose costs are not known."""
         for part in parts:
             data = items.pdf_data(part)
             if data is None or self.counters.has_read(self.facts, data):
@@ -277,8 +277,8 @@ def native_places(
     own: Container[str] = (),
     holders: Sequence[str] = file_reader.HOLDERS[:1],
 ) -> dict[FilePlace, dict[str, Any]]:
-    """The `file` parts with PDFs that are forwarded as they came, for a model that takes them in messages of the roles
-    `holders`; `own` are the ids of PDFs that are kept here."""
+    """Returns the `file` parts with PDFs that are forwarded unchanged, for a model that accepts them in messages of the
+    roles `holders`; `own` are the ids of stored PDFs."""
     messages = history.messages
     if stays is NativePdfs.NONE or not messages:
         return {}
@@ -304,7 +304,7 @@ def _pdf_parts(message: ConversationMessage, own: Container[str]) -> list[tuple[
 
 
 def _became_text(message: ConversationMessage, number: int) -> bool:
-    """Whether the part was forwarded as text before."""
+    """Returns whether the part was forwarded as text before."""
     if message.rendered is None or not isinstance(message.rendered.get("content"), list):
         return False
     found = message.forwarded_part(number)

@@ -1,1 +1,1 @@
-"""What in a request is an artifact, and its text."""
+"""Finds the artifacts of a request, and their texts."""

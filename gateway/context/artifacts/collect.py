@@ -1,10 +1,10 @@
-"""Finds the artifacts of a request: tool results, attachments, files, and documents inside user messages, beside which
-stand the user's own words (guarantee §4 I4).
+"""Finds the artifacts of a request: tool results, attachments, files, and documents inside user messages, beside the
+user's own text (guarantee §4 I4).
 
-Tool steps that the gateway restores where they cannot be messages become artifacts, too (guarantee §3.3): many
-providers refuse calls and results in a request without tools, or calls that another provider's model made. They are
-shown as text in the block of §4 I6, and stay text for the provider that was sent them so. Whoever made the calls gets
-them back as they were, with signatures (§1).
+Restored tool steps that cannot be messages become artifacts, too (guarantee §3.3): many providers refuse calls and
+results in a request without tools, or calls that another provider's model made. They are shown as text in the block of
+§4 I6, and stay text for the provider that was sent them as text. The provider that made the calls gets them back
+unchanged, with signatures (§1).
 """
 
 import re
@@ -32,17 +32,17 @@ from gateway.core.types.conversation import ConversationHistory, ConversationMes
 DOCUMENT_CHARS = 1000
 """A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""
 MIN_MARKED_DOCUMENT_CHARS = 200
-"""The same for a content part of its own that is fenced or tagged."""
+"""Lower limit for a content part of its own that is fenced or tagged."""
 MEMBERS_SHARE = 0.8
 """A tagged block is a mere wrapper if the blocks inside it are this share of it."""
 MAX_DOCUMENT_LEVELS = 3
-"""Wrappers inside wrappers that are looked into."""
+"""Nested wrappers that are searched."""
 EDGE_CHARS = 1000
 """In a text without paragraphs, the longest stretch that counts as its first or last paragraph."""
 BESIDE_CHARS = 200
-"""White space that is looked through for the edge of a line, or of a paragraph."""
+"""White space that is skipped in search of the edge of a line, or of a paragraph."""
 QUESTION_HEAD_CHARS = 160
-"""Characters at the outer end of such a text that are taken for the question, in whole sentences."""
+"""Characters at the outer end of such a text that count as the question, in whole sentences."""
 
 Span = tuple[int, int]
 
@@ -62,13 +62,13 @@ class Context:
     artifacts: tuple[Artifact, ...] = ()
 
     def all_artifacts(self) -> tuple[Artifact, ...]:
-        """Artifacts of historical messages and of the current steps, then the attached ones."""
+        """Returns artifacts of historical messages and of the current steps, then the attached ones."""
         return self.placed + self.restored + self.artifacts
 
 
 def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int, int]]:
-    """Documents in a text of an over-long user message: fences and tagged blocks, else the middle of the text. Its
-    first and last paragraph are the user's own words and stay (guarantee §4 I4).
+    """Finds the documents in a text of an over-long user message: fences and tagged blocks, else the middle of the
+    text. Its first and last paragraph are the user's own text and stay (guarantee §4 I4).
     `min_chars`: texts longer than this are over-long. `beside`: the text is a content part of its own beside the
     question. All of it is a document, unless it is short and neither fenced nor tagged."""
     if beside and (len(text) > DOCUMENT_CHARS or (len(text) > MIN_MARKED_DOCUMENT_CHARS and _is_marked(text.strip()))):
@@ -84,10 +84,10 @@ def document_spans(text: str, min_chars: int, *, beside: bool) -> list[tuple[int
 
 
 def _plainly_marked(text: str, span: Span, between: Span) -> Span | None:
-    """What of a marked span in paragraphs is plainly a document; None if too little is. A tag in the midst of a line
-    may be one of somebody's data: it says nothing of the rest of that, and the first and the last paragraph stay."""
+    """Returns the part of a marked span in paragraphs that is plainly a document; None if too little is. A tag inside a
+    line may be part of pasted data: it proves nothing about the rest, and the first and last paragraph stay."""
     (start, end), (first, last) = span, between
-    if text[start - 1] != ">" or (start <= first and end >= last):  # a fence; or tags beside the user's own words
+    if text[start - 1] != ">" or (start <= first and end >= last):  # a fence; or tags beside the user's own text
         return span
     opening, closing = (text.rindex("<", 0, start), start), (end, text.index(">", end) + 1)
     begins, ends = _has_own_line(text, opening), _has_own_line(text, closing)
@@ -100,14 +100,14 @@ def _plainly_marked(text: str, span: Span, between: Span) -> Span | None:
 
 
 def _has_own_line(text: str, tag: Span) -> bool:
-    """Whether a tag begins or ends its line."""
+    """Returns whether a tag begins or ends its line."""
     start, end = tag
     before, after = text[max(0, start - BESIDE_CHARS) : start], text[end : end + BESIDE_CHARS]
     return before.rstrip(" \t")[-1:] in ("", "\n") or after.lstrip(" \t\r")[:1] in ("", "\n")
 
 
 def _is_a_paragraph(text: str, start: int, end: int) -> bool:
-    """Whether a stretch is a whole paragraph, but for some words in its first and its last line."""
+    """Returns whether a stretch is a whole paragraph, except some words in its first and its last line."""
     above = text.rfind("\n", max(0, start - EDGE_CHARS), start)
     below = text.find("\n", end, end + EDGE_CHARS)
     before = text[max(0, above - BESIDE_CHARS) : max(0, above)]
@@ -115,7 +115,7 @@ def _is_a_paragraph(text: str, start: int, end: int) -> bool:
 
 
 def _is_json(text: str) -> bool:
-    """Whether all of a text is JSON, so that tags inside its strings mean nothing."""
+    """Returns whether all of a text is JSON, so that tags inside its strings mean nothing."""
     return text.strip()[:1] in ("{", "[") and jsons.is_json(text)
 
 
@@ -136,9 +136,9 @@ class CodeFence(NamedTuple):
 
 
 def marked_spans(text: str, min_chars: int) -> list[Span]:
-    """The insides of fences and tagged blocks that are longer than `min_chars`, in order. If a fence and a block
-    overlap, the fence counts; of a block that merely wraps others, those count. One pass finds them all, also if a user
-    sends millions of marks without a partner."""
+    """Returns the insides of fences and tagged blocks that are longer than `min_chars`, in order. If a fence and a
+    block overlap, the fence counts; if a block merely wraps others, the inner ones count. One pass finds them all, even
+    in millions of unmatched marks."""
     fenced = [(start, end) for start, end in _fenced(text) if end - start > min_chars]
     starts = [start for start, _ in fenced]
     tagged = []
@@ -154,7 +154,7 @@ def _is_marked(text: str) -> bool:
 
 
 def is_tagged(text: str) -> bool:
-    """Whether all of the text is one tagged block."""
+    """Returns whether all of the text is one tagged block."""
     opening = OPENING.match(text)
     if opening is None:
         return False
@@ -163,7 +163,7 @@ def is_tagged(text: str) -> bool:
 
 
 def _members(text: str, span: Span, min_chars: int, levels: int) -> list[Span]:
-    """The documents that a block wraps, if there are several, else the block."""
+    """Returns the documents that a block wraps, if there are several, else the block."""
     start, end = span
     inner = [(start + a, start + b) for a, b in _tagged(text[start:end]) if b - a > min_chars] if levels else []
     if len(inner) < 2 or sum(b - a for a, b in inner) < MEMBERS_SHARE * (end - start):
@@ -172,7 +172,7 @@ def _members(text: str, span: Span, min_chars: int, levels: int) -> list[Span]:
 
 
 def _fenced(text: str) -> Iterator[Span]:
-    """The insides of fences, without the line ends beside them."""
+    """Yields the insides of fences, without the line ends beside them."""
     lines = [CodeFence(m.start(), m.end(), m[1][0], len(m[1]), m[2].strip()) for m in FENCE_MARK.finditer(text)]
     longest = _longest_after(lines)
     number, nests = 0, True
@@ -184,7 +184,7 @@ def _fenced(text: str) -> Iterator[Span]:
         is_markdown = opening.info.partition(" ")[0].lower() in MARKDOWN
         closing = _closing(lines, number, nested=True) if is_markdown and nests else None
         if closing is None:
-            nests = nests and not is_markdown  # once is enough: looking to the end each time would take quadratic time
+            nests = nests and not is_markdown  # once is enough: searching to the end each time would be quadratic
             closing = _closing(lines, number, nested=False) or len(lines) - 1
         end = text.rfind("\n", opening.end, lines[closing].start)
         yield opening.end + 1, max(opening.end + 1, end - (text[end - 1 : end] == "\r"))
@@ -192,8 +192,8 @@ def _fenced(text: str) -> Iterator[Span]:
 
 
 def _closing(lines: Sequence[CodeFence], number: int, *, nested: bool) -> int | None:
-    """The next fence of that kind that is as long and has no info (CommonMark); if `nested`, as in pasted Markdown that
-    has fences itself, the one that closes the outermost."""
+    """Returns the next fence of that kind that is as long and has no info (CommonMark); if `nested`, as in pasted
+    Markdown that has fences itself, the one that closes the outermost."""
     opening, depth = lines[number], 1
     for closing in range(number + 1, len(lines)):
         line = lines[closing]
@@ -205,7 +205,7 @@ def _closing(lines: Sequence[CodeFence], number: int, *, nested: bool) -> int | 
 
 
 def _longest_after(lines: Sequence[CodeFence]) -> list[dict[str, int]]:
-    """For each fence the length of the longest later one of each kind that could close it."""
+    """Returns for each fence the length of the longest later one of each kind that could close it."""
     found: list[dict[str, int]] = []
     longest: dict[str, int] = {}
     for line in reversed(lines):
@@ -238,8 +238,8 @@ ASKING = re.compile(r"[?？؟][\"'”’»)\]]*\s*\Z")
 
 
 def middle(text: str, most_chars: int) -> Span:
-    """The document in an over-long text that nothing marks: all between its first and last paragraph, or line if it has
-    no paragraphs. If one of these is longer than `most_chars`, only its outer edge is the user's own words."""
+    """Finds the document in an over-long text without marks: all between its first and last paragraph, or line if it
+    has no paragraphs. If one of these is longer than `most_chars`, only its outer edge is the user's own text."""
     breaks = [m.span() for m in PARAGRAPH.finditer(text)] or [m.span() for m in DOCUMENT_LINE_END.finditer(text)]
     if breaks:
         (first, start), (end, last) = breaks[0], breaks[-1]
@@ -251,8 +251,8 @@ def middle(text: str, most_chars: int) -> Span:
 
 
 def own_words(text: str, spans: Sequence[Span]) -> str:
-    """The text without the documents in it. If nothing separates a document from the words around it, most of those
-    belong to it, too: only the outermost sentences count, and questions."""
+    """Returns the text without the documents in it. If nothing separates a document from the text around it, most of
+    that text belongs to it, too: only the outermost sentences count, and questions."""
     pieces = []
     at = 0
     for start, end in sorted(spans):
@@ -265,7 +265,7 @@ def own_words(text: str, spans: Sequence[Span]) -> str:
 
 
 def _first_edge(text: str, until: int) -> int:
-    """End of the words that a text begins with: a line, else whole sentences, else words."""
+    """Returns the end of the user's own text at the beginning: a line, else whole sentences, else words."""
     most = min(EDGE_CHARS, len(text) // 4)
     line = text.find("\n", 0, min(until, most))
     if line > 0:
@@ -278,7 +278,7 @@ def _first_edge(text: str, until: int) -> int:
 
 
 def _last_edge(text: str, since: int) -> int:
-    """Beginning of the words that a text ends with."""
+    """Returns the beginning of the user's own text at the end."""
     least = len(text) - min(EDGE_CHARS, len(text) // 4)
     line = text.rfind("\n", max(since, least), len(text.rstrip()))
     if line >= 0:
@@ -304,11 +304,11 @@ def _question(piece: str, *, first: bool) -> str:
     return "".join(s for n, s in enumerate(sentences) if n in taken or ASKING.search(s))
 
 
-# What documents inside user messages are called: by their tags, their fences, or the lines above them.
+# Names of documents inside user messages: from their tags, their fences, or the lines above them.
 
 DOCUMENT_TITLE_CHARS = 100
 TITLE_SEARCHED = 600
-"""Characters before a document in which its name is looked for."""
+"""Characters before a document that are searched for its name."""
 TAG_BEFORE = re.compile(r"<([A-Za-z][\w:.-]*)((?:\s[^<>]*)?)>\s*\Z")
 ATTRIBUTE = re.compile(
     r"""\b(title|name|filename|file_name|path|file|source|src|href|id)\s*=\s*(?:"([^"]*)"|'([^']*)')"""
@@ -324,14 +324,14 @@ FILE_NAME_AT_END = re.compile(r"(?:^|[\s`*\"'(\[#:])([\w./\\-]*\w\.[A-Za-z]\w{0,
 
 
 def title_of(text: str, span: tuple[int, int]) -> str | None:
-    """The document's name, on one line: by its tag, its fence, or the line above it; None if it has none."""
+    """Returns the document's name, on one line: from its tag, its fence, or the line above it; None if it has none."""
     before = text[max(0, span[0] - TITLE_SEARCHED) : span[0]]
     found = _of_tag(before, text[span[0] : span[1]][:TITLE_SEARCHED]) or _of_fence(before) or _of_line(before)
     return " ".join(unescape(found).split())[:DOCUMENT_TITLE_CHARS] or None if found else None
 
 
 def _of_tag(before: str, inside: str) -> str | None:
-    """As in `<file path="a.py">`, or `<source>a.py</source>` before or after the tag that holds the content."""
+    """Returns the name in `<file path="a.py">`, or `<source>a.py</source>` before or after the content's tag."""
     tag = TAG_BEFORE.search(before)
     if tag is None:
         return None
@@ -347,7 +347,7 @@ def _of_tag(before: str, inside: str) -> str | None:
 
 
 def _of_fence(before: str) -> str | None:
-    """As in ```python title="a.py"` or ```src/a.py`, else the file that the line above the fence names."""
+    """Returns the name in ```python title="a.py"` or ```src/a.py`, else the file named above the fence."""
     fence = FENCE_BEFORE.search(before)
     if fence is None:
         return None
@@ -358,7 +358,7 @@ def _of_fence(before: str) -> str | None:
 
 
 def _of_line(before: str) -> str | None:
-    """The file name that ends the line above, as in `Here is src/app.py:`."""
+    """Returns the file name at the end of the line above, as in `Here is src/app.py:`."""
     line = before.rstrip().rpartition("\n")[2]
     named = FILE_NAME_AT_END.search(line[-200:])
     return named.group(1) if named else None
@@ -370,8 +370,8 @@ NOTHING_FOUND = FoundResults((), 0, (), 0, ())
 def extract_artifacts_from_messages(
     messages: Sequence[ConversationMessage], current: int, notes: FormNotes | None = None
 ) -> list[Artifact]:
-    """Tool results in messages: `history:msg_N:tool` for earlier turns, `step_N:tool` from index `current` on.
-    `notes`: what is known of stored results, and is to be known of them later."""
+    """Extracts tool results: `history:msg_N:tool` for earlier turns, `step_N:tool` from index `current` on.
+    `notes`: cache of stored results, shared with later requests."""
     if notes is None:
         return list(_found_in(messages, current, NOTHING_FOUND, {}).artifacts)
     before = notes.found if notes.found and notes.found.begins(messages, current) else NOTHING_FOUND
@@ -388,7 +388,7 @@ def _found_in(
     before: FoundResults,
     known: dict[int, tuple[dict[str, Any], tuple[str, str, str, str]]],
 ) -> FoundResults:
-    """The results in messages of which the first are those of `before`; `known` is of stored forms."""
+    """Returns the results in messages that begin with those of `before`; `known` caches results of stored forms."""
     found, calls, step = list(before.artifacts), list(before.calls), before.step
     first = len(before.messages)
     for index, message in enumerate(messages[first:], first):
@@ -424,7 +424,7 @@ def _found_in(
 def with_documents(
     results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]
 ) -> list[Artifact]:
-    """The tool results with what the documents in them say, each in its place and below a mark with its name.
+    """Returns the tool results with their documents' texts, each in its place and below a mark with its name.
     `files`: texts of `file` parts, for those that are not forwarded as they are."""
     inside: dict[int, dict[int, str]] = {}
     for (index, number), text in files.items():
@@ -446,14 +446,14 @@ def with_documents(
 
 
 def _mark_of(part: Mapping[str, Any]) -> str:
-    """The mark of a document in a tool's result, with what its tool says of it."""
+    """Returns the mark of a document in a tool's result, with the tool's description of it."""
     file, context = part.get("file") or {}, part.get("context")
     named = places.marker("file", str(file.get("filename") or file.get("file_id") or "document"))
     return f"{named}\n{places.plain_lines(context)}" if isinstance(context, str) and context else named
 
 
 def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: int = 0) -> list[Artifact]:
-    """Attached documents, `attachment:N:title`; N counts through the conversation and begins here with `first`."""
+    """Converts attached documents to artifacts `attachment:N:title`; N counts on in the conversation from `first`."""
     found = []
     for number, attachment in enumerate(attachments, first):
         title = attachment.title or attachment.source or attachment.attachment_id or attachment.file_id or "untitled"
@@ -466,7 +466,7 @@ def attachments_to_artifacts(attachments: Sequence[RequestAttachment], first: in
 
 
 def next_number(attached: Iterable[Artifact]) -> int:
-    """The number of the next attachment: none is given twice, also where one between was deleted."""
+    """Returns the number of the next attachment: no number is reused, even if attachments in between were deleted."""
     return max((int(artifact.source.split(":")[1]) + 1 for artifact in attached), default=0)
 
 
@@ -477,7 +477,7 @@ def documents_in_messages(
     files: Mapping[FilePlace, str],
     spoken: tuple[int, int] | None = None,
 ) -> list[Artifact]:
-    """Documents in user messages: `file` parts, and what is plainly a document inside a text (guarantee §4 I4).
+    """Finds documents in user messages: `file` parts, and what is plainly a document in a text (guarantee §4 I4).
     `min_chars`: texts of a message that are longer together may hold documents; `files`: texts of `file` parts, for
     those that are not forwarded as they are; `spoken`: the part of the current message's first text that may hold some;
     None: all of it."""
@@ -520,8 +520,8 @@ def artifacts_of_earlier(
     min_chars: int,
     known: Iterable[Artifact],
 ) -> tuple[Artifact, ...]:
-    """Artifacts of messages that can be recalled but not forwarded: the latest of each content, without those that are
-    `known` already. `place.message` is the index by which `WindowInputs` knows the message."""
+    """Returns the artifacts of messages that can be recalled but not forwarded: the latest of each content, without
+    those that are `known` already. `place.message` is the index by which `WindowInputs` knows the message."""
     count = len(messages)
     found = with_documents(extract_artifacts_from_messages(messages, count), messages, files)
     found += documents_in_messages(messages, count, min_chars, files)
@@ -536,7 +536,7 @@ def artifacts_of_earlier(
 
 
 def without_repeats(attached: Iterable[Artifact]) -> list[Artifact]:
-    """The first of each content: the same document attached again is the same artifact."""
+    """Returns the first artifact of each content: the same document attached again is the same artifact."""
     first: dict[str, Artifact] = {}
     for artifact in attached:
         first.setdefault(artifact.artifact_id, artifact)
@@ -544,8 +544,8 @@ def without_repeats(attached: Iterable[Artifact]) -> list[Artifact]:
 
 
 def unique_ids(artifacts: Sequence[Artifact]) -> list[Artifact]:
-    """The artifacts with ids that are unique in this request: later ones of the same content get `-2`, `-3` …, so that
-    the ids of those that were there before do not change."""
+    """Makes the ids of the artifacts unique in this request: later ones of the same content get `-2`, `-3` …, so that
+    the ids of earlier ones do not change."""
     result = list(artifacts)
     if len({artifact.artifact_id for artifact in result}) == len(result):
         return result
@@ -561,8 +561,8 @@ def unique_ids(artifacts: Sequence[Artifact]) -> list[Artifact]:
 
 
 def _appeared(artifact: Artifact, in_messages: Container[str]) -> tuple[float, int, int]:
-    """Sort key by time: what came with this request is last, attachments come before the messages of their turn, and
-    behind them if they stand in a message, too: that one is shown."""
+    """Returns the sort key by time: what came with this request is last, attachments come before the messages of their
+    turn, and behind them if a message holds them, too, since the message is shown."""
     when = artifact.timestamp.timestamp() if artifact.timestamp else inf
     if artifact.place.message is None and artifact.call is None:
         return when, 2 if artifact.artifact_id in in_messages else 0, 0
@@ -570,7 +570,7 @@ def _appeared(artifact: Artifact, in_messages: Container[str]) -> tuple[float, i
 
 
 def current_turn(history: ConversationHistory) -> int:
-    """Index of the message that begins the current turn (`turn_starts`); 0 where no user spoke."""
+    """Returns the index of the message that begins the current turn (`turn_starts`); 0 if there is no user message."""
     return max(tool_steps.turn_starts(message.role for message in history.messages), default=0)
 
 
@@ -585,22 +585,22 @@ def _artifact(kind: ArtifactType, text: str, source: str, title: str, **more: An
 SPOKEN = ("content", "refusal", "audio")
 """Fields of an assistant's message beside its calls."""
 WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
-"""A message without the items with these numbers among those that its block shows in full."""
+"""Removes from a message the items with these numbers among those that its block shows in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepsAsText:
     """A conversation without the tool steps that are shown as text, and the artifacts that show them. `removed` is
-    how many messages were taken out."""
+    the number of removed messages."""
 
     history: ConversationHistory
     artifacts: tuple[Artifact, ...] = ()
     removed: int = 0
     results: tuple[ConversationMessage, ...] = ()
-    """The messages that the artifacts were, one of each."""
+    """The messages that became the artifacts, one for each."""
 
     def with_documents(self, files: Mapping[FilePlace, str]) -> "StepsAsText":
-        """The same with what the documents in the results say. `files`: texts of `file` parts in `results`."""
+        """Adds the documents in the results to the artifacts. `files`: texts of `file` parts in `results`."""
         if not files:
             return self
         each = [replace(artifact, place=ArtifactPosition(index)) for index, artifact in enumerate(self.artifacts)]
@@ -619,7 +619,7 @@ class StepsAsText:
 @dataclass(frozen=True, slots=True)
 class _StepSpan:
     """Messages `start` to `end` (exclusive): an assistant's calls and all of their results. `results` are the ids of
-    the messages that hold these."""
+    the result messages."""
 
     start: int
     end: int
@@ -629,13 +629,14 @@ class _StepSpan:
 def steps_as_text(
     history: ConversationHistory, without_items: WithoutItems, *, has_tools: bool, origin: str | None
 ) -> StepsAsText:
-    """Takes the restored steps out of the messages that cannot be messages in this request.
+    """Removes the restored steps that cannot be messages in this request, and shows them as text.
 
     What the client sent itself is never touched, and neither are the steps of the current turn. A step that this
-    provider was shown as text stays where it was shown, with tools or without (§4 I7). What only others were shown is
-    taken out of blocks that this provider is sent, and so is what the client now sends as messages.
+    provider was shown as text stays in place, with tools or without (§4 I7). Steps shown only to others are removed
+    from blocks that this provider is sent, and so are steps that the client now sends as messages.
     `has_tools`: whether the request has `tools` or `functions`; `origin`: the provider that will answer; None if no
-    other can have answered before."""
+    other can have answered before.
+    """
     steps = _restored_steps(history)
     blocks = _BlockResults(history, origin)
     new = enumerate(history.messages)
@@ -650,7 +651,7 @@ def steps_as_text(
         if step.results <= blocks.own or (can_write_block and not (made_here and has_tools)):
             as_text.append(step)
         elif not can_write_block and not made_here and step.results <= blocks.own | blocks.of_others:
-            as_text.append(step)  # the block of this turn is fixed: what others were shown must do
+            as_text.append(step)  # the block of this turn is fixed: what other providers were shown has to suffice
             continue
         shown_elsewhere |= step.results & blocks.of_others
     indexes = range(len(history.messages))
@@ -669,14 +670,14 @@ class _BlockResults:
         self._others = {index for index in holders if _is_of_another(self._answer_to(index), origin)}
         self.own = {n for index in holders if index not in self._others for n in history.messages[index].shown_in_full}
         self.of_others = {n for index in self._others for n in history.messages[index].shown_in_full}
-        if history.frame is not None:  # also those that were reduced, or left out, for lack of room
+        if history.frame is not None:  # including results that were reduced or left out because they did not fit
             self.own |= history.frame.decided
 
     def without(
         self, index: int, sent: set[str | None], shown_elsewhere: set[str], without_items: WithoutItems
     ) -> ConversationMessage:
-        """The message, its block without results that the client sends itself; if others were sent this block, also
-        without results that are shown elsewhere."""
+        """Returns the message, its block without results that the client sends itself; if other providers were sent
+        this block, also without results that are shown elsewhere."""
         message = self._messages[index]
         leaving = sent | shown_elsewhere if index in self._others else sent
         numbers = frozenset(number for number, name in enumerate(message.shown_in_full) if name in leaving)
@@ -690,12 +691,12 @@ class _BlockResults:
 
 
 def _is_of_another(message: ConversationMessage | None, origin: str | None) -> bool:
-    """Whether another provider than `origin` made that message."""
+    """Returns whether another provider than `origin` made that message."""
     return message is not None and None not in (origin, message.origin) and message.origin != origin
 
 
 def _restored_steps(history: ConversationHistory) -> list[_StepSpan]:
-    """The whole steps of which the client sent nothing in this request."""
+    """Returns the whole steps of which the client sent nothing in this request."""
     if not history.restored_count:
         return []
     messages, steps = history.messages, []
@@ -718,7 +719,7 @@ def _is_restored(history: ConversationHistory, index: int) -> bool:
 
 
 def _can_write_block(history: ConversationHistory) -> bool:
-    """Whether this turn's block is still to be written: its first step fixes it (§4 I6)."""
+    """Returns whether this turn's block is still to be written: its first step fixes it (§4 I6)."""
     current = current_turn(history)
     message = history.messages[current]
     if message.role != "user" or current >= history.stored:
@@ -727,7 +728,7 @@ def _can_write_block(history: ConversationHistory) -> bool:
 
 
 def _without(history: ConversationHistory, steps: Sequence[_StepSpan]) -> StepsAsText:
-    """What an assistant said beside its calls stays, as a message without them."""
+    """Removes the steps. What an assistant said beside its calls stays, as a message without them."""
     replaced: dict[int, ConversationMessage | None] = {}
     leaving: list[ConversationMessage] = []
     calls: list[ToolCall] = []
@@ -756,7 +757,7 @@ def _without(history: ConversationHistory, steps: Sequence[_StepSpan]) -> StepsA
 
 
 def _as_text(artifact: Artifact, content: Any, documents: Container[int] = artifacts.NO_DOCUMENTS) -> Artifact:
-    """A text cannot show pictures; it says that there were some."""
+    """Adds to the text a note of the images that it cannot show."""
     parts = enumerate(parts_of(content))
     kinds = [str(p.get("type")) for number, p in parts if isinstance(p, dict) and number not in documents]
     others = [kind for kind in kinds if kind != "text"]

@@ -1,4 +1,4 @@
-"""Lossless compaction: JSON and CSV lose what no reader of them sees, nothing else is changed (guarantee §4 I5)."""
+"""Compacts losslessly: JSON and CSV lose what no reader of them sees, nothing else changes (guarantee §4 I5)."""
 
 import csv
 import io
@@ -12,10 +12,10 @@ CSV_SEPARATORS = (",", "\t", ";", "|")
 MIN_ROWS = 3
 """Fewer lines with equal numbers of separators may be sentences."""
 MAX_COLUMNS = 1000
-"""More columns than a table has: the text is something else, and would take long to check."""
+"""No table has more columns: the text is something else, and would take long to check."""
 
 MAX_COMPACTED_CHARS = 16_000_000
-"""A longer text is left as it is: no window holds it compacted, and parsed it takes ten times its memory."""
+"""A longer text is left as it is: no window holds it even compacted, and parsing takes ten times its memory."""
 
 WHITE = str.maketrans("", "", " \t\r\n")
 WHITE_IN_LINE = str.maketrans("", "", " \t\r")
@@ -25,9 +25,9 @@ BACKSLASH, QUOTE = "\x00", "\x01"
 
 
 def compact(text: str) -> str:
-    """The same value in fewer characters, or the text itself: equal when parsed as JSON, as JSON lines, or as a table
-    of separated values. White space around it stays, since a fence closes on a line of its own. Where places are marked
-    nothing changes, since lines are counted there (guarantee §14.2)."""
+    """Returns the same value in fewer characters, or the text itself: equal when parsed as JSON, as JSON lines, or as a
+    table of separated values. White space around it stays, since a fence closes on a line of its own. A text with place
+    markers does not change, since lines are counted there (guarantee §14.2)."""
     core = text.strip(" \t\r\n") if len(text) <= MAX_COMPACTED_CHARS else ""
     if not core or places.is_marked(core):
         return text
@@ -39,10 +39,10 @@ def compact(text: str) -> str:
 
 
 def _compact_json(text: str) -> str | None:
-    """One JSON array or object, or several on lines of their own, without spacing; None if it is neither. Escapes
-    become the characters they stand for, except halves of surrogate pairs.
+    """Returns one JSON array or object, or several on lines of their own, without spacing; None if it is neither.
+    Escapes become the characters they represent, except halves of surrogate pairs.
 
-    The text is edited, not written anew: numbers keep their digits, members their order and repeated names.
+    The text is edited, not serialised again: numbers keep their digits, members their order and repeated names.
     """
     if is_json(text):
         return _without(WHITE, text)
@@ -52,7 +52,7 @@ def _compact_json(text: str) -> str | None:
 
 
 def _is_line(line: str) -> bool:
-    """Whether it can be a line of JSON lines: an array, an object, or nothing."""
+    """Returns whether it can be a line of JSON lines: an array, an object, or nothing."""
     bare = line.strip(" \t\r")
     return not bare or (bare[0] in "{[" and is_json(bare))
 
@@ -82,8 +82,8 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _compact_csv(text: str) -> str | None:
-    """The same rows without needless quotes and with line ends of one character; None if it is no table of separated
-    values, or has nothing to gain. Padding is data."""
+    """Returns the same rows without needless quotes and with line ends of one character; None if it is no table of
+    separated values, or has nothing to gain. Padding is data."""
     if '"' not in text and "\r\n" not in text:
         return None
     first = text[: text.find("\n") + 1]
@@ -94,7 +94,7 @@ def _compact_csv(text: str) -> str | None:
 
 
 def _is_strict(text: str, separator: str) -> bool:
-    """Whether quotes are only around whole fields (RFC 4180): anything else may be a program or a sentence."""
+    """Returns whether quotes are only around whole fields (RFC 4180): anything else may be a program or a sentence."""
     if '"' not in text:
         return True
     field = rf'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n{separator}]*+)'
@@ -123,7 +123,7 @@ def _rows(text: str, separator: str, *, padded: bool) -> list[list[str]]:
 
 
 def _is_table(rows: list[list[str]]) -> bool:
-    """Whether the first row names columns, each once, and all others have as many."""
+    """Returns whether the first row names columns, each once, and all others have as many."""
     names = rows[0] if rows else []
     if len(rows) < MIN_ROWS or not 1 < len(names) <= MAX_COLUMNS:
         return False

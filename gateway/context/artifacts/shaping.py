@@ -1,6 +1,5 @@
-"""The shorter form in which a new tool result is forwarded, where it says what stands in the window already or what no
-reader needs twice (guarantee §4 I8). Nothing is taken away but that: what a reference stands for is in the window, word
-for word."""
+"""Shortens a new tool result before it is forwarded, if it repeats what is in the window already or what no reader
+needs twice (guarantee §4 I8). Nothing else is removed: what a reference replaces is in the window, word for word."""
 
 import re
 from collections import defaultdict
@@ -15,29 +14,29 @@ from gateway.core.types import artifacts
 MIN_CHARS = 400
 """A shorter result is forwarded as it came."""
 MIN_SPARED = 200
-"""Characters that a reference, or a run of equal lines, has to spare beyond its label."""
+"""Characters that a reference, or a run of equal lines, has to save beyond its label."""
 MARGIN = 8
-"""Lines of a block that stand at each of its seams all the same: an edit may quote them with what is beside them."""
+"""Lines of a block that are repeated at each of its ends: an edit may quote them with adjacent lines."""
 MIN_LINE = 12
-"""Characters of a line by which it is looked for; shorter ones are everywhere."""
+"""Characters of a line that is searched for; shorter ones are everywhere."""
 MAX_PLACES = 16
-"""Places of one line that are looked at, the latest."""
+"""The latest occurrences of one line that are examined."""
 MAX_LINES = 20_000
-"""Lines of a result that are looked for; one with more is forwarded as it came."""
+"""Lines of a result that are searched for; a result with more is forwarded as it came."""
 MAX_FAILED = 60_000
 """Characters of a failed run that are forwarded as they came."""
 FAILED_HEAD, FAILED_TAIL, FAILED_FAULTS = 4_000, 16_000, 16_000
-"""Characters of a longer one that stay: its beginning, its end, and what looks like a fault between them."""
+"""Characters of a longer run that stay: its beginning, its end, and what looks like a fault between them."""
 BESIDE_FAULT = 400
-"""Characters before and behind what looks like a fault."""
+"""Characters before and after what looks like a fault."""
 TERMINAL = (
     r"(?:{escape}(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\\]{{0,500}}(?:{bell}|{escape}{slash})|[()][0-9A-B]|[=>78MDEc]))+"
 )
 TERMINAL_ESCAPES = re.compile(TERMINAL.format(escape=r"\x1b", bell=r"\x07", slash=r"\\"), re.ASCII)
-"""What a terminal reads as colours, titles and movements (ECMA-48, xterm)."""
+"""Terminal sequences for colours, titles and cursor movements (ECMA-48, xterm)."""
 ESCAPES_IN_JSON = re.compile(TERMINAL.format(escape=r"\\u001[bB]", bell=r"\\u0007", slash="\x00"), re.ASCII)
 JSON_STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"(\s*:)?', re.DOTALL)
-"""A text in JSON, and whether it names a member."""
+"""A string in JSON, and whether it is a member's name."""
 EXIT_CODE_WORDS = r"(?:exit|return)[ _-]?(?:code|status)"
 EXIT = re.compile(
     rf"^[ \t\[(<*#>-]*(?:[a-z]+ ){{0,5}}(?:{EXIT_CODE_WORDS}|exit(?:ed|s)?(?: with)?(?: (?:code|status)|(?=[:=])))"
@@ -45,19 +44,18 @@ EXIT = re.compile(
     rf"\"{EXIT_CODE_WORDS}\"\s*:\s*(-?\d+)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line that says how a run ended and nothing else, or a key that does."""
+"""A line with the exit code of a run and nothing else, or a key for it."""
 ERROR_WORDS = re.compile(
     r"\b(?:\w*(?:error|exception)|traceback|fail(?:ed|ure|ures|ing)?|fatal|panic(?:ked)?|undefined|segfault)\b",
     re.IGNORECASE,
 )
 EXIT_CHARS = 1_000
-"""Characters at the beginning and at the end of a result in which it says how a run ended."""
+"""Characters at the beginning and at the end of a result that are searched for an exit code."""
 
 
 @dataclass(frozen=True)
 class StandingText:
-    """A result that stands in the window: `index` of its message, `name` as a reference calls it, and the text as it
-    was forwarded."""
+    """A result in the window: `index` of its message, its `name` in references, and the text as it was forwarded."""
 
     index: int
     name: str
@@ -65,7 +63,7 @@ class StandingText:
 
     @cached_property
     def lines(self) -> list[str]:
-        """Its lines; of an envelope those of the text in it."""
+        """The lines of the text; of an envelope those of the text in it."""
         return _lines_of(self.text).lines
 
 
@@ -79,8 +77,8 @@ class ShapedText:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The lines of a text. Of an envelope, a JSON object that holds the text, they are as they are written there:
-    `before` and `behind` are the rest of it."""
+    """The lines of a text. Lines from an envelope, a JSON object that holds the text, stay escaped as they are there;
+    `before` and `behind` are the rest of the envelope."""
 
     lines: list[str]
     before: str = ""
@@ -88,19 +86,19 @@ class _Lines:
     is_escaped: bool = False
 
     def text(self, lines: Sequence[str]) -> str:
-        """With other lines. `label`s in them are escaped already."""
+        """Returns the text with other lines. `label`s in them are escaped already."""
         if not self.is_escaped:
             return "\n".join(lines)
         return self.before + "\\n".join(lines).replace("\x00", "\\\\") + self.behind
 
     def label(self, text: str) -> str:
-        """A label as a line."""
+        """Returns a label as a line, escaped if the lines are."""
         return jsons.dumps_text(text)[1:-1].replace("\\\\", "\x00") if self.is_escaped else text
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Lines `start` to `end` of a result, which stand in one piece in the standing text with this `number`."""
+    """Lines `start` to `end` of a result, which the earlier text with this `number` contains in one piece."""
 
     start: int
     end: int
@@ -110,9 +108,9 @@ class _Block:
 def shaped(
     text: str, standing: Sequence[StandingText] = (), *, margin: int = MARGIN, is_plain: bool = False
 ) -> ShapedText | None:
-    """The result in a shorter form; None where it has none.
-    `standing`: what it may refer to, oldest first; `margin`: lines of what stands elsewhere that are repeated at each
-    seam; `is_plain`: what a terminal would not show is a part of it, as in a file."""
+    """Returns the result in a shorter form; None if there is none.
+    `standing`: results that it may refer to, oldest first; `margin`: lines of an unchanged block that are repeated at
+    each of its ends; `is_plain`: characters that a terminal would not show are content, as in a file."""
     if len(text) < MIN_CHARS:
         return None
     whole = _lines_of(text, is_plain=is_plain)
@@ -123,7 +121,7 @@ def shaped(
 
 
 def _lines_of(text: str, *, is_plain: bool = True) -> _Lines:
-    """The lines of a text, or of that in an envelope; unless `is_plain` as a terminal shows them in the end."""
+    """Splits a text, or the text in an envelope, into lines; unless `is_plain`, as a terminal finally shows them."""
     place = _enveloped(text)
     if place is None:
         lines = text.split("\n")
@@ -137,7 +135,7 @@ def _lines_of(text: str, *, is_plain: bool = True) -> _Lines:
 
 
 def _enveloped(text: str) -> tuple[int, int] | None:
-    """Where the long text of a JSON object is written that holds one of several lines; None if it is no such object."""
+    """Returns the span of the longest string in a JSON object, if it is multi-line and most of the text; else None."""
     if not text.startswith("{") or "\\n" not in text or "\x00" in text or not jsons.is_json(text):
         return None
     values = (found for found in JSON_STRING.finditer(text) if found[2] is None)
@@ -148,14 +146,14 @@ def _enveloped(text: str) -> tuple[int, int] | None:
 
 
 def _as_shown(text: str, lines: list[str], escape: str, escapes: re.Pattern[str], back: str) -> list[str]:
-    """The lines of a text without escapes; of states of a line that were written over one another (`back`) the last."""
+    """Returns the lines of a text without escapes; of a line that was overwritten (`back`) only its last state."""
     if escape in text:
         lines = [escapes.sub(_gap, line) for line in lines]
     return [_last_state(line, back) for line in lines] if back in text else lines
 
 
 def _gap(found: re.Match[str]) -> str:
-    """Nothing; the escape itself within a word, which would become another."""
+    """Returns nothing; within a word the escape itself, since the word would become another."""
     before, after = found.string[max(0, found.start() - 2) : found.start()], found.string[found.end() : found.end() + 1]
     is_within = before[-1:].isalnum() and not before.startswith("\\") and after.isalnum()
     return found[0] if is_within else ""
@@ -174,7 +172,7 @@ class _Referring:
         self._standing, self._texts = standing, [each.lines for each in standing]
 
     def said(self) -> ShapedText:
-        """The lines with references in the place of those that stand elsewhere, and of equal ones."""
+        """Returns the lines with references instead of lines that other results contain, and of repeated lines."""
         said: list[str] = []
         targets: set[int] = set()
         at = 0
@@ -194,7 +192,7 @@ class _Referring:
         return ShapedText(self._whole.text(said), frozenset(targets))
 
     def _without_runs(self, at: int, end: int) -> list[str]:
-        """These lines; of many that are equal the first, and how many there are."""
+        """Returns these lines; of many equal lines only the first, and their number."""
         lines, said = self._lines[at:end], list[str]()
         starts = [n for n, line in enumerate(lines) if not n or line != lines[n - 1]]
         for start, behind in pairwise([*starts, len(lines)]):
@@ -204,7 +202,7 @@ class _Referring:
         return said
 
     def _blocks(self) -> list[_Block]:
-        """The longest stretches of lines that stand in one text in one piece, none over another, in their order."""
+        """Returns the longest stretches of lines that one earlier text contains, without overlaps, in order."""
         places = self._places()
         blocks: list[_Block] = []
         at = 0
@@ -219,7 +217,7 @@ class _Referring:
         return blocks
 
     def _places(self) -> Mapping[str, list[tuple[int, int]]]:
-        """By line, the texts and lines at which it stands, the latest first."""
+        """Maps each line to the texts and lines where it occurs, the latest first."""
         wanted = {line for line in self._lines if len(line) >= MIN_LINE}
         places: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for number in range(len(self._texts) - 1, -1, -1):
@@ -241,8 +239,8 @@ class _Referring:
 
 
 def of_failed_run(text: str) -> tuple[tuple[int, int], ...]:
-    """What stays of a run that failed and said far too much, as stretches of whole lines: its beginning, its end, and
-    what looks like a fault. None of it where it is not that."""
+    """Returns what stays of a failed run with far too much output, as stretches of whole lines: its beginning, its end,
+    and what looks like a fault. Empty for any other result."""
     if len(text) <= MAX_FAILED or _enveloped(text) is not None:
         return ()
     if not _has_failed(text):
@@ -267,7 +265,7 @@ def of_failed_run(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _has_failed(text: str) -> bool:
-    """Whether it says that a run failed: first at its beginning, or last at its end, and nowhere there the contrary."""
+    """Returns whether a run failed: its first exit code at the beginning or last at the end, and no 0 among them."""
     said = [list(EXIT.finditer(text, *place)) for place in ((0, EXIT_CHARS), (len(text) - EXIT_CHARS,))]
     codes = [int((found[1] or found[2])[-9:]) for found in (*said[0][:1], *said[1][-1:])]
     return bool(codes) and all(codes)

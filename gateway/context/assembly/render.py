@@ -679,8 +679,7 @@ def citing(
 ) -> str:
     """Renders the instructions for citations, with the ids of results that no label names.
 
-    Results of the current turn are not listed, so that the instructions are the same in all its steps (guarantee §4
-    I7).
+    Results of the current turn are not listed, so the instructions stay the same in all its steps (guarantee §4 I7).
     `messages`: what is forwarded up to the current user message, with their `indexes` in the material.
     """
     forms = {index: body for index, body in zip(indexes, messages, strict=True) if index >= 0}

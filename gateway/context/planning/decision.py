@@ -281,8 +281,7 @@ def _standing_messages(window: WindowContents, fitted: PackedWindow, earlier_win
 
 
 def reduced_of(material: WindowInputs, fitted: PackedWindow) -> Iterator[tuple[int, FrozenDecision]]:
-    """Yields the decisions on artifacts that the window shows reduced, each with the index of the message that shows
-    it."""
+    """Yields the decisions on artifacts that are shown reduced, each with the index of the message that shows it."""
     included = set(fitted.forwarded.indexes)
     for artifact in material.searched:
         rendering = fitted.selection.renderings.get(artifact.artifact_id)

@@ -1,18 +1,18 @@
 """Token counts, offline: tiktoken with the vocabularies of litellm's wheel (ADR 3).
 
-A vocabulary is loaded (0.3 s, 76 MB) once the server answers, or at the first count; never at import.
+A vocabulary is loaded (0.3 s, 76 MB) when the server answers, or at the first count; never at import.
 
-What a picture costs in tokens, by the provider's published formula (guarantee §4 I1).
+Images are counted by the provider's published formula (guarantee §4 I1).
 
-What a PDF costs that a model reads itself, by its provider's published formula (guarantee §14.1).
+PDFs that a model reads itself are counted by its provider's published formula (guarantee §14.1).
 
 | provider | each page costs | published in |
 |---|---|---|
-| OpenAI, and all others | its text, and a picture of it in high detail | "PDF files", "Images and vision" |
-| Anthropic | its text, and a picture of it | "PDF support", "Vision" |
+| OpenAI, and all others | its text, and an image of it in high detail | "PDF files", "Images and vision" |
+| Anthropic | its text, and an image of it | "PDF support", "Vision" |
 | Google | 560 tokens, 258 before Gemini 3; the text is free | "Document understanding", "Media resolution" |
 
-No provider says in which size it renders pages: taken is one that all formulas scale down, so that it does not matter.
+No provider states the size in which it renders pages: one is assumed that all formulas scale down, so any will do.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 96 * 1024
 PIXELS_PER_BYTE = 16
-"""More than pictures of anything have."""
+"""More than real images have."""
 BYTES_OF_BASE64 = 3
-"""In four characters."""
+"""Bytes in four characters of base64."""
 TILE, LONG_SIDE, SHORT_SIDE, MAX_TILES = 512, 2048, 768, 8
 PATCH, MAX_PATCHES = 32, 1536
 LOW_DETAIL = "low"
@@ -61,7 +61,7 @@ Size = tuple[int, int]
 
 
 def image_tokens(image: Any, model: str) -> int:
-    """Tokens of an `image_url` part's picture; of one whose size is not known here (an address), the most that the
+    """Returns the tokens of an `image_url` part's image; if its size is not known here (an address), the most that the
     formula can give.
     `image`: the part's `image_url`, an object with `url` and `detail`, or the address itself; `model`: the model's
     name, with or without its provider."""
@@ -71,7 +71,7 @@ def image_tokens(image: Any, model: str) -> int:
 
 
 def picture_tokens(size: Size | None, model: str, detail: Any = None) -> int:
-    """Tokens of a picture of this size, `None` where nobody knows it."""
+    """Returns the tokens of an image of this size; `None`: the size is unknown."""
     costs = upstreams.family_of(model).pictures
     if isinstance(costs, upstreams.ScaledPictures):
         if size is None:
@@ -85,8 +85,8 @@ def picture_tokens(size: Size | None, model: str, detail: Any = None) -> int:
 
 
 def picture_size(url: str) -> Size | None:
-    """Width and height of a data URL's picture, from its header alone; of one that cannot be read, which no provider
-    can show its model, a square that so many bytes could hold."""
+    """Reads width and height of a data URL's image from its header alone; None for other URLs. An image that cannot be
+    read, which no provider can show its model, counts as a square that so many bytes could hold."""
     header, comma, _ = url[:200].partition(",")
     if not header.startswith("data:") or not comma or "base64" not in header:
         return None
@@ -120,23 +120,23 @@ RENDERED = 2200
 """Pixels of a page's longer side."""
 MARKED = re.compile(r"^\[page \d+\]\n?", re.MULTILINE)
 GUESSED_BYTES = 40_000
-"""Bytes of base64 for a page, where nobody has read the PDF."""
+"""Assumed bytes of base64 for a page of a PDF that was not read."""
 GUESSED_TEXT = 500
-"""Tokens of the text of a page then."""
+"""Assumed tokens of the text of such a page."""
 LETTER_PAGE = PageFacts(612.0, 792.0, has_picture=False)
 
 
 class PdfTokens(NamedTuple):
-    """Tokens of a PDF: those of its texts, which vary with the model's tokenizer, and those of its pictures."""
+    """Tokens of a PDF: those of its texts, which vary with the model's tokenizer, and those of its images."""
 
     texts: int
     pictures: int
 
 
 def pdf_tokens(pages: Sequence[PageFacts], text: str, model: str, count: Callable[[str], int]) -> PdfTokens:
-    """What a PDF of these pages costs.
-    `text`: of all pages, with their marks; `model`: its name, with or without its provider; `count`: tokens of a
-    text."""
+    """Returns the tokens of a PDF with these pages.
+    `text`: of all pages, with their marks; `model`: its name, with or without its provider; `count`: counts the tokens
+    of a text."""
     page_tokens = upstreams.family_of(model).page
     if page_tokens is not None:
         return PdfTokens(0, page_tokens * len(pages))
@@ -145,7 +145,7 @@ def pdf_tokens(pages: Sequence[PageFacts], text: str, model: str, count: Callabl
 
 
 def guessed_tokens(data: str, model: str) -> int:
-    """About what a PDF costs that nobody could read."""
+    """Estimates the tokens of a PDF that could not be read."""
     pages = ceil(len(data) / GUESSED_BYTES)
     one = pdf_tokens([LETTER_PAGE], "x" * GUESSED_TEXT, model, len)
     return pages * sum(one)
@@ -158,15 +158,15 @@ def _pixels(page: PageFacts) -> tuple[int, int]:
 
 
 class KnownPdfs:
-    """Costs of the PDFs that were read, by content, model and vocabulary, and the ids of what they say, which are those
-    of the same PDFs attached; the oldest are forgotten first."""
+    """Caches the costs of the PDFs that were read, by content, model and vocabulary, and the ids of their texts, which
+    equal those of the same PDFs attached; evicts the oldest first."""
 
     def __init__(self) -> None:
         self._known: BoundedCache[tuple[Any, ...], PdfTokens] = BoundedCache(MAX_REMEMBERED_FILES)
         self._said: BoundedCache[tuple[int, int], str] = BoundedCache(MAX_REMEMBERED_FILES)
 
     def get(self, data: str, model: str, encoding: str) -> PdfTokens | None:
-        """What a PDF costs with this data; None if it was not read."""
+        """Returns the tokens of a PDF with this data; None if it was not read."""
         return self._known.peek(_key(data, model, encoding))
 
     def put(self, data: str, model: str, encoding: str, tokens: PdfTokens, content_id: str) -> None:
@@ -174,7 +174,7 @@ class KnownPdfs:
         self._said.put((len(data), hash(data)), content_id)
 
     def content_id(self, data: str) -> str | None:
-        """The id of what a PDF says with this data; None if it was not read."""
+        """Returns the id of the text of a PDF with this data; None if it was not read."""
         return self._said.peek((len(data), hash(data)))
 
 
@@ -182,33 +182,33 @@ def _key(data: str, model: str, encoding: str) -> tuple[Any, ...]:
     return len(data), hash(data), model, encoding
 
 
-# Tokens of texts that are too long to be encoded for a figure alone: by samples, with the model's encoding (ADR 3).
-# And lower bounds, found without counting.
+# Estimates the tokens of texts that are too long to be encoded for a figure alone, by samples with the model's encoding
+# (ADR 3), and lower bounds without counting.
 #
-# What a text is written in (prose, code, JSON, a script of its own, base64) shows in any piece of it; rules of thumb
-# for characters of a token are wrong by half for most of them.
+# Any piece of a text shows what it is written in (prose, code, JSON, a script of its own, base64); rules of thumb for
+# characters per token are wrong by half for most of these.
 
 MAX_COUNTED_CHARS = 3000
-"""Texts of no more characters together are counted: samples would take as long."""
+"""Texts with no more characters together are counted: samples would take as long."""
 SAMPLE_CHARS = 128
 MIN_SAMPLES, MAX_SAMPLES = 16, 32
 CHARS_PER_SAMPLE = 1000
-"""Characters for which one more sample is taken, between the two."""
+"""One sample is taken for so many characters, between the two limits."""
 GOLDEN = 0.6180339887498949
-"""Its multiples, without their whole parts, are spread evenly, and in step with no pattern in the texts."""
+"""The fractional parts of its multiples are spread evenly, and follow no pattern of the texts."""
 
 BOUND_CHARS = 2**18
-"""Characters that a lower bound looks at at once."""
+"""Characters that a lower bound reads at once."""
 _IMPORTING = Lock()
 MAX_REMEMBERED_TEXTS = 50_000
-"""Texts whose bounds are kept, and whose counts for each encoding."""
+"""Texts whose bounds are cached, and whose counts are cached for each encoding."""
 _BOUNDS: BoundedCache[tuple[int, int], int] = BoundedCache(MAX_REMEMBERED_TEXTS)
 """Lower bounds by text, oldest forgotten first."""
 OTHER, LETTER, DIGIT = 0, 1, 2
 BYTE_KINDS = bytes(
     LETTER if byte > 127 or chr(byte).isalpha() else DIGIT if chr(byte).isdigit() else OTHER for byte in range(256)
 )
-"""The kind of each byte. What is not ASCII may be a letter: a run of it is taken for one word."""
+"""The kind of each byte. A byte that is not ASCII may be part of a letter: a run of them counts as one word."""
 
 
 def estimated_tokens(
@@ -217,11 +217,11 @@ def estimated_tokens(
     count_piece: Callable[[str], int],
     lengths: Sequence[int] | None = None,
 ) -> tuple[int, bool]:
-    """Tokens of the texts together, and whether they were counted.
+    """Estimates the tokens of the texts together, and returns whether they were counted.
 
     It takes a few hundred microseconds, whatever the size of the texts. The estimate is a few percent off.
-    `count`: counts a whole text; `count_piece`: counts a piece of one; `lengths`: characters of each text, where they
-    are known already."""
+    `count`: counts a whole text; `count_piece`: counts a piece of one; `lengths`: characters of each text, if known.
+    """
     lengths = lengths if lengths is not None else list(map(len, texts))
     total = sum(lengths)
     if total <= MAX_COUNTED_CHARS:
@@ -242,10 +242,10 @@ def estimated_tokens(
 
 
 def least_tokens(text: str) -> int:
-    """A lower bound of a text's tokens, found in a thousandth of the time that counting takes.
+    """Returns a lower bound of a text's tokens, in a thousandth of the time that counting takes.
 
-    Every byte-level vocabulary of tiktoken splits a text before it looks for tokens (`tiktoken_ext/openai_public.py`):
-    no token reaches from one word or number into the next, but for the end of a contraction (`'s`).
+    Every byte-level vocabulary of tiktoken splits a text before it searches tokens (`tiktoken_ext/openai_public.py`):
+    no token reaches from one word or number into the next, except the end of a contraction (`'s`).
     """
     if len(text) < 2:
         return 0
@@ -255,7 +255,7 @@ def least_tokens(text: str) -> int:
 
 
 def _least_tokens(text: str) -> int:
-    import numpy as np  # a quarter of a second to load, and not needed for what is small
+    import numpy as np  # takes a quarter of a second to load, and small texts do not need it
 
     total = 0
     for start in range(0, len(text), BOUND_CHARS):  # in pieces: the whole would take four times its memory
@@ -267,7 +267,7 @@ def _least_tokens(text: str) -> int:
 
 
 def least_of(message: dict[str, Any]) -> int:
-    """A lower bound of a message's tokens."""
+    """Returns a lower bound of a message's tokens."""
     content = message.get("content")
     if isinstance(content, str):
         return least_tokens(content)
@@ -279,76 +279,76 @@ DEFAULT_ENCODING = "o200k_base"
 AVAILABLE = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base")
 """The vocabularies in litellm's wheel."""
 COUNTING_VERSION = 3
-"""Raised whenever a message's count changes: stored counts are kept with the version that made them."""
+"""Incremented whenever a message's count changes: counts are stored with the version that made them."""
 COUNTED_BY = f"{DEFAULT_ENCODING}/{COUNTING_VERSION}"
-"""What margins are learned on: another way to count would need other margins."""
+"""The counting on which margins are learned: another way to count would need other margins."""
 TOOL_TOKENS, PARAMETER_TOKENS, TOOLS_END_TOKENS = 7, 3, 12
-"""What OpenAI's cookbook adds for a tool, for its parameters and each of them, and for the end of all tools."""
+"""Tokens that OpenAI's cookbook adds for a tool, for its parameters and each of them, and for the end of all tools."""
 AUDIO_BYTES_PER_TOKEN, AUDIO_TOKENS = 1600, 10
-"""An estimate of a recording by its base64, since its length is not read; and a few tokens for any."""
+"""Estimate for a recording by its base64, since its length is not read; and a few tokens for any recording."""
 PIECE_CHARS = 100_000
 """Longer texts are encoded in pieces of this size; a cut may cost a token or two."""
 
 
 class CounterRegistry:
-    """The counter of each model, with the margin that is learned of it (ADR 13)."""
+    """Provides the counter of each model, with the margin learned for it (ADR 13)."""
 
     def __init__(self, margins: ModelMargins | None = None) -> None:
         self._margins = margins or ModelMargins(SystemClock())
         self._loaded: set[str] = set()
         self.pdfs = KnownPdfs()
         self._pictures: BoundedCache[str, Size] = BoundedCache(MAX_REMEMBERED_FILES)
-        """Sizes of pictures that are kept here, by the ids that parts name; the oldest are forgotten first."""
+        """Sizes of stored images, by the ids that parts name; the oldest are evicted first."""
 
     def counter(self, facts: ModelFacts) -> "TiktokenCounter":
         return TiktokenCounter(facts, self._margins.known(facts, COUNTED_BY), self.pdfs, self._pictures)
 
     def has_read(self, facts: ModelFacts, data: str) -> bool:
-        """Whether it is known what the model is charged for the PDF with this data."""
+        """Returns whether the model's charge for the PDF with this data is known."""
         return self.pdfs.get(data, facts.name, encoding_name(facts)[0]) is not None
 
     def note_pdf(self, facts: ModelFacts, data: str, reading: Reading, file_id: str | None = None) -> None:
-        """Counts what the model is charged for a PDF (guarantee §14.1), by its data and the id by which a part names
-        it; long ones take some tenths of a second."""
+        """Counts what the model is charged for a PDF (guarantee §14.1), and stores that by its data and the id by which
+        a part names it; long ones take some tenths of a second."""
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, self.counter(facts).plain_text)
         for name in (data, file_id) if file_id is not None else (data,):
             self.pdfs.put(name, facts.name, encoding_name(facts)[0], tokens, ids.artifact_id(reading.told))
 
     def of_pdf(self, facts: ModelFacts, reading: Reading) -> int:
-        """What the model is charged for a PDF."""
+        """Counts the tokens that the model is charged for a PDF."""
         counter = self.counter(facts)
         tokens = pdf_tokens(reading.pages, reading.text, facts.name, counter.plain_text)
         return counter.with_margin(tokens.texts) + tokens.pictures
 
     def note_picture(self, file_id: str, url: str) -> None:
-        """Notes the size of a picture that parts name by this id; `url` is the data URL that goes up in its place."""
+        """Stores the size of an image that parts name by this id; `url` is the data URL sent upstream instead."""
         size = picture_size(url)
         if size is not None:
             self._pictures.put(file_id, size)
 
     async def ready(self, facts: ModelFacts) -> None:
-        """Returns once the model's vocabulary is loaded."""
+        """Waits until the model's vocabulary is loaded."""
         if encoding_name(facts)[0] not in self._loaded:
             await asyncio.to_thread(self.load, facts)
 
     def load(self, facts: ModelFacts) -> None:
-        """Loads that vocabulary. It takes half a second, for which other requests must not wait."""
+        """Loads the model's vocabulary. That takes half a second, for which other requests must not wait."""
         name = encoding_name(facts)[0]
         _encoding(name)
         self._loaded.add(name)
 
     def takes_small(self, facts: ModelFacts, messages: Sequence[dict[str, Any]]) -> bool:
-        """See `ModelMargins.takes_small`."""
+        """Returns whether the prompt is counted only to learn from it; see `ModelMargins.takes_small`."""
         return self._margins.takes_small(facts, messages, COUNTED_BY)
 
     def learn(self, facts: ModelFacts, report: PromptReport) -> None:
-        """Calibrates the estimate for a model by what its upstream reported (guarantee §4 I1)."""
+        """Calibrates the estimate for a model by upstream's report (guarantee §4 I1)."""
         _, exact = encoding_name(facts)
         self._margins.learn(facts, report, COUNTED_BY, exact=exact)
 
 
 class TiktokenCounter:
-    """Counts with one encoding; `margin` scales the counts for models whose tokenizer is another (ADR 13)."""
+    """Counts with one encoding; `margin` scales the counts for models with another tokenizer (ADR 13)."""
 
     def __init__(
         self,
@@ -366,7 +366,7 @@ class TiktokenCounter:
 
     @property
     def tokenizer(self) -> str:
-        """Names encoding and way of counting: `plain` counts of one name can be compared."""
+        """Name of encoding and way of counting: `plain` counts with the same name can be compared."""
         return f"{self._name}/{COUNTING_VERSION}"
 
     def text(self, text: str) -> int:
@@ -378,33 +378,34 @@ class TiktokenCounter:
         return self.with_margin(total) + sum(media) + self.added_per_message
 
     def least(self, message: dict[str, Any]) -> int:
-        """A lower bound of `message`, found without counting."""
+        """Returns a lower bound of a message's tokens, without counting."""
         return self.with_margin(least_of(message)) + self.added_per_message
 
     def plain(self, message: dict[str, Any]) -> int | None:
-        """`message` without any margin; None if it holds pictures or sounds, whose tokens depend on the model."""
+        """Counts a message without any margin; None if it holds images or audio, whose tokens depend on the model."""
         total, media = self._measure(message)
         return None if media else total
 
     def with_margin(self, plain: int) -> int:
-        """What `message` gives where `plain` gives this."""
+        """Returns the count with the margin for this `plain` count."""
         return plain if self.margin == 1.0 else ceil(plain * self.margin)
 
     @property
     def added_per_message(self) -> int:
-        """Tokens that each message takes more than `plain` says, as upstream has shown."""
+        """Tokens that each message takes beyond its `plain` count, as upstream's reports have shown."""
         return self._calibration.added_per_message if self._calibration is not None else 0
 
     def saved(self, calls: int) -> int:
-        """Tokens that each tool call of a prompt with so many takes less than `plain` says, as upstream has shown."""
+        """Returns the tokens by which `plain` overcounts each tool call in a prompt with `calls` of them, as
+        reported."""
         return self._calibration.saved(calls) if self._calibration is not None and calls else 0
 
     def estimate(self, messages: Sequence[dict[str, Any]]) -> tuple[int, bool]:
-        """`message` of all of these together, and whether they were counted: of long ones samples are."""
+        """Estimates the tokens of messages together, and returns whether they were counted: long ones are sampled."""
         return self.estimate_parts(list(map(self.parts, messages)))
 
     def parts(self, message: dict[str, Any]) -> MessageParts:
-        """What `estimate_parts` needs of a message."""
+        """Splits a message into the parts that `estimate_parts` needs."""
         return MessageParts(*_parts_of(message, self._facts.name, self._by_file))
 
     def estimate_parts(self, parts: Sequence[MessageParts]) -> tuple[int, bool]:
@@ -419,7 +420,7 @@ class TiktokenCounter:
         return self.with_margin(frames + tokens) + media + self.added_per_message * len(parts), counted
 
     def estimate_texts(self, texts: Sequence[str], lengths: Sequence[int]) -> tuple[int, bool]:
-        """The same of messages that are one text each."""
+        """Estimates the tokens of messages that are one text each, and returns whether they were counted."""
         if not texts:
             return 0, True
         tokens, counted = estimated_tokens(texts, self.plain_text, self._piece, lengths)
@@ -429,17 +430,17 @@ class TiktokenCounter:
 
     @property
     def is_own(self) -> bool:
-        """Whether this is how the model itself counts, as far as is known."""
+        """Whether the model itself counts like this, as far as is known."""
         return self.margin == 1.0 and encoding_name(self._facts)[1]
 
     def _measure(self, message: dict[str, Any]) -> tuple[int, list[int]]:
-        """Tokens of a message's texts and what frames them, and those of each of its pictures and sounds."""
+        """Counts the tokens of a message's texts and their frame, and those of each of its images and recordings."""
         frame, texts, media = _parts_of(message, self._facts.name, self._by_file)
         return frame + sum(map(self.plain_text, texts)), media
 
     def _by_file(self, part: dict[str, Any]) -> int | None:
-        """Tokens of a picture by its file's id, or of a PDF that the model reads itself; None: it is neither, or the
-        PDF was not read."""
+        """Returns the tokens of an image by its file's id, or of a PDF that the model reads itself; None: it is
+        neither, or the PDF was not read."""
         if (name := items.named_picture(part)) is not None:
             size = self._pictures.peek(name) if self._pictures is not None else None
             return picture_tokens(size, self._facts.name, part.get("detail"))
@@ -448,15 +449,15 @@ class TiktokenCounter:
         return self.with_margin(known.texts) + known.pictures if known is not None else None
 
     def tools(self, forward: dict[str, Any]) -> int:
-        """Tokens of tools, functions and response schema.
+        """Counts the tokens of tools, functions and response schema.
 
-        A tool is counted by OpenAI's published formula (ADR 3); what is nested deeper in it counts as its JSON.
+        A tool is counted by OpenAI's published formula (ADR 3); deeper levels of it count as their JSON.
         """
         extras = [forward.get(name) for name in ("tools", "functions", "response_format")]
         if not any(extras):
             return 0
         written = jsons.dumps(extras)
-        key = (-len(written), hash(written))  # no text has it: clients send the same tools again and again
+        key = (-len(written), hash(written))  # no text has that key; cached since clients resend the same tools
         known = _remembered(self._name)
         count = known.peek(key)
         if count is None:
@@ -485,11 +486,11 @@ class TiktokenCounter:
         return total
 
     def _piece(self, text: str) -> int:
-        """Tokens of a piece of a text, which is not met again."""
+        """Counts the tokens of a piece of a text, without caching."""
         return len(_encoding(self._name).encode_ordinary(text))
 
     def plain_text(self, text: str) -> int:
-        """Tokens of a text without any margin."""
+        """Counts the tokens of a text without any margin."""
         if not text:
             return 0
         key = (len(text), hash(text))
@@ -503,20 +504,20 @@ class TiktokenCounter:
 
 
 MAX_QUOTED = 2000
-"""Characters of a call's arguments up to which the call counts as its JSON, in which they are quoted: who counts so is
-not exceeded. Of longer ones that would be far more than any model reads."""
+"""Characters of a call's arguments up to which the call counts as its JSON with the arguments quoted, so that no
+upstream that counts like that reports more. For longer arguments that would be far more than any model reads."""
 SEALED_CHARS = 6
-"""Characters of a sealed thought that hold about one token: four and a bit, in base64."""
+"""Characters of an encrypted thought for about one token: four and a bit, in base64."""
 BARE_FIELDS = {"role", "content", "tool_call_id"}
 """Fields of a message that is nothing but its text."""
 UNCOUNTED_FIELDS = ("encrypted_content", "result", "id", "status", "summary")
-"""Fields of items that no model reads as text: what is sealed, pictures, a summary of what is sealed."""
+"""Fields of items that no model reads as text: encrypted content, images, a summary of encrypted content."""
 
 
 def _parts_of(
     message: dict[str, Any], model: str, by_file: Callable[[dict[str, Any]], int | None]
 ) -> tuple[int, list[str], list[int]]:
-    """The tokens that frame a message and its parts, its texts, and the tokens of its pictures and sounds."""
+    """Returns the tokens that frame a message and its parts, its texts, and the tokens of its images and recordings."""
     content = message.get("content")
     if isinstance(content, str) and message.keys() <= BARE_FIELDS:  # as most are
         return upstreams.MESSAGE_TOKENS, [content], []
@@ -556,7 +557,7 @@ def _parts_of(
 
 
 def _call(call: Any) -> tuple[str, str]:
-    """Name and arguments of a tool call; of one in another shape its JSON."""
+    """Returns name and arguments of a tool call; for a call in another shape "" and its JSON."""
     function = call.get("function") if isinstance(call, dict) else None
     if isinstance(function, dict):
         name, arguments = function.get("name"), function.get("arguments")
@@ -566,12 +567,12 @@ def _call(call: Any) -> tuple[str, str]:
 
 
 def encoding_name(facts: ModelFacts) -> tuple[str, bool]:
-    """The encoding to count a model with, and whether that is the model's own."""
+    """Returns the encoding to count a model with, and whether that is the model's own."""
     return (facts.tokenizer, True) if facts.tokenizer else _encoding_of(facts.name)
 
 
 def _library() -> Any:
-    """Its modules import each other: two threads that begin it at once, by different ones, get halves of it."""
+    """Imports tiktoken under a lock: its modules import each other, and concurrent imports get halves of them."""
     with _IMPORTING:
         import tiktoken.model
     return tiktoken
@@ -587,7 +588,7 @@ def _encoding_of(model: str) -> tuple[str, bool]:
 
 
 def vocabulary_folder() -> Path | None:
-    """Where litellm's wheel keeps tiktoken's files; found without importing litellm (it costs seconds)."""
+    """Finds tiktoken's files in litellm's wheel, without importing litellm (it takes seconds); None without it."""
     spec = importlib.util.find_spec("litellm")
     if spec is None or spec.origin is None:
         return None
@@ -598,7 +599,7 @@ def vocabulary_folder() -> Path | None:
 def _encoding(name: str) -> "tiktoken.Encoding":
     folder = vocabulary_folder()
     if folder is not None:
-        # tiktoken knows no other way to be told where its files are; without it, it would ask the network.
+        # tiktoken has no other setting for the folder of its files; without it, it would download them.
         os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
     found: tiktoken.Encoding = _library().get_encoding(name)
     return found
@@ -606,12 +607,12 @@ def _encoding(name: str) -> "tiktoken.Encoding":
 
 @lru_cache(maxsize=8)
 def _remembered(encoding: str) -> BoundedCache[tuple[int, int], int]:
-    """Counts by text for one encoding, oldest forgotten first: a resent history is not counted again."""
+    """Returns the cached counts by text of an encoding, oldest evicted first: a resent history is not counted again."""
     return BoundedCache(MAX_REMEMBERED_TEXTS)
 
 
 def _part(part: Any, model: str, by_file: Callable[[dict[str, Any]], int | None]) -> tuple[str, int | None]:
-    """The text of a content part, or the tokens of its picture, sound or PDF."""
+    """Returns the text of a content part, or the tokens of its image, recording or PDF."""
     if not isinstance(part, dict):
         return "", None
     kind = part.get("type")

@@ -1,5 +1,5 @@
-"""Margins of models (ADR 13): in memory for requests, in storage for other processes and for the next start; what a
-report of a prompt's tokens teaches."""
+"""Learns margins of models (ADR 13) from upstream's reports of a prompt's tokens: in memory for requests, in storage
+for other processes and for the next start."""
 
 import asyncio
 import contextlib
@@ -20,46 +20,46 @@ from gateway.core.types.chat import ModelFacts
 from gateway.core.types.conversation import as_parts
 
 KEEP_SECONDS = 20.0
-"""Between writes of what was learned."""
+"""Interval between writes of what was learned."""
 READ_EVERY = 15
 """Writes between reads of what other processes have learned: five minutes."""
 WORTH_WRITING = 0.005
-"""A margin that moved by less is not written."""
+"""A margin that changed by less is not written."""
 MAX_REMEMBERED_MODELS = 1000
-"""Models; names may come from clients."""
+"""Limit of models, since names may come from clients."""
 WINDOW = "window"
-"""What is told of a window is no count of anybody's."""
+"""Takes the place of the counting in the key of a reported window, which no counter made."""
 MODEL_NAME_CHARS = 180
-"""Of a model's name in its key, which has to fit a column."""
+"""Characters of a model's name in its key, which has to fit a column."""
 MIN_PLAUSIBLE, MAX_PLAUSIBLE = 0.4, 4.0
-"""A report beyond these times the count is not of that prompt: of several calls, or of a part of it."""
+"""A report outside these multiples of the count is not of that prompt alone: of several calls, or of a part of it."""
 LARGE, LARGE_SHARE = 4000, 0.25
-"""Tokens, or the share of a small window, from which a prompt teaches: what providers add to each dominates smaller."""
+"""Tokens, or the share of a small window, from which a prompt teaches: provider additions dominate smaller ones."""
 RAISED, LOWERED = 0.5, 0.05
-"""Of the way to what was reported: quickly up, since an overflow costs a call, slowly down."""
+"""Step towards the reported value: fast upwards, since an overflow costs a call, slow downwards."""
 SPARE = 1
 """Tokens of a call's frame that stay counted, whatever was reported."""
 MAX_ADDED = 16
-"""Tokens that an upstream may put around a message beyond those that are known. More is no frame."""
+"""Tokens that an upstream may put around a message beyond the known ones. More cannot be a frame."""
 MAX_TEXT_PER_MESSAGE = 60
-"""Tokens of a message up to which its frame is told apart from another tokenizer's count of its text."""
+"""Tokens of a message up to which its frame is distinguished from another tokenizer's count of its text."""
 SMALL_CHARS, MESSAGE_CHARS = 4000, 3 * MAX_TEXT_PER_MESSAGE
-"""Characters of a small prompt, and of each of its messages on average: about as much text as a frame shows beside."""
+"""Characters of a small prompt, and of each of its messages on average: so little that the frame shows in its count."""
 MAX_SMALL = 8
-"""Small prompts of a model that a process counts for nothing but what they teach."""
+"""Small prompts of a model that a process counts only to learn from them."""
 CONSISTENT = 8
-"""Reports in a row that have to show that calls take fewer tokens than is known."""
+"""Consecutive reports needed to show that calls take fewer tokens than known."""
 log = logs.get_logger("gateway.context.tokens.model_margins")
 
 
 @record
 class PromptReport:
-    """What became of one prompt.
+    """Counted and reported tokens of one prompt.
 
     `counted`: its tokens by the gateway, exactly and without any margin or saving. `reported`: by upstream, cached
-    tokens included. `budget`: those that it was to fit. `window`: the model's. `cached`: whether some came from a cache
-    and may be missing in the sum. `refused`: upstream said that it, or a longer form of it, overflows. `messages`,
-    `calls`: how many it has. `has_tools`: tools or a schema stand beside them.
+    tokens included. `budget`: the budget that it had to fit. `window`: the model's. `cached`: whether some tokens came
+    from a cache and may be missing in the sum. `refused`: upstream reported that it, or a longer form of it, overflows.
+    `messages`, `calls`: how many it has. `has_tools`: it has tools or a schema, too.
     """
 
     counted: int
@@ -74,12 +74,12 @@ class PromptReport:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was too long, by upstream's word or by its figures."""
+        """Whether the prompt was too long, by upstream's refusal or by its figures."""
         return self.refused or self.reported > self.budget
 
     @property
     def is_of_its_texts(self) -> bool:
-        """Whether upstream reports at least the tokens of its texts: no frame takes fewer than none."""
+        """Whether upstream reports at least the tokens of the prompt's texts: no frame takes fewer than none."""
         return self.reported >= self.counted - upstreams.CALL_TOKENS * self.calls - upstreams.MESSAGE_TOKENS * (
             self.messages + 1
         )
@@ -91,7 +91,7 @@ class PromptReport:
 
 
 class ModelMargins:
-    """The margin of each model. Requests read and change memory only; `keep` alone uses the storage."""
+    """Holds the margin of each model. Requests read and change memory only; only `keep` uses the storage."""
 
     def __init__(self, clock: ports.Clock) -> None:
         self._clock = clock
@@ -110,17 +110,17 @@ class ModelMargins:
             await asyncio.wait_for(self._looked_up.wait(), seconds)
 
     def of(self, facts: ModelFacts, counted_by: str) -> float:
-        """The model's tokens for each one counted; until something is learned, as configured."""
+        """Returns the model's tokens per counted token; as configured until something is learned."""
         known = self.known(facts, counted_by)
         return known.margin if known is not None else facts.token_margin
 
     def known(self, facts: ModelFacts, counted_by: str) -> upstreams.ModelCalibration | None:
-        """All that was learned of the model."""
+        """Returns all that was learned about the model; None: nothing yet."""
         return self._known.peek(key_of(facts.name, facts.served_at, facts.tokenizer, counted_by))
 
     def takes_small(self, facts: ModelFacts, messages: Sequence[dict[str, Any]], counted_by: str) -> bool:
-        """Whether these are one more small prompt that is to be counted: in each process the first few of a model show
-        what frames its messages."""
+        """Returns whether this is one more small prompt to be counted: in each process the first few of a model show
+        what frames its messages. Counts it if so."""
         key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
         number = self._small.peek(key) or 0
         if number >= MAX_SMALL or not is_small(messages):
@@ -129,7 +129,7 @@ class ModelMargins:
         return True
 
     def learn(self, facts: ModelFacts, report: PromptReport, counted_by: str, *, exact: bool) -> None:
-        """One more report. `exact`: whether the model's own tokenizer counted (see `calibrated`)."""
+        """Learns from one more report. `exact`: whether the model's own tokenizer counted (see `calibrated`)."""
         key = key_of(facts.name, facts.served_at, facts.tokenizer, counted_by)
         now = self._clock.now()
         known = self._known.peek(key) or upstreams.ModelCalibration(facts.token_margin, 0, now)
@@ -139,18 +139,18 @@ class ModelMargins:
         self._put(key, learned)
 
     def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
-        """See `WindowKeeper.window`."""
+        """Returns the reported window and its expiry; see `WindowKeeper.window`."""
         known = self._known.peek(key_of(model, served_at, None, WINDOW))
         return (known.told_window, known.told_until) if known is not None else (None, None)
 
     def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
-        """See `WindowKeeper.keep_window`."""
+        """Stores a reported window; see `WindowKeeper.keep_window`."""
         told = upstreams.ModelCalibration(1.0, 0, self._clock.now(), told_window=window, told_until=until)
         self._put(key_of(model, served_at, None, WINDOW), told)
         self._told.set()
 
     async def until_told(self, seconds: float) -> None:
-        """Waits until a window was told, at most `seconds`: it is written at once, since it costs a refused call."""
+        """Waits until a window is reported, at most `seconds`: it is written at once, since it costs a refused call."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._told.wait(), seconds)
         self._told.clear()
@@ -160,13 +160,13 @@ class ModelMargins:
         self._changed.add(key)
 
     async def try_to_keep(self, store: ports.CalibrationStore) -> bool:
-        """Does `keep` and logs its failure; returns whether it worked."""
+        """Runs `keep` and logs its failure; returns whether it worked."""
         try:
             await self.keep(store)
             return True
         except errors.StorageUnavailable as error:
             log.info("calibrations_not_kept", reason=error.message)
-        except Exception as fault:  # noqa: BLE001 - a row that cannot be read must not end it while the server runs
+        except Exception as fault:  # noqa: BLE001 - an unreadable row must not stop this while the server runs
             log.fault("calibrations_not_kept", fault)
         finally:
             self._looked_up.set()
@@ -174,18 +174,18 @@ class ModelMargins:
 
     @property
     def is_worth_writing(self) -> bool:
-        """Whether more than a trifle was learned since the last writing."""
+        """Whether enough was learned since the last write to write again."""
         return any(self._differs(key) for key in self._changed)
 
     async def keep(self, store: ports.CalibrationStore) -> None:
         """Reads what other processes have learned, and writes what was learned here.
-        Raises StorageUnavailable: nothing is lost by that; try again later."""
+        Raises StorageUnavailable: nothing is lost; try again later."""
         stored = await store.load()
         changed = {key: own for key in self._changed if (own := self._known.peek(key)) is not None}
-        for key, found in reversed(stored.items()):  # the latest of them last
+        for key, found in reversed(stored.items()):  # the latest last
             if key not in changed:
                 self._known.put(key, found)
-        for key, own in changed.items():  # what is not written yet stays, however many are stored
+        for key, own in changed.items():  # unwritten entries stay, however many are stored
             self._put(key, merged(own, self._stored.get(key), stored[key]) if key in stored else own)
         self._stored = stored
         news = {key: own for key in self._changed if (own := self._known.peek(key)) is not None and self._differs(key)}
@@ -208,7 +208,7 @@ def _figures(known: upstreams.ModelCalibration) -> tuple[object, ...]:
 
 @lru_cache(maxsize=1024)
 def key_of(name: str, served_at: str, tokenizer: str | None, counted_by: str) -> str:
-    """What a model is known by: its name, where it is served (as a digest: addresses may hold passwords), and what
+    """Returns the key of a model: its name, where it is served (as a digest: addresses may hold passwords), and what
     counts its tokens."""
     text = f"{served_at}\0{name}\0{tokenizer}"
     digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
@@ -217,7 +217,7 @@ def key_of(name: str, served_at: str, tokenizer: str | None, counted_by: str) ->
 
 
 async def keep_calibrated(margins: ModelMargins, store: ports.CalibrationStore, seconds: float = KEEP_SECONDS) -> None:
-    """Keeps memory and storage in step until it is cancelled. What goes wrong costs exactness, never a request."""
+    """Synchronises memory and storage until cancelled. Failures cost exactness, never a request."""
     waited = READ_EVERY
     while True:
         if waited >= READ_EVERY or margins.is_worth_writing:
@@ -227,7 +227,7 @@ async def keep_calibrated(margins: ModelMargins, store: ports.CalibrationStore, 
 
 
 def is_small(messages: Sequence[dict[str, Any]]) -> bool:
-    """Whether a prompt is text alone, and so little of it that what frames its messages shows in a count of it."""
+    """Returns whether a prompt is text alone, and so little text that the frame of its messages shows in its count."""
     room = min(SMALL_CHARS, MESSAGE_CHARS * len(messages))
     for message in messages:
         texts = [part.get("text") for part in as_parts(message.get("content"))]
@@ -241,9 +241,9 @@ def is_small(messages: Sequence[dict[str, Any]]) -> bool:
 def calibrated(
     known: upstreams.ModelCalibration, report: PromptReport, now: datetime, *, exact: bool = False
 ) -> upstreams.ModelCalibration:
-    """What is known after one more report.
-    `known`: what was known until now. `exact`: the model's own tokenizer counted: only an overflow shows that it is
-    another, and its texts take what was counted. What frames tool calls is learned instead."""
+    """Returns the calibration after one more report.
+    `known`: the calibration until now. `exact`: the model's own tokenizer counted: only an overflow shows that its
+    tokenizer is another, and its texts take what was counted. The frame of tool calls is learned instead."""
     if report.counted <= 0 or report.reported <= 0:
         return known
     added = _added(known, report, exact=exact)
@@ -256,8 +256,8 @@ def calibrated(
 
 
 def _of_calls(known: upstreams.ModelCalibration, report: PromptReport) -> upstreams.ModelCalibration:
-    """What is known of the frame of tool calls. One report takes back what it does not bear out; only several in a row
-    make the count smaller, by the least that any of them shows."""
+    """Learns the frame of tool calls. One report reverts what it does not confirm; only several in a row make the count
+    smaller, by the least that any of them shows."""
     if report.is_over:
         return replace(known, saved_per_call=0, calls_seen=0, streak=(0, 0, 0))
     shown = min(upstreams.CALL_TOKENS, (report.counted - report.reported) // report.calls) - SPARE
@@ -276,8 +276,8 @@ def _of_calls(known: upstreams.ModelCalibration, report: PromptReport) -> upstre
 
 
 def _added(known: upstreams.ModelCalibration, report: PromptReport, *, exact: bool) -> int:
-    """Tokens of a message's frame beyond those that are counted. Of short texts, and of those that the model's own
-    tokenizer has counted, they are what is left: up at once, since an overflow costs a call, and slowly down."""
+    """Returns the tokens of a message's frame beyond the counted ones. For short texts, and for texts counted by the
+    model's own tokenizer, they are the remainder: raised at once, since an overflow costs a call, lowered slowly."""
     before, number = known.added_per_message, report.messages
     is_told = number > 0 and not (report.refused or report.calls or report.has_tools)
     if not is_told or not (exact or report.counted <= MAX_TEXT_PER_MESSAGE * number):
@@ -292,7 +292,7 @@ def _added(known: upstreams.ModelCalibration, report: PromptReport, *, exact: bo
 
 
 def _margin(margin: float, report: PromptReport, of_texts: int, *, exact: bool) -> float:
-    """`of_texts`: what was reported, without what is known to be added to messages."""
+    """Returns the new margin. `of_texts`: the reported tokens, without those known to be added to messages."""
     ratio = of_texts / report.counted
     if report.refused:
         return max(margin, ratio)
@@ -308,9 +308,9 @@ def _margin(margin: float, report: PromptReport, of_texts: int, *, exact: bool) 
 def merged(
     mine: upstreams.ModelCalibration, base: upstreams.ModelCalibration | None, stored: upstreams.ModelCalibration | None
 ) -> upstreams.ModelCalibration:
-    """What this process learned since it last looked, and what another did in the meantime: the larger margin and the
-    smaller saving, so that nobody forgets an overflow.
-    `base`: what was stored when this process last looked."""
+    """Merges what this process and another learned since this one last read: the larger margin and the smaller saving,
+    so that no overflow is forgotten.
+    `base`: what was stored when this process last read."""
     if stored is None or stored == base:
         return mine
     lower = min(mine, stored, key=lambda each: (each.saved_per_call, each.calls_seen))
