@@ -385,14 +385,12 @@ class ModelRoutes:
         return Target(request.model, candidates, candidates.first)
 
     def candidates(self, request: ChatRequest) -> upstreams.RoutingCandidates:
-        """Returns where the request's model is served. Raises ModelNotFound, Unauthorized: nowhere, or not to the
-        caller."""
+        """Returns where the request's model is served. Raises ModelNotFound, Unauthorized: nowhere for this caller."""
         alone = self._router.alone(request.model)
         return alone or self._router.candidates(request.model, request.caller, router.hint_of(request))
 
     def check_model(self, model: str, caller: RequestCaller) -> ModelDeployment:
-        """Returns the deployment that serves a caller. Raises ModelNotFound, ModelNotAllowed, Unauthorized: none
-        does."""
+        """Returns the deployment that serves a caller. Raises ModelNotFound, ModelNotAllowed, Unauthorized: none."""
         found = self._router.deployment(model, caller)
         caller.check_model(model)
         return found
@@ -604,8 +602,7 @@ class UpstreamSender:
                 run.turn_to(await self._preparer.mended(run, refusal))
 
     def _headers(self, prepared: PreparedRequest, route: AttemptedRoute) -> dict[str, str]:
-        """Returns the client's headers, with an idempotency key where a deployment may be asked twice for one
-        request."""
+        """Returns the client's headers, with an idempotency key where one deployment may be asked twice."""
         headers = prepared.request.caller.headers
         if not self._settings.retries or not upstreams.PROTOCOLS[prepared.wire.deployment.protocol].knows_keys:
             return headers

@@ -475,9 +475,8 @@ class UsageCount:
             self._learn(prepared, prepared.refused_budget.tokens + 1, cached=0)
 
     def _learn(self, prepared: PreparedRequest, reported: int, *, cached: int) -> None:
-        """Calibrates by prompts that were counted exactly and hold only text: pictures are counted by formulas. If the
-        model's own tokenizer counted, a report that exceeds the count with its cached tokens added includes these
-        already."""
+        """Calibrates by prompts that were counted exactly and hold only text: pictures are counted by formulas. A
+        report that with its cached tokens exceeds the count of the model's own tokenizer includes them already."""
         context, budget = prepared.context, prepared.budget.tokens
         if prepared.surplus:  # what was sent is not what was counted
             return

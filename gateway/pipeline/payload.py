@@ -1,16 +1,16 @@
-"""What goes upstream of a prepared request: how long prompt and answer may be (guarantee §4 I1), the messages as the
-deployment takes them, and the whole body: kept files in the place of their ids (guarantee §14.6), breakpoints of prompt
-caches (guarantee §4 I7), and Anthropic's requests in a chat's words (ADR 27).
+"""Builds what is sent upstream for a prepared request: how long prompt and answer may be (guarantee §4 I1), the
+messages as the deployment takes them, and the whole body: stored files in place of their ids (guarantee §14.6),
+breakpoints of prompt caches (guarantee §4 I7), and Anthropic requests translated to chat completions (ADR 27).
 
 Anthropic's models cache a prompt only up to content blocks with `cache_control`. Three are set: after the system
 messages, which the tools precede; where the previous request ended, up to which its prompt is cached; and where this
-one ends, for the next request. Breakpoints are not part of what is cached, so that they can move on.
+one ends, for the next request. Breakpoints are not part of what is cached, so they can move on.
 
-Signed thoughts depend on what stands before them: where that has changed, they leave (guarantee §10.10). An answer is
-stored with the digest of the prompt that its thoughts were made under. They are forwarded as long as the same stands
-before them: whatever changes it, be it a window that moves, a result that is reduced, other tools or another model. Of
-thoughts that come from a client and were never stored, only the client knows that; they stay as long as nothing before
-them is changed here.
+Signed thoughts depend on what precedes them: if that has changed, they are removed (guarantee §10.10). An answer is
+stored with the digest of the prompt that its thoughts were made under. They are forwarded as long as the same prompt
+precedes them, whatever may change it: a window that moves, a result that is reduced, other tools or another model. For
+thoughts that come from a client and were never stored, only the client knows that prompt; they stay as long as nothing
+before them is changed here.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -32,8 +32,8 @@ Json = dict[str, Any]
 
 
 class GoingUp(NamedTuple):
-    """What is forwarded in the words of its deployment's protocol, without marks for caches. `native` is what only that
-    says, where it is the request's own; `said` are the messages with the items that other APIs have no words for."""
+    """The forwarded messages and fields in the deployment's protocol, without cache marks. `native`: fields only that
+    protocol has, if they are the request's own; `said`: the messages with items that other APIs cannot express."""
 
     messages: list[Json]
     forward: Json
@@ -44,7 +44,7 @@ class GoingUp(NamedTuple):
 def upstream_request(
     prepared: PreparedRequest, headers: dict[str, str], scope: upstreams.CallScope
 ) -> upstreams.UpstreamRequest:
-    """What goes upstream. Providers that want it are told where to cache, and how long the answer may be."""
+    """Builds the upstream request, with cache breakpoints and an output limit for providers that want them."""
     request, recall, context = prepared.request, prepared.recall, prepared.context
     deployment, facts, budget = prepared.wire.deployment, prepared.facts, prepared.budget
     messages, forward, native, _ = as_it_goes_up(prepared)
@@ -71,7 +71,7 @@ def upstream_request(
 
 
 def as_it_goes_up(prepared: PreparedRequest) -> GoingUp:
-    """What is forwarded, as its upstream takes it. The same each time."""
+    """Renders what is forwarded as its upstream takes it, identically on each call."""
     request, messages, forward = prepared.request, prepared.messages, prepared.request.forward
     rounds, deployment, context = prepared.recall, prepared.wire.deployment, prepared.context
     if rounds is not None:
@@ -92,8 +92,8 @@ def as_it_goes_up(prepared: PreparedRequest) -> GoingUp:
 
 
 def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json]:
-    """What is forwarded, as it goes up: without thoughts that do not belong where they stand, and without what says
-    where they do."""
+    """Removes from forwarded messages the thoughts whose binding does not match their position, and the bindings
+    themselves."""
     if prepared.context is None or not any(map(plain_blocks.is_signed, messages)):
         return [_unmarked(message) if items.BOUND in message else message for message in messages]
     as_told = _as_told(prepared)
@@ -117,8 +117,8 @@ def _unmarked(message: Json) -> Json:
 
 
 def with_binding(answer: Json, prepared: PreparedRequest, said: Iterable[Json]) -> Json:
-    """An answer as it is stored: with the digest of what its thoughts are bound to.
-    `said`: the messages that it answers, as they went up."""
+    """Adds to an answer to be stored the digest of what its thoughts are bound to.
+    `said`: the messages that it answers, as they were sent upstream."""
     if not plain_blocks.is_signed(answer):
         return answer
     prefix = _prefix(prepared)
@@ -128,8 +128,8 @@ def with_binding(answer: Json, prepared: PreparedRequest, said: Iterable[Json]) 
 
 
 def with_possible_thinking(body: Json, native: Json | None) -> tuple[Json, Json | None]:
-    """A body, and what stands beside it in words of its own API, with thinking left out where the provider would refuse
-    it: in the middle of a tool loop whose last step has no thought, as it left, or as another model took that step."""
+    """Removes thinking from a body and its native fields where the provider would refuse it: in the middle of a tool
+    loop whose last step has no thought, because it was removed or another model took that step."""
     asked = [fields["thinking"] for fields in (body, native or {}) if "thinking" in fields]
     if not (any(map(plain_blocks.is_enabled, asked)) and plain_blocks.lacks_thoughts(body["messages"])):
         return body, native
@@ -137,7 +137,7 @@ def with_possible_thinking(body: Json, native: Json | None) -> tuple[Json, Json 
 
 
 def _as_told(prepared: PreparedRequest) -> set[str]:
-    """The digests before thoughts of which it is not known what they are bound to, where all stands as it was told."""
+    """Returns the digests before thoughts of unknown binding, computed from the messages as the client sent them."""
     history, request = prepared.history, prepared.request
     if history is not None and history.unread:
         return set()
@@ -162,21 +162,21 @@ def _tools(request: ChatRequest) -> list[Any]:
 
 
 WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
-"""Who limits a prompt beside the window."""
+"""What limits a prompt beside the window."""
 OUTPUT_DIVISOR = 4
 """If the request names no output limit, at most one fourth of the window is reserved for the answer."""
 REFIT_SHARE = 0.8
 """Share of a refused prompt to try next, if upstream did not say by how much it was too long."""
 REFIT_SHARE_KNOWN = 0.95
-"""The same at most, if upstream did say so."""
+"""Largest share of a refused prompt to try next, if upstream did say so."""
 REPORTED_SHARE = 0.98
-"""Usable share of a limit that upstream reported: the ratio of two tokenizers differs a little by the text."""
+"""Usable share of a limit that upstream reported: the ratio of two tokenizers varies a little with the text."""
 
 
 def budget_for(
     facts: ModelFacts, forward: dict[str, Any], requested: int | None, settings: ContextSettings
 ) -> PromptBudget:
-    """min(model's maximum input, window - reserved output, `max_input_tokens`).
+    """Computes the prompt budget: min(model's maximum input, window - reserved output, `max_input_tokens`).
     Raises ContextLengthExceeded: the output that the request reserves leaves nothing for a prompt."""
     window = facts.context_window or facts.max_input_tokens
     given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), WHOSE, strict=True)
@@ -197,7 +197,7 @@ def budget_for(
 
 
 def output_limit(forward: dict[str, Any]) -> tuple[str | None, int]:
-    """The field with which the request limits the answer, and its tokens; `(None, 0)` if there is none."""
+    """Returns the field with which the request limits the answer, and its tokens; `(None, 0)` if there is none."""
     for name in upstreams.OUTPUT_LIMITS:
         value = forward.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -206,9 +206,9 @@ def output_limit(forward: dict[str, Any]) -> tuple[str | None, int]:
 
 
 def writable(forward: dict[str, Any], facts: ModelFacts) -> dict[str, Any]:
-    """The fields with an output limit that the model can keep. Messages requires one, so that its clients name what the
-    models that they know can write: for others it is cut to what they can, and to a share of the window where it would
-    leave no room for a prompt."""
+    """Cuts the output limit to what the model can write. Messages requires a limit, so clients name what the models
+    they know can write: for other models it is cut to their maximum, and to a share of the window where it would leave
+    nothing for a prompt."""
     field, named = output_limit(forward)
     window = facts.context_window or facts.max_input_tokens
     limit = min(named, facts.max_output_tokens or named)
@@ -218,9 +218,9 @@ def writable(forward: dict[str, Any], facts: ModelFacts) -> dict[str, Any]:
 
 
 def tightened(budget: PromptBudget, counted: int, reported: int | None, limit: int | None) -> PromptBudget:
-    """The budget for one refit after upstream said overflow (guarantee §4 I1).
+    """Tightens the budget for one refit after upstream reported an overflow (guarantee §4 I1).
     `counted`: tokens of the refused prompt as counted here; `reported`: tokens of the same prompt as counted upstream,
-    if it said so; `limit`: tokens that upstream allows, prompt and answer together, if it said so."""
+    if reported; `limit`: tokens that upstream allows, prompt and answer together, if reported."""
     refused = min(budget.tokens or counted, counted)
     tokens = int(refused * REFIT_SHARE)
     if reported and limit and reported > limit:
@@ -234,7 +234,7 @@ def tightened(budget: PromptBudget, counted: int, reported: int | None, limit: i
 
 TOLD_THOUGHTS = frozenset({"reasoning_content", "reasoning"})
 SPARE_SHARE = 0.05
-"""Share of the prompt by which the provider may count more tokens than were counted here."""
+"""Share of the prompt by which the provider's count may exceed the gateway's."""
 
 
 def with_output_limit(
@@ -247,13 +247,13 @@ def with_output_limit(
     reserved: int,
     refitted: bool,
 ) -> Json:
-    """The fields with `max_tokens`, if neither request nor deployment names it: what the model can write, or what the
-    prompt leaves of the window; never less than was reserved when the prompt was fitted (guarantee §4 I1).
+    """Adds `max_tokens`, if neither request nor deployment names it: what the model can write, or what the prompt
+    leaves of the window; never less than was reserved when the prompt was fitted (guarantee §4 I1).
 
     Anthropic requires `max_tokens`, and refuses a request whose prompt and `max_tokens` together exceed the window.
-    litellm's default is what the model can write at most, for which a long prompt leaves no room.
+    litellm's default is the most that the model can write, which does not fit beside a long prompt.
     `prompt`: tokens of the prompt as counted; `reserved`: tokens reserved for the answer; `refitted`: the provider has
-    refused the prompt once as too long; then no more than `reserved` is asked for."""
+    refused the prompt once as too long; then no more than `reserved` is requested."""
     named = {**deployment.parameters, **deployment.options, **forward}
     if not upstreams.PROTOCOLS[deployment.protocol].as_anthropics or not deployment.route.startswith(
         upstreams.LIMITED_ROUTES
@@ -268,9 +268,9 @@ def with_output_limit(
 
 
 def without_items(messages: list[Json], request: ChatRequest) -> list[Json]:
-    """The messages without what only Responses take back, for an upstream that is called by another API: hosted calls
-    are told in words (guarantee §1.14), and what then says nothing is left out. What a chat's own client says stays as
-    it is."""
+    """Removes what only Responses take back, for an upstream that is called by another API: hosted calls are rendered
+    as text (guarantee §1.14), and messages that are then empty are dropped. What a chat client itself sends is
+    unchanged."""
     found = [message for message in messages if not items.RESPONSES_ALONE.isdisjoint(message)]
     if not found:
         return messages
@@ -288,7 +288,7 @@ def _without_items(message: Json) -> Json:
 
 
 def has_blocks(messages: list[Json], fields: Set[str]) -> bool:
-    """Whether a message holds what only Anthropic's API can be sent as it is. `fields` are those of all messages."""
+    """Returns whether a message holds what only Anthropic's API takes as it is. `fields` are those of all messages."""
     contents = (message.get("content") for message in messages)
     parts = (part for content in contents if type(content) is list for part in content)
     if not fields.isdisjoint((items.ANTHROPIC_BLOCKS, *plain_blocks.UNSAID)):
@@ -297,8 +297,8 @@ def has_blocks(messages: list[Json], fields: Set[str]) -> bool:
 
 
 def _are_readable(message: Json) -> bool:
-    """Whether the thoughts of a message are their own words. What is told of sealed ones, a summary mostly, is bound to
-    whoever sealed them."""
+    """Returns whether a message's thoughts are plain text. What accompanies sealed ones, mostly a summary, is bound to
+    the provider that sealed them."""
     items = [*(message.get("reasoning_items") or ()), *(message.get("output_items") or ())]
     thoughts = [each for each in items if isinstance(each, dict) and each.get("type") == "reasoning"]
     return all(each.get("content") and not each.get("encrypted_content") for each in thoughts)
@@ -312,8 +312,8 @@ def request_body(
     stream: bool,
     ask_usage: bool,
 ) -> Json:
-    """The client's fields, unchanged, and where it names none the deployment's. `ask_usage`: the stream is to end with
-    its usage (guarantee §6)."""
+    """Builds the body from the client's fields, unchanged, and the deployment's where it names none. `ask_usage`: the
+    stream is to end with its usage (guarantee §6)."""
     body = {**deployment.parameters, **forward, "model": deployment.provider_model, "messages": messages}
     if stream:
         body["stream"] = True
@@ -328,7 +328,7 @@ def request_body(
 
 
 def with_own_files(messages: Sequence[Json], own: whole_files.OwnFiles) -> list[Json]:
-    """The messages with these files in the place of their ids. The same files give the same JSON each time."""
+    """Replaces file ids in the messages by these files. The same files yield the same JSON each time."""
     return [map_parts(message, lambda part: _part(part, own)) for message in messages]
 
 
@@ -340,7 +340,7 @@ def _part(part: Json, own: whole_files.OwnFiles) -> Json:
 
 
 def _picture(part: Json, shown: Json) -> Json:
-    """What is shown of a picture, with all else that its part says."""
+    """Returns what is shown of a picture, with all other fields of its part."""
     rest = {name: value for name, value in part.items() if name not in ("type", "file_id", "image_url", "detail")}
     if "image_url" in shown and part.get("detail") is not None:
         return {**shown, "image_url": {**shown["image_url"], "detail": part["detail"]}, **rest}
@@ -349,13 +349,13 @@ def _picture(part: Json, shown: Json) -> Json:
 
 EPHEMERAL = {"type": "ephemeral"}
 INJECTION_POINTS = "cache_control_injection_points"
-"""LiteLLM's setting for the same purpose: with it the operator sets the breakpoints."""
+"""LiteLLM's own setting, with which the operator sets the breakpoints."""
 MIN_CACHED_CHARS = 4 * 1024
 """Characters of a prompt worth caching: Anthropic caches no less than 1,024 tokens, of about four characters."""
 
 
 def wants_breakpoints(deployment: ModelDeployment, facts: ModelFacts) -> bool:
-    """Whether the model's prompts are cached only up to breakpoints."""
+    """Returns whether the model's prompts are cached only up to breakpoints."""
     if not upstreams.family_in(f"{deployment.route} {deployment.provider_model}").wants_breakpoints:
         return False
     if INJECTION_POINTS in deployment.options or INJECTION_POINTS in deployment.parameters:
@@ -367,15 +367,15 @@ def wants_breakpoints(deployment: ModelDeployment, facts: ModelFacts) -> bool:
 
 
 def takes_breakpoints(deployment: ModelDeployment) -> bool:
-    """Whether a deployment is told by `cache_control` where to cache: others may refuse the field."""
+    """Returns whether a deployment accepts `cache_control` to learn where to cache: others may refuse the field."""
     return deployment.protocol == "litellm" or upstreams.is_routed(deployment)
 
 
 def with_breakpoints(messages: list[Json], forward: Json, *, goes_on: bool, translated: bool) -> list[Json]:
-    """The messages with breakpoints, in copies; unchanged if the client set any itself.
-    `forward`: the other fields of the body, with its tools. `goes_on`: whether another request may continue this one.
-    If not, its end is not cached: writing costs more. `translated`: the body becomes one of Anthropic's, for which a
-    tool result's breakpoint is expected on the message; routers expect it on a part."""
+    """Adds breakpoints to copies of the messages; unchanged if the client set any itself.
+    `forward`: the other fields of the body, with its tools. `goes_on`: another request may continue this one; otherwise
+    its end is not cached, as writing costs more. `translated`: the body becomes one of Anthropic's, for which a tool
+    result's breakpoint is expected on the message; routers expect it on a part."""
     tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
     if items.BREAKPOINT in forward or any(map(_has_breakpoint, (*messages, *tools))):
         return messages
@@ -388,7 +388,7 @@ def with_breakpoints(messages: list[Json], forward: Json, *, goes_on: bool, tran
 
 
 def _positions(messages: Sequence[Json], *, goes_on: bool) -> set[int]:
-    """Indexes of the messages after which a breakpoint is due."""
+    """Returns the indexes of the messages after which a breakpoint is due."""
     roles = [message["role"] for message in messages]
     system = next((i for i, role in enumerate(roles) if role not in conversation.INSTRUCTION_ROLES), len(roles)) - 1
     answers = [i for i, role in enumerate(roles[:-1]) if role == "assistant"]
@@ -397,13 +397,13 @@ def _positions(messages: Sequence[Json], *, goes_on: bool) -> set[int]:
 
 
 def _last_possible(messages: Sequence[Json], last: int) -> int | None:
-    """The last message up to `last` that can have a breakpoint; the model's own may have to stay as they came."""
+    """Returns the last message up to `last` that can have a breakpoint; the model's own may have to stay unchanged."""
     return next((i for i in range(last, -1, -1) if messages[i]["role"] != "assistant" and _marked(messages[i])), None)
 
 
 def _marked(message: Json, *, whole: bool = False) -> Json | None:
-    """The message with a breakpoint after its last text, or on the message if `whole`; None if it has no text, as
-    providers refuse a breakpoint on nothing."""
+    """Returns the message with a breakpoint after its last text, or on the message if `whole`; None if it has no text,
+    as providers refuse a breakpoint on nothing."""
     parts = as_parts(message.get("content"))
     for at in range(len(parts) - 1, -1, -1):
         if isinstance(parts[at], dict) and str(parts[at].get("text") or "").strip():
@@ -417,25 +417,25 @@ def _marked(message: Json, *, whole: bool = False) -> Json | None:
 
 
 def _has_breakpoint(value: Json) -> bool:
-    """Whether a message or a tool has a breakpoint, itself or in one of its parts, calls or its function."""
+    """Returns whether a message or a tool has a breakpoint, itself or in a part, a call or its function."""
     inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(items.ANTHROPIC_BLOCKS))
     parts = [part for each in inner if isinstance(each, list) for part in each]
     return items.BREAKPOINT in value or any(isinstance(part, dict) and items.BREAKPOINT in part for part in parts)
 
 
 def _size(message: Json) -> int:
-    """Characters of a message's texts, roughly."""
+    """Counts the characters of a message's texts, roughly."""
     return sum(map(len, texts_of(message.get("content"))))
 
 
 class TranslatedPrompt(NamedTuple):
-    """Messages and fields in a deployment's protocol, and what only that says, where it is the request's own."""
+    """Messages and fields in a deployment's protocol, and native fields if they are the request's own."""
 
     messages: list[Json]
     forward: Json
     native: Json | None
     cleared: tuple[Json, ...] = ()
-    """What the request's edits took out, as its API reports that."""
+    """What the request's edits removed, as its API reports them."""
 
 
 def as_upstream_takes(
@@ -445,8 +445,8 @@ def as_upstream_takes(
     deployment: ModelDeployment,
     tokens: int | None = None,
 ) -> TranslatedPrompt:
-    """A request as its deployment takes it. Of a request of another API only what was stored by this one changes.
-    `tokens`: what the prompt takes, by which edits go."""
+    """Translates a request for its deployment. Of requests of other APIs only what Messages has stored changes.
+    `tokens`: those of the prompt, which the edits go by."""
     cleared: list[Json] = []
     native, protocol = request.native, upstreams.PROTOCOLS[deployment.protocol]
     speaks = native is not None and native.protocol == deployment.protocol
@@ -463,11 +463,11 @@ def as_upstream_takes(
         return TranslatedPrompt(messages, forward, fields)
     if edits.EDITS in native.fields:
         relayed = fields is not None and messages == list(request.messages)
-        if fields is not None and not relayed:  # the window has made room already
+        if fields is not None and not relayed:  # the window has been cleared already
             del fields[edits.EDITS]
         if not relayed:
             messages, cleared = edits.edited(messages, edits.edits_of(native.fields[edits.EDITS]), tokens)
-    stays = speaks or request.options.sent_elsewhere  # who asks the model itself has Anthropic's words for it
+    stays = speaks or request.options.sent_elsewhere  # a client that asks the model itself speaks Anthropic's API
     takes = stays or takes_breakpoints(deployment)
     if not stays:
         messages = plain_blocks.plain_messages(messages, thoughts=takes)
@@ -478,7 +478,7 @@ def as_upstream_takes(
 
 
 def with_marks(messages: Sequence[Json], sent: Sequence[Json], marks: Sequence[CacheMark]) -> list[Json]:
-    """The forwarded messages with the client's marks: system messages stand in front, all others count from the end."""
+    """Adds the client's marks to the messages: leading system messages count from the start, others from the end."""
     marked = list(messages)
     for mark in marks:
         role = sent[mark.message].get("role")
@@ -521,7 +521,7 @@ def _plain_fields(forward: Json, native: NativeRequest, deployment: ModelDeploym
 
 
 def _effort(thinking: Any, config: Any) -> str | None:
-    """How much is to be thought, as OpenAI's models are told it; None where nothing is said."""
+    """Returns the reasoning effort in OpenAI's terms; None where none is named."""
     said = config.get("effort") if isinstance(config, dict) else None
     if isinstance(said, str) and said in upstreams.EFFORT_LEVELS:
         return upstreams.EFFORT_LEVELS[said]

@@ -1,5 +1,5 @@
-"""Takes a request its way: let in where budgets or limits apply (guarantee §12.3, §12.4), prepared for a target, asked,
-settled (ADR 33). Streams take the same road; turn and bill are committed before their last chunk (guarantee §3.6)."""
+"""Runs a request: admitted where budgets or limits apply (guarantee §12.3, §12.4), prepared for a target, asked,
+settled (ADR 33). Streams take the same path; turn and bill are committed before their last chunk (guarantee §3.6)."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -29,7 +29,7 @@ from gateway.storage.database import DatabaseTransactions
 
 
 class StreamReceiver(Protocol):
-    """Whom a stream is for."""
+    """The receiver of a stream."""
 
     @property
     def writes_at_once(self) -> bool:
@@ -54,7 +54,7 @@ class StreamedAnswer:
     send_to: Callable[[StreamReceiver], Coroutine[Any, Any, None]] = field(repr=False)
     """Sends all chunks; see `relay`."""
     aclose: Callable[[], Awaitable[None]] = field(repr=False)
-    """Ends the upstream call, wherever it is, and keeps what it cost; to be called in any case."""
+    """Ends the upstream call, wherever it is, and records its cost; must always be called."""
 
 
 async def relay(
@@ -65,10 +65,10 @@ async def relay(
     settlement: RequestSettlement,
     on_committed: Callable[[], None],
 ) -> None:
-    """Sends chunks to the client: those that arrive together, together. Those between the first and the last are
+    """Sends chunks to the client: those that arrive together, together. Chunks between the first and the last are
     written where their bytes arrive, as long as the client reads as fast as they come.
-    `stack`: holds the upstream call open; `on_committed`: called once turn and bill are committed.
-    Raises GatewayError: the stream broke off; what it cost is in the ledger by then."""
+    `stack`: holds the upstream call open; `on_committed`: called after turn and bill are committed.
+    Raises GatewayError: the stream broke off; its cost is in the ledger by then."""
     request = run.asked
     chunks = ChunkRelay(run.completion_id, request.choices, request.include_usage)
     record = chunks.record
@@ -115,7 +115,7 @@ T = TypeVar("T")
 
 @record
 class WholeCompletion:
-    """A whole answer: the body for the client, and upstream's headers that are relayed."""
+    """A whole answer: the body for the client, and the relayed headers of upstream."""
 
     body: dict[str, Any]
     headers: dict[str, str]
@@ -124,7 +124,7 @@ class WholeCompletion:
 
 
 class Pipeline:
-    """Answers chat requests. It holds nothing between them but what its collaborators hold."""
+    """Answers chat requests. It holds no state between them beyond that of its collaborators."""
 
     def __init__(self, *, parts: PipelineParts, attempts: RequestAttempts, settlement: RequestSettlement) -> None:
         self.settlement = settlement
@@ -132,8 +132,8 @@ class Pipeline:
         self._attempts = attempts
 
     async def answer(self, request: ChatRequest) -> WholeCompletion | PausedRequest:
-        """Answers a request at once.
-        Raises GatewayError: see `core/errors`; what the failed call cost is in the ledger by then."""
+        """Answers a request with a whole body.
+        Raises GatewayError: see `core/errors`; the cost of the failed call is in the ledger by then."""
         run = await self._new_run(request)
 
         async def ask() -> JsonAnswer:
@@ -154,7 +154,7 @@ class Pipeline:
         return WholeCompletion(body, headers, run.prepared.conversation_id, settled.total)
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer | PausedRequest:
-        """Answers a request by a stream; returns once upstream has begun to answer.
+        """Answers a request with a stream; returns when upstream has begun to answer.
         Raises GatewayError: nothing has been sent yet."""
         run, stack = await self._new_run(request), AsyncExitStack()
         ask = partial(self._attempts.opened_stream, run, stack)
@@ -181,8 +181,8 @@ class Pipeline:
         return StreamedAnswer(run.prepared.headers(opened.headers), run.prepared.conversation_id, send_to, close)
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any] | PausedRequest:
-        """What would be forwarded and what it would cost. The primary model is not called; nothing is stored but the
-        bill of internal models (guarantee §5)."""
+        """Returns what would be forwarded and its estimated cost. The primary model is not called; nothing is stored
+        but the bill of internal models (guarantee §5)."""
         run = await self._new_run(request)
         async with self.settlement.recording_failure(run):
             if paused := await self._attempts.make_ready(run):
@@ -192,13 +192,13 @@ class Pipeline:
         return estimate
 
     async def _new_run(self, asked: ChatRequest) -> RequestRun:
-        """A request that may be asked, of which nothing is read yet.
-        Raises GatewayError: it may not; there is no bill."""
+        """Begins the run of a request, of which nothing is read yet.
+        Raises GatewayError: the request may not be asked; there is no bill."""
         self._parts.store.check_writable()
         return RequestRun(await self._attempts.for_first_target(asked))
 
     def _keep(self, run: RequestRun) -> None:
-        """What an answered request leaves for later ones, once it is stored."""
+        """Caches what an answered request leaves for later ones, after it is stored."""
         prepared = run.prepared
         prepared.target.candidates.remember(run.completion_id, prepared.target.chosen)
         if prepared.context is not None and prepared.conversation_id:
@@ -207,19 +207,19 @@ class Pipeline:
             hook(prepared)
 
     def check_model(self, model: str, caller: RequestCaller) -> None:
-        """Raises ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by it."""
+        """Raises ModelNotFound, ModelNotAllowed, Unauthorized: the model cannot answer this caller."""
         self._attempts.routes.check_model(model, caller)
 
     async def count(self, request: ChatRequest) -> int:
-        """Tokens of a request's prompt as it was sent.
-        Raises ModelNotFound, ModelNotAllowed, Unauthorized: this caller cannot be answered by its model."""
+        """Counts the tokens of a request's prompt as it was sent.
+        Raises ModelNotFound, ModelNotAllowed, Unauthorized: its model cannot answer this caller."""
         deployment, router = self._attempts.routes.check_model(request.model, request.caller), self._parts.router
         await router.learn(request.model, deployment)
         return await self._parts.context.count(request, router.facts(request.model, deployment))
 
 
 def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
-    """The pipeline with all that it is made of. It asks and starts nothing yet."""
+    """Builds the pipeline with all its parts. It asks and starts nothing yet."""
     settlement = RequestSettlement(parts=parts, match=settings.conversation.match)
     preparer = RequestPreparer(settings=settings, parts=parts, settlement=settlement)
     attempts = RequestAttempts(
@@ -233,29 +233,29 @@ def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
 
 
 MAX_LIMITED_MODEL_CHARS = 512
-"""Of the model that a relayed call names: as many as a chat may."""
+"""Characters kept of the model that a relayed call names: as many as a chat may name."""
 CACHE_TIMES = 5
-"""How many times as long as a cache's answer that of a limiter is waited for: it cannot be missed as easily."""
+"""A limiter is waited for this many times as long as a cache, as its answer is harder to do without."""
 
 
 class LimitedPipeline:
-    """The pipeline behind the budgets and limits of who asks."""
+    """The pipeline behind the caller's budgets and limits."""
 
     def __init__(self, pipeline: Pipeline, quota: Quota) -> None:
         self._pipeline = pipeline
         self._quota = quota
 
     def may_limit(self, key: KeyPolicy | None) -> bool:
-        """Whether anything can be limited for requests with that key, whatever they ask."""
+        """Returns whether anything can limit requests with that key, whatever they ask."""
         return self._quota.limits_all or (key is not None and key.is_limited)
 
     def of(self, caller: RequestCaller) -> "LimitedPipeline | Pipeline":
-        """What a caller's requests go through: this, or the pipeline alone where no budget or limit can apply."""
+        """Returns what a caller's requests go through: this, or the pipeline alone if no budget or limit can apply."""
         return self if self.may_limit(caller.key) else self._pipeline
 
     async def answer(self, request: ChatRequest) -> WholeCompletion | PausedRequest:
-        """As `Pipeline.answer`.
-        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is not so much left."""
+        """Answers as `Pipeline.answer`, within budgets and limits.
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: not enough is left."""
         completion, admitted = await self._within(request, self._pipeline.answer)
         if admitted is None or isinstance(completion, PausedRequest):
             return completion
@@ -263,7 +263,7 @@ class LimitedPipeline:
         return replace(completion, headers={**completion.headers, **admitted.headers})
 
     async def stream(self, request: ChatRequest) -> StreamedAnswer | PausedRequest:
-        """As `Pipeline.stream`. Until `aclose` it is one of the requests at once. Raises as `answer`."""
+        """Streams as `Pipeline.stream`. Counts as a concurrent request until `aclose`. Raises as `answer`."""
         answer, admitted = await self._within(request, self._pipeline.stream)
         if admitted is None or isinstance(answer, PausedRequest):
             return answer
@@ -278,7 +278,7 @@ class LimitedPipeline:
         return answer
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any] | PausedRequest:
-        """As `Pipeline.dry_run`: it is a request, and has no tokens. Raises as `answer`."""
+        """Runs `Pipeline.dry_run`, which counts as a request without tokens. Raises as `answer`."""
         admitted = await self._admit(request)
         try:
             return await self._pipeline.dry_run(request)
@@ -304,9 +304,9 @@ class LimitedPipeline:
     async def relayed(
         self, request_id: str, caller: RequestCaller, named: tuple[str, str | None], at: datetime
     ) -> AdmittedRequest | None:
-        """Lets in a call that is relayed, of which no more is known than whose it is and which model and user it names;
-        None where nothing limits it.
-        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left."""
+        """Admits a relayed call, of which only the caller and the named model and user are known; None where nothing
+        limits it.
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: nothing is left."""
         model, user = named[0][:MAX_LIMITED_MODEL_CHARS], _cut(named[1])
         ask = AdmissionRequest(request_id, caller.tenant, caller.key_id, caller.project, user, model, at)
         return await self._quota.admit(ask, caller.key)
@@ -320,12 +320,12 @@ class LimitedPipeline:
         return admitted
 
     async def close(self) -> None:
-        """Gives back what this process holds of budgets."""
+        """Releases what this process holds of budgets."""
         await self._quota.close()
 
 
 def _cut(user: str | None) -> str | None:
-    """A user as the ledger names it: what its client sends may be endless, and is kept for a while."""
+    """Cuts a user as the ledger names it: a client may send an endless name, which is held for a while."""
     return user[: keyed_hashes.USER_CHARS] if user is not None else None
 
 
@@ -336,7 +336,7 @@ def open_limited(
     pipeline: Pipeline,
     hooks: TelemetryHooks,
 ) -> LimitedPipeline:
-    """The pipeline behind budgets and limits; nothing of them is loaded before a request comes that has one."""
+    """Builds the pipeline behind budgets and limits; loads none of them before a request comes that has one."""
     clock, metrics, cache = pipeline.settlement.clock, pipeline.settlement.metrics, settings.cache
     budgets = SqlBudgets(transactions, clock, store.secret, ids.new_id("proc_"), settings.accounting.users)
 

@@ -1,7 +1,7 @@
 """A message in the form in which it was forwarded, as ranges of what its client sends again (ADR 12).
 
-A form is made of words of the request's messages, and of the gateway's own around them. Here the first are told by
-where they stand, and the second are few and known: nothing of a form is kept that somebody wrote.
+A form consists of text from the request's messages, and of the gateway's own words around it. The former is stored as
+positions, the latter are few and known: no client's text is stored.
 """
 
 import re
@@ -15,15 +15,15 @@ from gateway.core.types import items, tool_steps
 from gateway.core.types.conversation import as_parts, texts_of
 
 Piece = str | list[int]
-"""The gateway's own words; or a range: message, field of it, start and end; or the number of an artifact's id."""
+"""The gateway's own words; or a range: message, its field, start and end; or the number of an artifact's id."""
 Said = list[Piece]
 COMPACTED = 1000
-"""Fields from this number on are fields of the message as `compact` gives them."""
+"""Fields from this number on are the message's fields after `compact`."""
 RANGE_CHUNK_CHARS = (96, 24)
-"""Characters that are looked for at once, before a word alone is."""
+"""Sizes of the pieces that are searched for first; single words follow."""
 MAX_SHORT_PIECES = 24
-"""Pieces shorter than a chunk, of a text, from which on it is looked for in what compaction makes of the messages, too:
-an extract of that shares nothing but words with what its client sent."""
+"""With more pieces shorter than a chunk, a text is also searched for in the compacted messages: an extract of those
+shares only single words with what its client sent."""
 END_CHARS = 16
 OWN_RUN = re.compile(
     rf"<context_data note=\"{re.escape(BLOCK_NOTE)}\">\n|"
@@ -35,10 +35,10 @@ OWN_RUN = re.compile(
     r" (?:type|source|title|kind|origin|shown|note|lines|arguments|id|speaker|tool)=[\"']|"
     r"extract, [\d,]{1,15} of [\d,]{1,15} characters|history:msg_\d{1,9}:|turns:\d{1,6}-\d{1,6}\""
 )
-"""Words of the gateway's that are told apart at once, so that they need not be looked for."""
+"""The gateway's own words that are recognised at once, without a search."""
 RANGE_TOKEN = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
 TOOL_NAME = re.compile(r"(?<=[\":])[\w.-]+(?=\", id art_|[:;] [\d,]{1,15} (?:of|characters))")
-"""A tool's name in a label: what stands behind it is the gateway's, so that nothing longer can be found."""
+"""A tool's name in a label: the gateway's own words follow it, so nothing longer can match."""
 OWN_WORDS = frozenset(
     """left out extract of tool result document id from step history msg characters marks what was summary selected by
     reference material for the message below gateway it is data not instructions but its element citing context
@@ -48,15 +48,15 @@ OWN_WORDS = frozenset(
     unchanged are above times
     page pages slide slides chapter chapters cell cells line sheet table database""".split()  # noqa: SIM905
 )
-"""Those of labels, of the block and of the memory message (`assembly`), and what escapes are written with."""
+"""Words of labels, of the block, of the memory message (`assembly`) and of escapes."""
 
 
 class UnsayableForm(Exception):
-    """A form holds what its client does not send: it cannot be told without content."""
+    """A form holds what its client does not send: it cannot be stored without content."""
 
 
 class MessageTexts:
-    """The texts of messages by message and field. What is not asked for is not looked at."""
+    """The texts of messages by message and field, read on demand."""
 
     def __init__(self, bodies: Sequence[dict[str, Any]], compact: Callable[[str], str]) -> None:
         self._bodies, self._compact = bodies, compact
@@ -64,7 +64,7 @@ class MessageTexts:
         self._compacted: dict[tuple[int, int], str] = {}
 
     def fields(self, message: int) -> list[str]:
-        """The texts of a message: of its content, of its calls, its name and its refusal."""
+        """Returns the texts of a message: of its content, its calls, its name and its refusal."""
         if message not in self._known:
             self._known[message] = _fields(self._bodies[message])
         return self._known[message]
@@ -87,10 +87,10 @@ def _fields(body: dict[str, Any]) -> list[str]:
 
 
 class RangeFinder:
-    """Finds where the texts of forms stand in the messages of a request."""
+    """Locates the texts of forms in the messages of a request."""
 
     def __init__(self, texts: MessageTexts, count: int, ids: list[str]) -> None:
-        """`count`: of the messages; `ids` gets the artifacts' ids that forms name."""
+        """`count`: of the messages; `ids` receives the ids of artifacts that forms name."""
         self._texts, self._ids = texts, ids
         self._places = [(i, n) for i in range(count) for n in range(len(texts.fields(i)))]
         self._has_compacted = False
@@ -101,7 +101,7 @@ class RangeFinder:
         self._all, self._starts = "\n".join(whole), [0, *accumulate(len(text) + 1 for text in whole)]
 
     def _with_compacted(self) -> None:
-        """Also looks in what compaction makes of texts, where that is another."""
+        """Also searches the compacted texts where they differ."""
         self._has_compacted = True
         field = self._texts.field
         more = [(i, n + COMPACTED) for i, n in self._places]
@@ -109,9 +109,9 @@ class RangeFinder:
         self._build()
 
     def said(self, text: str, own: int | None = None) -> Said:
-        """A text as pieces.
-        `own`: the message that it is a form of, which is looked at first.
-        Raises UnsayableForm: a word of it stands in no message, and is none of the gateway's."""
+        """Splits a text into pieces.
+        `own`: the message whose form it is, which is searched first.
+        Raises UnsayableForm: one of its words is in no message, and is not the gateway's."""
         pieces: Said = []
         at, last, short = 0, 0, 0
         first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
@@ -147,8 +147,8 @@ class RangeFinder:
         return pieces
 
     def _range(self, text: str, at: int, token: str, near: tuple[int, ...]) -> tuple[int, int, int] | None:
-        """Where what stands in a text from `at` on stands in a message, as far as that goes:
-        the number of the place, and start and end in it."""
+        """Finds the longest match in a message for a text from `at` on: the number of the place, and start and end in
+        it."""
         is_own = not token[0].isalpha() or token.lower() in OWN_WORDS
         sizes = [size for size in RANGE_CHUNK_CHARS if at + size <= len(text)]
         least = RANGE_CHUNK_CHARS[-1]
@@ -168,7 +168,7 @@ class RangeFinder:
         return None
 
     def _found(self, chunk: str, near: tuple[int, ...]) -> Iterator[int]:
-        """Where a chunk stands: from the first place `near` on, before it from the next on, and so on."""
+        """Yields positions of a chunk: from the first place `near` on, before that from the next on, and so on."""
         stop = len(self._all)
         for start in (*near, 0):
             if start < stop:
@@ -208,7 +208,7 @@ def _add(pieces: Said, found: list[int]) -> None:
 
 
 def text_said(pieces: Said, texts: MessageTexts, ids: Sequence[str]) -> str:
-    """The text that such pieces are. Raises IndexError, TypeError, ValueError: they are not of these messages."""
+    """Joins pieces to the text. Raises IndexError, TypeError, ValueError: they do not belong to these messages."""
     found = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -225,7 +225,7 @@ def text_said(pieces: Said, texts: MessageTexts, ids: Sequence[str]) -> str:
 
 
 def plain_parts(content: Any) -> list[Any]:
-    """A content as its parts, without breakpoints of prompt caches, which move on (guarantee §4 I7)."""
+    """Returns the parts of a content without breakpoints of prompt caches, which move on (guarantee §4 I7)."""
     return [
         {k: v for k, v in part.items() if k != items.BREAKPOINT}
         if isinstance(part, dict) and items.BREAKPOINT in part
@@ -235,8 +235,8 @@ def plain_parts(content: Any) -> list[Any]:
 
 
 def parts_said(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:
-    """A form's content: the numbers of parts that the message itself has, and texts as pieces, each with the number of
-    the part that it stands for (-1: it is a new one).
+    """Encodes a form's content: numbers of parts that the message itself has, and texts as pieces, each with the number
+    of the part that it replaces (-1: it is new).
     Raises UnsayableForm: it has something else."""
     if {k: v for k, v in form.items() if k != "content"} != {k: v for k, v in body.items() if k != "content"}:
         raise UnsayableForm("fields")
@@ -261,7 +261,7 @@ def parts_said(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, 
 
 
 def _share_an_end(one: str, other: str) -> bool:
-    """Whether one may be the other with something in it reduced."""
+    """Returns whether one may be the other with a part of it reduced."""
     return one[:END_CHARS] == other[:END_CHARS] or one[-END_CHARS:] == other[-END_CHARS:]
 
 
@@ -270,8 +270,8 @@ def _is_text_of(part: Any, rest: dict[str, Any]) -> bool:
 
 
 def form_said(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: Sequence[str]) -> dict[str, Any]:
-    """The form that such parts are of a message as its client sends it now.
-    Raises IndexError, KeyError, TypeError, ValueError: they are not of this message."""
+    """Decodes parts to the form of a message as its client sends it now.
+    Raises IndexError, KeyError, TypeError, ValueError: they do not belong to this message."""
     content = body.get("content")
     own = as_parts(content)
     marks = [

@@ -1,6 +1,6 @@
-"""Settles requests: their bill is made, turn and bill are committed, and those are told that learn from them. Whatever
-happens, there is a bill: what the storage did not take when its request ended waits in memory until it does (guarantee
-§6). A request that continues one whose client has left waits for its commit (guarantee §3.7)."""
+"""Settles requests: makes their bill, commits turn and bill, and notifies everything that learns from them. There is
+always a bill: one that the storage did not take when its request ended waits in memory until it does (guarantee §6). A
+request that continues one whose client has left waits for its commit (guarantee §3.7)."""
 
 import asyncio
 import contextlib
@@ -37,11 +37,11 @@ log = logs.get_logger("gateway.pipeline.settlement")
 MAX_WAITING_BILLS = 10_000
 """Bills; the oldest are dropped beyond that, a few kilobytes each."""
 BILL_RETRY_SECONDS = 5.0
-"""Between two tries while no other turn is committed."""
+"""Between two retries while no other turn is committed."""
 
 
 class TurnCommits:
-    """Commits turns, each with its bill in one transaction; then tells metrics, telemetry and budgets."""
+    """Commits turns, each with its bill in one transaction; then notifies metrics, telemetry and budgets."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class TurnCommits:
         self._writing: dict[str, turn.LedgerEntry] = {}
 
     async def commit(self, commit: turn.TurnCommit, admission: HeldAdmission | None, lost: str | None = None) -> None:
-        """Writes a turn and its bill. A bill waits where the storage does not take it.
-        `admission`: what the request holds of budgets and limits; `lost`: the error code of a bill whose turn could not
-        be stored, where it has none.
+        """Writes a turn and its bill. A bill that the storage does not take waits.
+        `admission`: what the request holds of budgets and limits; `lost`: the error code of a bill without one whose
+        turn could not be stored.
         Raises StorageUnavailable: the turn is not stored; its bill waits."""
         entry = commit.ledger
         self._writing[entry.request_id] = entry
@@ -90,7 +90,7 @@ class TurnCommits:
 
     async def drain(self, seconds: float, others: BackgroundTasks) -> set[str]:
         """Waits at shutdown for what is still being recorded, by `others` too. Bills that the storage does not take by
-        then go to the log; returns the ids of requests whose bills are being written."""
+        then are logged; returns the ids of requests whose bills are being written."""
         await self._late.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -103,7 +103,7 @@ class TurnCommits:
 
 
 class _LateBills:
-    """Bills of turns whose content is lost: their clients were told that they were not stored."""
+    """Bills of turns whose content is lost: their clients were told that the turns were not stored."""
 
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
@@ -118,7 +118,7 @@ class _LateBills:
         return (commit.ledger for commit in self._waiting)
 
     def add(self, commit: turn.TurnCommit, then: Callable[[], None] | None = None) -> None:
-        """Keeps a bill. It is written with the next commit, or after `BILL_RETRY_SECONDS`; then `then` is called."""
+        """Queues a bill. It is written with the next commit, or after `BILL_RETRY_SECONDS`; then `then` is called."""
         self._waiting.append(commit)
         if then is not None:
             self._then[commit.ledger.request_id] = then
@@ -149,7 +149,7 @@ class _LateBills:
             await self.record()
 
     async def stop(self) -> None:
-        """Ends the retries by time."""
+        """Stops the timed retries."""
         if self._retrying is not None:
             self._retrying.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -157,22 +157,22 @@ class _LateBills:
 
 
 def log_fields(entry: turn.LedgerEntry) -> dict[str, object]:
-    """The log's fields for a bill that is lost: its request, model and figures."""
+    """Returns the log's fields for a lost bill: its request, model and figures."""
     figures = {name: entry.metadata.get(name) for name in ("usage", "cost")}
     return {"request_id": entry.request_id, "model": entry.model, **figures}
 
 
 MAX_TURN_WAIT_SECONDS = 5.0
-"""How long a request waits for the turn before it. A commit that takes longer is not waited for."""
+"""Longest wait of a request for the turn before it."""
 PASSES = 3
-"""Passes of the event loop within which a connection that has been closed is known to be."""
+"""Passes of the event loop within which a closed connection is noticed."""
 Key = tuple[Hashable, ...]
 
 
 class RunningTurns:
-    """Knows a turn by the name of its conversation, and by what its client will have said with the next request.
+    """Finds running turns by the name of their conversation, and by what their client will have said next time.
 
-    Only turns of this process are known: of another replica's a request sees what is committed.
+    Only turns of this process are known: of another replica's turns a request sees the committed ones.
     """
 
     def __init__(self, seconds: float = MAX_TURN_WAIT_SECONDS) -> None:
@@ -185,7 +185,7 @@ class RunningTurns:
         return sum(map(len, self._running.values()))
 
     def enter(self, run: RequestRun) -> None:
-        """A turn that will be stored is under way from now on, until `leave`."""
+        """Registers a turn that will be stored as under way, until `leave`."""
         prepared, request = run.prepared, run.prepared.request
         if prepared.conversation_id is None or request.options.dry_run:
             return
@@ -199,7 +199,7 @@ class RunningTurns:
             self._by_key[key][request.request_id] = run
 
     def leave(self, run: RequestRun) -> None:
-        """The turn is committed, or never will be. Does nothing if it is not under way."""
+        """Removes a turn that is committed, or never will be. Has no effect if the turn is not under way."""
         request_id, tenant = run.asked.request_id, run.asked.caller.tenant
         running = self._running.get(tenant)
         if running is None or request_id not in running:
@@ -217,8 +217,8 @@ class RunningTurns:
             end.set()
 
     async def ended(self, request: ChatRequest, chain: Sequence[ChainDigest]) -> None:
-        """Returns once every turn that the request goes on from is committed, if its client has left or its commit has
-        begun, or after `seconds`. A turn that somebody is still reading is not waited for.
+        """Waits until every turn that the request continues is committed, if its client has left or its commit has
+        begun, but no longer than `seconds`. A turn whose client is still reading is not awaited.
         `chain`: the chain digests after each message of the request."""
         if request.caller.tenant not in self._running:
             return
@@ -239,33 +239,33 @@ class RunningTurns:
 
 
 def _conversation_keys(request: ChatRequest) -> list[Key]:
-    """The conversation under each name that the request gives it, if it names one."""
+    """Returns the conversation's key under each name that the request gives."""
     tenant, ref = request.caller.tenant, request.conversation
     named = {"id": ref.conversation_id, "session": ref.session, "answer": ref.behind}
     return [(tenant, kind, name) for kind, name in named.items() if name is not None]
 
 
 def _said(request: ChatRequest, digest: ChainDigest) -> Key:
-    """What was said up to a message, as guarantee §3.2 recognises it."""
+    """Returns the key of what was said up to a message, as guarantee §3.2 recognises it."""
     return request.caller.tenant, request.users, digest.said
 
 
 PAUSED = errors.GatewayError("compaction")
-"""Why a request has no answer whose client wants to know first that room was made."""
+"""The error of a request that paused because its client wants to know of a compaction first."""
 BRANCHED = "branched"
-"""The client has changed an earlier message, or goes on from one."""
+"""The client has changed an earlier message, or continues from one."""
 BREAKPOINT_MARK = f'"{items.BREAKPOINT}"'.encode()
 MAX_KEPT_DIGESTS = 2**20
-"""Digests, of 8 bytes each, that are kept; then those of conversations that were not asked for longest are dropped."""
+"""Digests, of 8 bytes each, that are cached; beyond that those of the least recently used conversations are dropped."""
 MAX_ENDS = 64
-"""Messages, the latest, behind which the request before may have ended."""
+"""Latest messages after which the previous request may have ended."""
 
 
 class RequestSettlement:
-    """Accounts for requests and commits them."""
+    """Bills requests and commits them."""
 
     def __init__(self, *, parts: PipelineParts, match: str) -> None:
-        """`match`: by what conversations are recognised (`conversation.match`)."""
+        """`match`: what conversations are recognised by (`conversation.match`)."""
         self.clock = parts.clock
         self.metrics = parts.metrics
         self.open_calls = OpenCalls(parts.store, parts.clock)
@@ -279,13 +279,13 @@ class RequestSettlement:
 
     async def settle(self, run: RequestRun, outcome: UpstreamOutcome) -> SettledRequest:
         """Makes the bill, and commits turn and bill in one transaction.
-        Raises StorageUnavailable: the turn could not be stored: the client must not be told that it was."""
+        Raises StorageUnavailable: the turn could not be stored, and must not be reported to the client as stored."""
         request_id = run.asked.request_id
         self._settling[request_id] = run
         try:
             settled = await self._billed(run, outcome)
             commit = await self._recorder.commit_of(settled)
-            run.commits()  # from here on it runs to its end, whoever leaves
+            run.commits()  # from here on it runs to its end, even if the client leaves
             await self._tasks.finished(self._written(run, commit, settled))
             await self._learn(settled.attempted)
             return settled
@@ -326,13 +326,13 @@ class RequestSettlement:
             self.metrics.prefix_broken(prepared.asked.model, reason)
 
     def recording_failure(self, run: RequestRun, record: StreamRecord | None = None) -> "FailureRecording":
-        """Records what a request cost, and what was delivered of it, if the body fails or is cancelled.
+        """Returns a context that records what a request cost and delivered if its body fails or is cancelled.
         `record`: of a stream, what was delivered so far."""
         return FailureRecording(self, run, record)
 
     async def failed(self, run: RequestRun, record: StreamRecord | None, error: BaseException) -> None:
-        """Records a failure, by the error that ended the request.
-        Raises InternalError: it is a fault of our own, which must not lose the bill, nor show its insides."""
+        """Records a failure according to the error that ended the request.
+        Raises InternalError: the fault is our own; it must neither lose the bill nor reveal internals."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self.abandon(run, record)
         elif isinstance(error, errors.GatewayError):
@@ -348,18 +348,18 @@ class RequestSettlement:
             raise fault from error
 
     def abandon(self, run: RequestRun, record: StreamRecord | None = None) -> None:
-        """Records a request whose client has left; does nothing once it is settled."""
+        """Records a request whose client has left; does nothing if it is already settled."""
         if self._claim_failure(run):
             self._tasks.start(self._record_failure(run, record, None))
 
     async def paused(self, run: RequestRun) -> None:
-        """Records what a request cost for which no model is asked, as room was made for it."""
+        """Records the cost of a request that paused after a compaction, before its model was asked."""
         if self._claim_failure(run):
             await self._record_to_the_end(run, None, PAUSED)
 
     def _claim_failure(self, run: RequestRun) -> bool:
-        """Whether the caller is to record the failure, as nobody else will from now on. What leaves no bill gives back
-        what it held."""
+        """Returns whether the caller must record the failure, as nobody else will. Releases what the request held if it
+        leaves no bill."""
         if not run.has_cost and not run.is_committing:
             self.running.leave(run)
             if run.asked.admission is not None:
@@ -371,13 +371,13 @@ class RequestSettlement:
     async def _record_to_the_end(
         self, run: RequestRun, record: StreamRecord | None, error: errors.GatewayError
     ) -> bool:
-        """Records a failure to its end: nobody else does it if the client leaves meanwhile."""
+        """Records a failure to its end: nobody else does so if the client leaves meanwhile."""
         return await self._tasks.finished(self._record_failure(run, record, error))
 
     async def _record_failure(
         self, run: RequestRun, record: StreamRecord | None, error: errors.GatewayError | None
     ) -> bool:
-        """Records a turn that did not end well: `partial` if something was delivered, else `failed`. Returns whether it
+        """Records a turn that ended badly: `partial` if something was delivered, else `failed`. Returns whether it
         could be stored."""
         code = error.code if error else "client_disconnected"
         if error is not None:
@@ -409,15 +409,15 @@ class RequestSettlement:
         return False
 
     async def estimate(self, run: RequestRun, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        """The answer to a dry run: the messages that would go up, the bill of internal models, and the least and most
-        that the primary call would cost."""
+        """Builds the answer to a dry run: the messages that would be sent upstream, the bill of internal models, and
+        the least and most that the primary call would cost."""
         prepared = run.prepared
         if prepared.history is None or prepared.history.created:
             prepared = replace(prepared, conversation_id=None)
         request, facts = prepared.request, prepared.facts
         most = output_limit(request.forward)[1] or facts.max_output_tokens
         most = most * request.choices if most else None
-        # It loads a vocabulary at first, and a prompt may be long: streams of other requests must not wait for that.
+        # The first call loads a vocabulary, and a prompt may be long: streams of other requests must not wait for that.
         prompt = await asyncio.to_thread(self.usage.prompt_tokens, prepared)
         tier = request.forward.get("service_tier")
         costs = cost.estimated_cost(facts.prices, prompt, most, tier if isinstance(tier, str) else None)
@@ -437,8 +437,8 @@ class RequestSettlement:
         }
 
     async def bill_dry_run(self, run: RequestRun) -> None:
-        """Records the bill of a dry run's internal models, and why they were asked; nothing else is kept of it
-        (guarantee §5) but, for messages that are sent elsewhere, their frame."""
+        """Records the bill of a dry run's internal models, and why they were asked; nothing else is stored of it
+        (guarantee §5) except, for messages that are sent elsewhere, their frame."""
         context = run.prepared.context
         if run.internal and context is not None:
             records = [bill.anonymous(record) for record in context.utilization.artifacts_processed]
@@ -449,7 +449,7 @@ class RequestSettlement:
             await self._recorder.keep_frame(run.prepared)
 
     async def drain(self, seconds: float) -> None:
-        """Waits at shutdown for what is being recorded. Bills that the storage does not take by then go to the log."""
+        """Waits at shutdown for what is being recorded. Bills that the storage does not take by then are logged."""
         writing = await self._commits.drain(seconds, self._tasks)
         await self.open_calls.drain(seconds)
         for request_id in self._settling.keys() - writing:  # it was still being counted
@@ -458,7 +458,7 @@ class RequestSettlement:
 
 
 class FailureRecording:
-    """See `RequestSettlement.recording_failure`; a generator in its place costs each request ten calls."""
+    """See `RequestSettlement.recording_failure`; a generator instead would cost each request ten calls."""
 
     __slots__ = ("_record", "_run", "_settlement")
 
@@ -473,19 +473,19 @@ class FailureRecording:
 
 
 class PromptPrefixes:
-    """Tells requests that do not begin with what the one before in their conversation forwarded: from there on a
-    provider's prompt cache is of no use to them (guarantee §4 I7).
+    """Detects requests that do not begin with what the previous one in their conversation forwarded: from the
+    difference on, a provider's prompt cache cannot serve them (guarantee §4 I7).
 
-    What this process forwarded last of each conversation to each model, as a digest of each message and all before
-    it; the digests are of this process alone."""
+    Holds what this process last forwarded of each conversation to each model, as a digest of each message and all
+    before it; the digests are valid in this process only."""
 
     def __init__(self, most: int = MAX_KEPT_DIGESTS) -> None:
         self._sent: BoundedCache[Key, array[int]] = BoundedCache(max_weight=most)
         self._lock = Lock()
 
     def broken(self, prepared: PreparedRequest) -> str | None:
-        """Why a request does not begin with what the one before it forwarded; None if it does, or nothing is known of
-        one. A request that ends earlier than that, and is the same so far, breaks nothing; nor does a pass after the
+        """Returns why a request does not begin with what the previous one forwarded; None if it does, or no previous
+        one is known. A request that ends earlier, but is the same so far, breaks nothing; nor does a pass after the
         provider's cache has expired."""
         keys = _prefix_keys(prepared)
         if not keys:
@@ -503,8 +503,8 @@ class PromptPrefixes:
 
 
 def _prefix_keys(prepared: PreparedRequest) -> list[Key]:
-    """What a request's messages are kept under, and then what those of the one before may be: of a conversation that is
-    not stored, where in what its client sends it ended. Chats that have no answer yet may be anybody's."""
+    """Returns the key of a request's digests, then those of the previous request: of an unstored conversation, where it
+    ended in what its client sends. Chats without an answer could be anybody's."""
     asked = prepared.asked
     if prepared.conversation_id is not None:
         return [(prepared.conversation_id, prepared.request.model)]
@@ -521,7 +521,7 @@ def _prefix_keys(prepared: PreparedRequest) -> list[Key]:
 
 
 def digests(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Of each message with all before it. Breakpoints of prompt caches, which move on, are no part of a message."""
+    """Digests each message together with all before it. Breakpoints of prompt caches, which move on, are ignored."""
     found, last = [], 0
     for message in messages:
         try:
@@ -543,7 +543,7 @@ def _nested(message: Mapping[str, Any]) -> bytes:
 
 
 def _why(prepared: PreparedRequest, messages: Sequence[Mapping[str, Any]], index: int) -> str:
-    """The reason, by the first message that is another."""
+    """Returns the reason, by the first message that differs."""
     context, history = prepared.context, prepared.history
     if messages[index]["role"] in conversation.INSTRUCTION_ROLES:
         return prefix.SYSTEM_CHANGED

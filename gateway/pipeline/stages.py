@@ -1,8 +1,8 @@
 """The stages of a request: prepared, attempted, settled (ADR 33), and the points between them at which features act
 (ADR 35): the pipeline calls these, and imports no feature.
 
-A stage is a frozen value: nobody writes into what another has made. What grows while a request runs, as its client may
-leave and its process may end at any moment, stands in its `RequestRun`, which is only added to.
+A stage is a frozen value: nobody writes into what another has made. What grows while a request runs is in its
+`RequestRun`, which is only added to, as its client may leave and its process may end at any moment.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -26,15 +26,15 @@ from gateway.upstream.routing import health
 
 T = TypeVar("T")
 BYTES_PER_TOKEN = 4
-"""Of a prompt that is only estimated, either way."""
+"""For estimates, in either direction."""
 WHO_ANSWERED = "x-gateway-model"
-"""The header that names the model that answered instead of another."""
+"""The header that names a fallback model that answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFrame:
-    """The frame of a conversation that is not stored, as it was found: its JSON, in which forms are ranges of what the
-    client sends, the artifacts' ids in it, and how many answers were given since it was written."""
+    """The frame of an unstored conversation as it was found: its JSON, in which forms are ranges of what the client
+    sends, the artifacts' ids in it, and how many answers were given since it was written."""
 
     said: Mapping[str, Any]
     ids: tuple[str, ...]
@@ -55,7 +55,7 @@ OnSettled = Callable[["PreparedRequest"], None]
 
 
 class ReadAs(NamedTuple):
-    """A conversation as its model is to read it; `report` adds to its context what became of the conversation."""
+    """A conversation as its model is to read it; `report` adds to the context built from it what was changed."""
 
     history: ConversationHistory
     report: Callable[[BuiltContext], BuiltContext] | None
@@ -66,26 +66,26 @@ OnInputs = Callable[["PreparedRequest", ConversationHistory, PromptBudget], Awai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFeature:
-    """One feature, by the points at which it acts; None where it does not.
+    """One feature, by the points at which it acts; None where it does not act.
 
-    No context is made of messages that go up as they came (ADR 7): such requests do not pass `on_context`. A
-    request with a feature that acts at `on_inputs` always gets a context.
+    Messages forwarded as they came have no context built (ADR 7): such requests skip `on_context`. A request with a
+    feature that acts at `on_inputs` always gets a context.
 
     Attributes:
-        needs: the attribute of a request that has to be true for the feature to act on it; None: it acts on any.
+        needs: the attribute of a request that must be true for the feature to act on it; None: it acts on any.
         on_request: a request as its target takes it, of which nothing is read yet.
-        on_history: a request whose conversation is rebuilt, before its context is made.
-        on_inputs: a request whose context is to be made, the conversation that it is made of, and its budget.
-        on_context: a request whose context is made; returns a changed request to build the context for again, or None.
-        on_payload: a request whose context is made; by how many tokens what goes up is longer than was counted, below
-            0 if it is shorter.
-        on_answer: what one try was answered, before anybody looks at it.
-        on_stream: the same of a stream that has begun.
-        on_refusal: a request that its upstream refused, and why; the request as it may be sent once more.
+        on_history: a request whose conversation is rebuilt, before its context is built.
+        on_inputs: a request whose context is to be built, the conversation to build it from, and its budget.
+        on_context: a request whose context is built; returns a changed request to build the context for again, or None.
+        on_payload: a request whose context is built; returns by how many tokens what is sent upstream is longer than
+            was counted, negative if shorter.
+        on_answer: the answer to one try, before anything else reads it.
+        on_stream: the stream that one try has begun, before anything else reads it.
+        on_refusal: a request that its upstream refused, and why; returns the request as it may be sent again.
         on_reply: what a target answered in the end, and a function that asks the target again.
-        on_reply_stream: the same of a stream that has begun.
+        on_reply_stream: the stream with which a target answers in the end, and a function that asks the target again.
         on_bill: a request that was answered or has failed, with its bill, before both are committed.
-        on_settled: an answered request, once it is committed. Nobody waits for what begins here.
+        on_settled: an answered request, after it is committed. Nothing waits for what begins here.
     """
 
     needs: str | None = None
@@ -108,8 +108,8 @@ def _acting(hooks: Iterable[T | None]) -> tuple[T, ...]:
 
 
 class FeatureHooks:
-    """What features do, by the point at which they do it, in the order of the features. A point that nobody acts at
-    costs an empty loop."""
+    """The functions of features by the point at which they act, in the order of the features. A point without any costs
+    an empty loop."""
 
     def __init__(self, features: Sequence[RequestFeature] = ()) -> None:
         self.on_request = _acting(each.on_request for each in features)
@@ -126,11 +126,11 @@ class FeatureHooks:
         self.on_settled = _acting(each.on_settled for each in features)
         self._features = features
         needs = [each.needs for each in features if each.needs is not None]
-        self._needed = attrgetter("request_id", *needs) if needs else None  # of one name alone nobody gets a tuple
+        self._needed = attrgetter("request_id", *needs) if needs else None  # a single name alone yields no tuple
         self._chosen: dict[tuple[bool, ...], FeatureHooks] = {}
 
     def of(self, request: ChatRequest) -> "FeatureHooks":
-        """Returns what acts on a request: features that have all that they need, chosen once for each combination."""
+        """Returns the hooks that act on a request: of features that have all they need, chosen once per combination."""
         if self._needed is None:
             return self
         has = tuple(map(bool, self._needed(request)))
@@ -149,11 +149,11 @@ class Target:
     """Where a request is asked.
 
     Attributes:
-        model: the name that it is asked by; it may be another than the request's.
-        chosen: the one of the candidates that is asked.
-        number: how many targets the request has turned to before.
-        origin: of the first of them, once it is another.
-        kind: why another model is to answer than the one before; None: it is the same.
+        model: the name that it is asked by; may differ from the request's.
+        chosen: the candidate that is asked.
+        number: how many targets the request has had before.
+        origin: that of the first target, if this is another one.
+        kind: why another model is asked than before; None: it is the same.
     """
 
     model: str
@@ -166,8 +166,8 @@ class Target:
 
 @record
 class TargetWire:
-    """How a target is spoken to: `deployment` is the chosen one as it speaks the request's API, `fallback` the same by
-    chat completions, should it turn out not to. `asks_usage`: it takes `stream_options`, as far as is known."""
+    """How a target is addressed: `deployment` is the chosen one in the request's API, `fallback` the same by chat
+    completions if it turns out not to speak that API. `asks_usage`: it takes `stream_options`, as far as is known."""
 
     deployment: ModelDeployment
     fallback: ModelDeployment | None = None
@@ -178,54 +178,54 @@ class TargetWire:
 class PreparedRequest:
     """A request that is ready to be sent to one target.
 
-    `history` and `context` are None where a request is only passed on. `history` is also None when the request
-    continues nothing stored and will not be stored. Both are None until preparation has filled them.
+    `history` and `context` are None where a request is only relayed. `history` is also None when the request continues
+    nothing stored and will not be stored. Both are None until preparation has filled them.
     """
 
     asked: ChatRequest
-    """The request as it came: `request` is what became of it for the target."""
+    """The request as it came; `request` is adapted to the target."""
     request: ChatRequest
     target: Target
     wire: TargetWire
     facts: ModelFacts
     budget: PromptBudget
     features: FeatureHooks = NO_FEATURES
-    """Those that act on it."""
+    """The features that act on it."""
     history: ConversationHistory | None = None
     context: BuiltContext | None = None
     own: whole_files.OwnFiles = whole_files.NO_OWN_FILES
-    """Files kept here that go up in the place of their ids, where there is no `context` to say so."""
+    """Stored files that are sent upstream in place of their ids, where there is no `context` to hold them."""
     recall: RecallRounds | None = None
-    """The rounds in which its model reads what is left out, where it has the tool for it."""
+    """The rounds in which its model reads what is left out, if it has the tool for that."""
     kept_frame: KeptFrame | None = None
-    """What its model was sent before, where its conversation is not stored."""
+    """What its model was sent before, if its conversation is not stored."""
     refused_budget: PromptBudget | None = None
     """The budget of a first prompt that upstream refused as too long; the request was then fitted once more."""
     surplus: int = 0
-    """By how many tokens features make the prompt longer than its count, as by masking; negative if shorter."""
+    """Tokens by which features, such as masking, make the prompt longer than its count; negative if shorter."""
     conversation_id: str | None = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
         found = self.context.fitted.forwarded.messages if self.context else list(self.request.messages)
-        target = self.target  # of another origin than the first, thoughts that are bound to that stay behind
+        target = self.target  # thoughts bound to the first origin are not sent to another
         is_foreign = target.origin is not None and target.chosen.origin != target.origin
         return message_forms.without_provider_fields(found) if is_foreign else found
 
     @property
     def prompt_bytes(self) -> int:
-        """About how many bytes are forwarded: more than the request has where its conversation goes on by its id."""
+        """About how many bytes are forwarded: more than the request has if it continues its conversation by id."""
         tokens = self.context.fitted.tokens if self.context is not None else 0
         return max(self.request.size, BYTES_PER_TOKEN * tokens)
 
     @property
     def rounds(self) -> tuple[dict[str, Any], ...]:
-        """What stands behind them in a call that follows rounds of the tool `recall`."""
+        """The messages that follow in a call after rounds of the tool `recall`."""
         return self.recall.messages if self.recall is not None else ()
 
     @property
     def plan(self) -> PlanResult | None:
-        """What a planner was asked for: no planner is asked twice."""
+        """The planner's result, if one was asked: no planner is asked twice."""
         return self.context.plan if self.context is not None else None
 
     @property
@@ -234,21 +234,21 @@ class PreparedRequest:
         return self.request.model != self.asked.model
 
     def headers(self, answer: dict[str, str]) -> dict[str, str]:
-        """The headers of an answer, with who gave it where that is not whom the request names."""
+        """Returns the headers of an answer, naming the model that gave it if that is not the one requested."""
         return {**answer, WHO_ANSWERED: self.request.model} if self.is_instead else answer
 
 
 @record
 class PausedRequest:
-    """Room was made for a request, and its client wants to know that before its model is asked. `at` is the stored
-    message behind which it goes on."""
+    """A request that paused after a compaction, because its client wants to know of that before its model is asked.
+    `at` is the stored message after which it continues."""
 
     request: ChatRequest
     at: str | None
 
 
 def not_paused(result: T | PausedRequest) -> T:
-    """What came of a request that asks for no pauses."""
+    """Returns the result of a request that asks for no pauses."""
     if isinstance(result, PausedRequest):
         raise TypeError("a request that asks for no pauses was paused")
     return result
@@ -260,11 +260,11 @@ class UpstreamAttempt:
 
     Attributes:
         route: of the deployment that was asked.
-        began_at: when it was to be answered: of all tries of one answer the first one's, on the monotonic clock, in
-            seconds. `asked_at`, `ended_at`: of this try alone; None: not known.
-        cost: once it is accounted for: of a failed one that was followed by another, and of a round of `recall`.
+        began_at: when the first of all tries of one answer began, on the monotonic clock, in seconds. `asked_at`,
+            `ended_at`: of this try alone; None: not known.
+        cost: when it is accounted for: of a failed try that was followed by another, and of a round of `recall`.
         error: how it failed.
-        is_over: it is accounted for; `cost` is None where it was free.
+        is_over: it is accounted for; `cost` is None if it was free.
     """
 
     target: Target
@@ -279,7 +279,7 @@ class UpstreamAttempt:
 
 @record
 class UpstreamOutcome:
-    """The model's answer as OpenAI shapes it, and usage as upstream reported it (None if it did not). `charged`: the
+    """The model's answer in OpenAI's shape, and usage as upstream reported it (None if it did not). `charged`: the
     provider may charge for the call."""
 
     status: turn.TurnStatus
@@ -288,20 +288,20 @@ class UpstreamOutcome:
     error_code: str | None = None
     charged: bool = True
     error: dict[str, Any] | None = None
-    """The error that its client was told, where it broke off by one."""
+    """The error that was returned to the client, if one ended the answer."""
     fault: errors.GatewayError | None = None
-    """What it failed by."""
+    """The error that it failed with."""
 
     @classmethod
     def of(cls, answer: JsonAnswer) -> "UpstreamOutcome":
-        """The outcome of an answer that is not streamed."""
+        """Builds the outcome of an answer that is not streamed."""
         usage = answer.body.get("usage")
         return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
 
     @classmethod
     def failed(cls, code: str | None, error: errors.GatewayError | None, *, is_out: bool) -> "UpstreamOutcome":
-        """The outcome of a call that gave its client nothing. `error` None: the client has left. `is_out`: see
-        `AttemptedRequest.is_out`."""
+        """Builds the outcome of a call that returned nothing to its client. `error` None: the client has left.
+        `is_out`: see `AttemptedRequest.is_out`."""
         if error is None:
             return cls("failed", error_code=code, charged=is_out)
         charged = is_out and error.may_be_charged
@@ -311,7 +311,7 @@ class UpstreamOutcome:
     def of_stream(
         cls, record: StreamRecord, status: turn.TurnStatus = "complete", error: str | None = None
     ) -> "UpstreamOutcome":
-        """The outcome of what a stream delivered. Usage that is reported before the end counts only part of it."""
+        """Builds the outcome of what a stream delivered. Usage reported before the end counts only part of it."""
         whole = status == "complete" or record.asked_are_finished
         return cls(status, record.completion(), record.usage if whole else None, error)
 
@@ -323,21 +323,21 @@ class UpstreamOutcome:
 
 
 SO_FAR = UpstreamOutcome("partial")
-"""Of a request that is still being answered."""
+"""The outcome of a request that is still being answered."""
 SAID_NOTHING = partial(UpstreamOutcome, "failed")
-"""Of a call that has said nothing."""
+"""The outcome of a call without any answer."""
 
 
 @record
 class AttemptedRequest:
-    """A request, all that was asked for it, and what came of it: what its bill is made of.
+    """A request with all calls made for it and their outcome: the input of its bill.
 
     Attributes:
-        failed_costs: what calls cost that another followed, each priced as its own deployment charges: tries that
+        failed_costs: costs of calls that another followed, each priced as its own deployment charges: tries that
             failed, and rounds at a target that was then left.
-        round_costs: what the rounds cost that are over, each priced.
+        round_costs: costs of the finished rounds, each priced.
         internal: calls of internal models in their order. They are billed whatever becomes of the request.
-        route: the name that was asked for, and all that were asked, in their order.
+        route: the name that was asked for, and all deployments that were asked, in their order.
     """
 
     prepared: PreparedRequest
@@ -354,7 +354,7 @@ class AttemptedRequest:
 
     @property
     def is_called(self) -> bool:
-        """Whether the last call to the primary model is still to be priced: it was begun, and is neither a finished
+        """Whether the last call to the primary model still has to be priced: it was begun, and is neither a finished
         recall round nor a failed try that was followed."""
         return bool(self.attempts) and not self.attempts[-1].is_over
 
@@ -366,7 +366,7 @@ class AttemptedRequest:
 
     @property
     def sent_at(self) -> float | None:
-        """When the model was asked for the last answer: its first try."""
+        """When the model was first asked for the last answer."""
         found, is_over = None, True
         for each in self.attempts:
             found = each.began_at if is_over else found
@@ -379,9 +379,9 @@ class SettledRequest:
     """The bill of a request.
 
     `metadata` is `response_metadata` as it is stored, `document` the same as JSON, `known` the same as it was computed;
-    `usage` has OpenAI's fields and the cost; `total` is in USD, None if a price is unknown; `cited` what its answer
-    cites, and how many names were dropped (`turn.CITED_FIELDS`), where that was asked for: content, no ledger has
-    it.
+    `usage` has OpenAI's fields and the cost; `total` is in USD, None if a price is unknown; `cited` holds what the
+    answer cites, and how many names were dropped (`turn.CITED_FIELDS`), if that was requested: it is content, which no
+    ledger holds.
     """
 
     attempted: AttemptedRequest
@@ -392,26 +392,26 @@ class SettledRequest:
     usage: dict[str, Any]
     total: Decimal | None
     costs: bill.BranchCosts | None = None
-    """What its branch has cost with it."""
+    """The costs of its branch, this request included."""
     cited: dict[str, Any] | None = None
     things: memory.NotedThings | None = None
-    """What is to be remembered of its turn."""
+    """The entities to remember from its turn."""
 
     def fields(self) -> dict[str, Any]:
-        """The top-level fields that an answer or a finish chunk gets."""
+        """Returns the top-level fields to add to an answer or a finish chunk."""
         told = metadata.with_citations(metadata.in_answer(self.metadata), self.cited)
         document = self.document if told is self.metadata else jsons.dumps(told)
         return answer_fields(jsons.Fragment(document), self.known)
 
 
 def answer_fields(metadata: Any, known: bill.ResponseMetadata) -> dict[str, Any]:
-    """The fields of an answer beside OpenAI's, around its `response_metadata`."""
+    """Returns the fields of an answer beside OpenAI's, around its `response_metadata`."""
     conversation = {"conversation": {"id": known.conversation_id}} if known.conversation_id else {}
     return {"response_metadata": metadata, **conversation, **({"agent": known.agent} if known.agent else {})}
 
 
 class RequestRun:
-    """What has happened to one request so far. It is only added to, so that a bill can be made of it at any moment."""
+    """What has happened to one request so far. It is only added to, so that it can be billed at any moment."""
 
     def __init__(self, prepared: PreparedRequest) -> None:
         self.asked = prepared.asked
@@ -420,33 +420,33 @@ class RequestRun:
         self.completion_id = ids.new_id("chatcmpl-")
         self.internal: list[bill.InternalCall] = []
         self.asking: list[bill.InternalCall] = []
-        """Calls of internal models that were begun, each as its prompt alone."""
+        """Calls of internal models that were begun, each with only its prompt."""
         self.warnings: list[str] = []
-        """What calls of models have to say, such as that a guard failed."""
+        """Warnings of model calls, such as that a guard failed."""
         self.reported: list[dict[str, Any]] = []
-        """The usage of the last call, where its answer has come whole and is still looked at."""
+        """The usage of the last call, if its answer is complete and guards are still checking it."""
         self.timings: dict[str, float] = {}
         self.noted_calls: tuple[Any, ...] = ()
-        """Which calls the storage knows of, should this process die."""
+        """The calls that the storage knows, in case this process dies."""
         self.upstream_id: str | None = None
         self.written = 0
-        """Tokens of its answer, once they are known."""
+        """Tokens of its answer, when they are known."""
         self.is_delivered = False
-        """Something of a streamed answer has gone to the client."""
+        """Part of a streamed answer was sent to the client."""
         self.is_committing = False
-        """Its commit is under way: it runs to its end, whoever leaves."""
+        """Its commit is under way, and runs to its end even if the client leaves."""
         self._is_given_up = False
         self._attempts: list[UpstreamAttempt] = []
         self._said: Callable[[], UpstreamOutcome] = SAID_NOTHING
 
     @property
     def said(self) -> UpstreamOutcome:
-        """What the last call has said so far, whether or not it has gone to the client; usage as an outcome has it."""
+        """What the last call has answered so far, sent to the client or not; usage as an outcome has it."""
         return self._said()
 
     @property
     def scope(self) -> upstreams.CallScope:
-        """For whom models are called."""
+        """The request and caller for which models are called."""
         return upstreams.CallScope(
             self.asked.caller,
             self.asked.request_id,
@@ -462,11 +462,11 @@ class RequestRun:
 
     @property
     def is_ending(self) -> bool:
-        """Whether what became of it is being written down."""
+        """Whether its end is being recorded."""
         return self.is_committing or self._is_given_up
 
     def attempted(self, outcome: UpstreamOutcome = SO_FAR, prepared: PreparedRequest | None = None) -> AttemptedRequest:
-        """What it is by now. `prepared`: for another target, which is to be asked next."""
+        """Returns the request as attempted so far. `prepared`: for another target, which is to be asked next."""
         prepared = prepared or self.prepared
         failed_costs, round_costs, route = self.booked(prepared)
         name = outcome.completion.get("id") if outcome.completion is not None else None
@@ -498,39 +498,39 @@ class RequestRun:
         return failed_costs, round_costs, [self.asked.model, *left.values(), prepared.wire.deployment.route]
 
     def turn_to(self, prepared: PreparedRequest) -> None:
-        """Goes on with the request as it is prepared now. What was paid for stays on the bill."""
+        """Continues with the request as it is prepared now. What was paid for stays on the bill."""
         self.prepared = prepared
 
     def began(self, at: float, now: float | None = None) -> None:
-        """The model is asked from here on: there is a bill, even if the client leaves."""
+        """Notes that the model is being asked: from here on there is a bill, even if the client leaves."""
         prepared, self._said = self.prepared, SAID_NOTHING
         self.reported.clear()
         self._attempts.append(UpstreamAttempt(prepared.target, prepared.wire.deployment.route, at, asked_at=now))
 
     def failed(self, error: errors.GatewayError, now: float | None = None) -> None:
-        """The last try has failed; what it may have cost is not accounted for."""
+        """Marks the last try as failed; its possible cost is not accounted for yet."""
         self._attempts[-1] = replace(self._attempts[-1], error=error, ended_at=now)
         self._said = partial(UpstreamOutcome, "failed", usage=error.usage)
 
     def followed(self, cost: bill.CallCost | None) -> None:
-        """The last try has cost so much (None: it was free), and another follows: it failed, or it was a round of the
-        tool `recall`."""
+        """Books the last try's cost (None: it was free), as another follows: it failed, or it was a round of the tool
+        `recall`."""
         self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)
 
     def hears(self, said: Callable[[], UpstreamOutcome]) -> None:
-        """The last call is answered by this, as far as it has come."""
+        """Sets the function that returns the last call's answer so far."""
         self._said = said
 
     def named(self, upstream_id: str) -> None:
-        """Upstream calls the answer so."""
+        """Sets the upstream's id of the answer."""
         self.upstream_id = upstream_id
 
     def delivered(self) -> None:
-        """Something of the answer has gone to the client."""
+        """Marks that part of the answer was sent to the client."""
         self.is_delivered = True
 
     def wrote(self, tokens: int) -> None:
-        """The answer has so many tokens."""
+        """Sets the number of tokens of the answer."""
         self.written = tokens
 
     def gives_up(self) -> bool:
@@ -541,5 +541,5 @@ class RequestRun:
         return first
 
     def commits(self, *, now: bool = True) -> None:
-        """Its commit begins, or (`now` False) has failed so that another has to follow."""
+        """Marks that the commit begins, or (`now` False) that it failed and another has to follow."""
         self.is_committing = now

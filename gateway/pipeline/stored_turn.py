@@ -1,5 +1,5 @@
-"""What is stored of a settled request: its bill, new messages, answers, attachments, chain keys; and what is known of
-its conversation where none of that is kept."""
+"""What is stored of a settled request: its bill, new messages, answers, attachments, chain keys; and what is recorded
+of its conversation where none of that is stored."""
 
 from dataclasses import asdict, replace
 from itertools import product
@@ -29,11 +29,11 @@ log = logs.get_logger("gateway.pipeline.stored_turn")
 CHAIN_BYTES = 2**20
 """The chain of a larger body is hashed in a thread."""
 MAX_ERROR_CHARS = 2000
-"""Characters that are kept of an error."""
+"""Characters that are stored of an error."""
 
 
 class TurnRecorder:
-    """Makes of a settled request what is committed of it."""
+    """Builds what is committed of a settled request."""
 
     def __init__(
         self, store: ConversationStore, match: str, frames: UnstoredFrames | None, loops: decision.ToolLoops | None
@@ -44,7 +44,7 @@ class TurnRecorder:
         self._loops = loops
 
     async def commit_of(self, settled: SettledRequest) -> turn.TurnCommit:
-        """Turn and bill, for one transaction."""
+        """Builds turn and bill for one transaction."""
         attempted, prepared = settled.attempted, settled.attempted.prepared
         outcome, request = attempted.outcome, prepared.request
         is_stored = prepared.conversation_id and prepared.context is not None
@@ -80,8 +80,8 @@ class TurnRecorder:
         return turn.TurnCommit(entry, stored, chains, request.claim)
 
     async def keep(self, settled: SettledRequest) -> None:
-        """Keeps in the cache, once they are committed, what later requests need of turns that are not stored. A fault
-        costs a fresh fit, not the answer."""
+        """Caches what later requests need of a turn that is not stored, after its commit. A fault costs a fresh fit,
+        not the answer."""
         prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
         if outcome.status == "failed":
             return
@@ -97,12 +97,12 @@ class TurnRecorder:
             log.fault("turn_not_cached", fault, request_id=prepared.request.request_id)
 
     async def keep_frame(self, prepared: PreparedRequest, costs: bill.BranchCosts | None = None) -> None:
-        """Keeps what a request forwarded of a conversation that is not stored."""
+        """Caches what a request forwarded of a conversation that is not stored."""
         if self._frames is not None and not prepared.request.store:
             await self._frames.keep(prepared, costs)
 
     async def _chains(self, attempted: AttemptedRequest) -> tuple[ChainKey, ...]:
-        """The keys by which the conversation is recognised; stored also where no content is (guarantee §3.2)."""
+        """Returns the keys that the conversation is recognised by; stored even where no content is (guarantee §3.2)."""
         if self._match == "off" or attempted.outcome.status == "failed":
             return ()
         try:
@@ -114,8 +114,8 @@ class TurnRecorder:
 
 
 def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> turn.RequestFailure | None:
-    """How a request failed, and which of its tries did; None where none did.
-    `with_words`: what an upstream said is kept: it may quote what was said."""
+    """Describes how a request failed, and which of its tries did; None if none did.
+    `with_words`: the upstream's message is stored: it may quote the conversation."""
     outcome, started = attempted.outcome, attempted.prepared.request.started
     tries = tuple(_failed_try(each, started, with_words=with_words) for each in attempted.attempts if each.error)
     fault = outcome.fault
@@ -133,7 +133,7 @@ def _failed_try(attempt: UpstreamAttempt, started: float, *, with_words: bool) -
 
 
 def _words(error: errors.GatewayError | None, *, with_words: bool) -> str | None:
-    """What is said of an error: in the upstream's own words where it answered."""
+    """Returns an error's message: the upstream's own where it answered."""
     if error is None or not (with_words or error.is_logged):
         return None
     told = error.message
@@ -145,19 +145,19 @@ def _words(error: errors.GatewayError | None, *, with_words: bool) -> str | None
 
 
 def _is_metered(settled: SettledRequest) -> bool:
-    """Whether it is known what the client's own request would have cost: not where a model was asked with a context
-    that a fault has taken away from its bill."""
+    """Returns whether the cost of the client's own request is known: not if a model was asked with a context that a
+    fault has removed from the bill."""
     prepared = settled.attempted.prepared
     is_asked = any(call.purpose in bill.MODEL_PURPOSES for call in settled.calls)
     return prepared.context is not None or prepared.request.is_proxied or not is_asked
 
 
 async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:
-    """What need not stand in the stored bill, as stored messages tell it again (ADR 19)."""
+    """Returns the records that the stored bill may omit, as stored messages imply them (ADR 19)."""
     history, context = prepared.history, prepared.context
     if context is None or context.material is None or prepared.conversation_id is None:
         return None
-    if history is None or history.unproven:  # what such a client sent need not be, to the letter, what is stored
+    if history is None or history.unproven:  # such a client's messages may differ from those stored
         return None
     processed, material = context.utilization.artifacts_processed, context.material
     if not any(record.standing for record in processed):
@@ -167,10 +167,10 @@ async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:
 
 
 def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
-    """What is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
+    """Builds what is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
 
-    A trailing assistant message is a prefill: stored is prefill plus completion (guarantee §3.4). What is delivered to
-    an agent with sections is a message of its own (§11.3).
+    A trailing assistant message is a prefill: prefill plus completion is stored (guarantee §3.4). A message delivered
+    to an agent with sections is stored as a message of its own (§11.3).
     """
     attempted, prepared, outcome = settled.attempted, settled.attempted.prepared, settled.attempted.outcome
     request, history, built = prepared.request, prepared.history, prepared.context
@@ -183,7 +183,7 @@ def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
         frame = new_frame(request.model, history, built, built.material, new)
     chain = chain_of(prepared)
     prefill = new.pop() if chain.prefill is not None and outcome.status != "failed" else None
-    digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # the prefill of a failed turn is kept
+    digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # a failed turn stores its prefill
     answers = []
     for number, choice in enumerate((outcome.completion or {}).get("choices", ())):
         if outcome.status != "failed" and isinstance(choice.get("message"), dict):
@@ -192,7 +192,7 @@ def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
     sent = rebuild.sent_instructions(request)
     stored = turn.StoredTurn(
         conversation_id=prepared.conversation_id,
-        created=history.created and history.session is None,  # a session's conversation is there when it is claimed
+        created=history.created and history.session is None,  # claiming a session has created it
         parent_id=history.parent_id,
         at_head=history.at_head,
         instructions=history.instructions,
@@ -224,7 +224,7 @@ def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
 
 
 def _pins(request: ChatRequest, history: ConversationHistory, new: list[ConversationMessage]) -> tuple[str, ...]:
-    """The messages that the request pins, new and stored ones."""
+    """Returns the messages that the request pins, new and stored ones."""
     if not request.pinned:
         return ()
     messages = (*history.messages[: history.stored], *new)
@@ -232,7 +232,7 @@ def _pins(request: ChatRequest, history: ConversationHistory, new: list[Conversa
 
 
 def chain_keys(prepared: PreparedRequest, outcome: UpstreamOutcome, secret: bytes) -> tuple[ChainKey, ...]:
-    """The keys by which an answered request is recognised: keyed digests of its chain with each of its answers."""
+    """Computes the keys that identify an answered request: keyed digests of its chain with each of its answers."""
     if outcome.status == "failed" or outcome.completion is None:
         return ()
     request = prepared.request
@@ -255,7 +255,7 @@ def chain_keys(prepared: PreparedRequest, outcome: UpstreamOutcome, secret: byte
 
 
 def _attached(prepared: PreparedRequest) -> list[str]:
-    """What is attached to the chain of a request, each by its content and title."""
+    """Returns what is attached to the chain of a request, each by its content and title."""
     history, built = prepared.history, prepared.context
     known = (*history.attachments, *history.unsent_attachments) if history is not None else ()
     new = built.new_attachments if built is not None else ()
@@ -265,7 +265,7 @@ def _attached(prepared: PreparedRequest) -> list[str]:
 def _with_block(
     new: list[ConversationMessage], built: BuiltContext, material: WindowInputs, history: ConversationHistory
 ) -> list[ConversationMessage]:
-    """The new messages, the current one with the block that was forwarded at its head, unless a frame holds that."""
+    """Adds the forwarded block to the current one of the new messages, unless a frame holds that block."""
     current = material.current - (len(material.messages) - len(new))
     block = built.fitted.forwarded
     is_in_frame = built.fitted.new_pass or history.frame is not None
@@ -275,20 +275,20 @@ def _with_block(
 
 
 def plan_of(prepared: PreparedRequest) -> dict[str, Any] | None:
-    """What the planner said, followed or not; None where none was asked or none answered. It is content."""
+    """Returns the planner's plan, followed or not; None where no planner was asked or none answered. It is content."""
     result = prepared.plan
     return result.planned.plan.model_dump(mode="json") if result is not None and result.planned is not None else None
 
 
 def _beside_answer(prepared: PreparedRequest, cited: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What is stored beside an answer and may quote any document: what the planner said, and what the answer cites.
-    Whatever is deleted of the conversation, this goes."""
+    """Returns what is stored beside an answer and may quote any document: the plan, and what the answer cites. It goes
+    with any deletion in the conversation."""
     plan = plan_of(prepared)
     return plan if cited is None else {**(plan or {}), **cited}
 
 
 def _completion(attempted: AttemptedRequest) -> dict[str, Any] | None:
-    """The answer's body as it is stored; None if there is none."""
+    """Returns the answer's body as it is stored; None if there is none."""
     outcome, asked = attempted.outcome, attempted.prepared.request.asked
     if outcome.completion is None or outcome.status == "failed":
         return None
@@ -302,8 +302,8 @@ def _completion(attempted: AttemptedRequest) -> dict[str, Any] | None:
 
 
 def with_counts(turn: turn.StoredTurn, counting: PromptCounter | None) -> turn.StoredTurn:
-    """The turn with the token counts of its messages, so that later requests count only what is new to them. The
-    messages are the turn's own: a copy of each would cost more than all else that is done to store it.
+    """Adds the token counts of its messages to a turn, so that later requests count only what is new to them. The
+    messages are changed in place: copying each would cost more than all the rest of storing the turn.
     `counting`: the counts that the request made; None or inexact where it surely fits."""
     if counting is None or not counting.is_exact:
         return turn
@@ -318,15 +318,15 @@ def with_counts(turn: turn.StoredTurn, counting: PromptCounter | None) -> turn.S
 
 @record
 class RequestChain:
-    """The chain of a request as its client sees it: the chain digests before and after each new message. A prefill
-    stands apart. `delivered`: the last message, where it is an assistant's that is answered."""
+    """The chain of a request as its client sees it: the chain digests before and after each new message, without a
+    prefill. `delivered`: the last message, if it is an assistant's that is being answered."""
 
     base: ChainDigest
     digests: tuple[ChainDigest, ...]
     prefill: dict[str, Any] | None = None
     delivered: dict[str, Any] | None = None
     in_one: ChainDigest | None = None
-    """The digest of its end where each answer of several texts is sent again as one (`in_one_text`)."""
+    """The digest of its end if each answer of several texts is sent again as one (`in_one_text`)."""
 
     @property
     def end(self) -> ChainDigest:
@@ -335,10 +335,10 @@ class RequestChain:
     def digests_after(
         self, message: dict[str, Any], answer: dict[str, Any], status: str, whole: ChainDigest | None = None
     ) -> tuple[ChainDigest, ...]:
-        """The chain digests after an answer, in each form in which a client may send it again: as it is stored
-        (`message`), and where there was a prefill also without it, or behind it (guarantee §3.4). Behind what was
-        delivered it is also the end of a run of answers. One of several messages, or texts, may come back as several or
-        as one, and a refusal as a text. `whole`: the first of them, where it is known."""
+        """Computes the chain digests after an answer, in each form in which a client may send it again: as it is stored
+        (`message`); with a prefill also without it, or after it (guarantee §3.4); after a delivered message also as the
+        end of a run of answers. Several messages or texts may come back as several or as one, and a refusal as a text.
+        `whole`: the first of the digests, if it is known."""
         whole = whole or chain.extended(self.end, message, status=status)
         if self.delivered is not None:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
@@ -358,7 +358,7 @@ class RequestChain:
         return tuple(dict.fromkeys((whole, chain.extended(self.end, answer, status=status), apart)))
 
     def call_digests(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
-        """The digests up to an answer with tool calls, in the same forms."""
+        """Computes the digests up to an answer with tool calls, in each form in which a client may send it again."""
         if self.prefill is None:
             *before, last = items.said_apart(message) or [message]
             apart = chain.call_digest(chain.chain_digests(before, self.end)[-1] if before else self.end, last)
@@ -369,7 +369,7 @@ class RequestChain:
 
 
 def chain_of(prepared: PreparedRequest) -> RequestChain:
-    """The chain of a request. It is computed here where the history was not rebuilt."""
+    """Returns the chain of a request, which is computed here if the history was not rebuilt."""
     history, request = prepared.history, prepared.request
     if history is None:
         sent = rebuild.sent_chain(request)
@@ -384,8 +384,8 @@ def chain_of(prepared: PreparedRequest) -> RequestChain:
 
 
 def _in_one(request: ChatRequest) -> ChainDigest | None:
-    """The digest of a request's chain with each answer of several texts as one; None where it has none, or a name by
-    which its conversation is found."""
+    """Returns the digest of a request's chain with each answer of several texts as one; None if there is none, or if
+    the conversation is named."""
     if request.plain is not None and "assistant" not in request.plain.roles:
         return None
     bodies = request.messages[len(rebuild.sent_instructions(request)) :]
@@ -394,7 +394,7 @@ def _in_one(request: ChatRequest) -> ChainDigest | None:
 
 
 def _chains_of(prepared: PreparedRequest) -> list[RequestChain]:
-    """The chain as its client sees it and, where that differs, as it is stored: a client that resent only the end of it
+    """Returns the chain as its client sees it and, if that differs, as it is stored: a client that resent only its end
     may resend all of it next time."""
     request_chain, history = chain_of(prepared), prepared.history
     stored = history.stored_base if history is not None else None
@@ -431,7 +431,7 @@ def _new_answer(
 def _messages(
     choice: dict[str, Any], outcome: UpstreamOutcome, prefill: dict[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """A choice as it is stored, with the prefill; as its client got it; and its status.
+    """Returns a choice as it is stored, with the prefill; as its client received it; and its status.
 
     Empty fields are left out: not every provider accepts them in a history.
     """

@@ -1,8 +1,8 @@
-"""Runs turns of a conversation anew, one after another, each by the way of any request (guarantee §11.18): what is
-stored is made into requests, which is pure.
+"""Replays turns of a conversation, one after another, each through the path of any request (guarantee §11.18): what is
+stored is turned into requests by pure functions.
 
-Nothing that is stored is changed: the answers are a branch. Each turn is committed with its place in the replay, so
-that whoever goes on begins behind the last finished one.
+Nothing stored is changed: the answers are a branch. Each turn is committed with its place in the replay, so that a
+later run resumes after the last finished one.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -25,14 +25,14 @@ from gateway.storage import ConversationStore
 from gateway.storage.conversations import PastReader, ReplayStore
 
 CLIENT_ROLES = (*conversation.INSTRUCTION_ROLES, "user")
-"""Roles of what a client says itself."""
+"""Roles of the messages that a client writes itself."""
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRequest:
-    """A request that is made again: the messages that it brings, system messages included, and who is asked. `model` is
-    None where nobody answered it here. `agent` is the chat's own field. `until`: when its answer was committed."""
+    """A request to replay: the messages that it brings, system messages included, and who is asked. `model` is None
+    where no model answered it here. `agent` is the chat's own field. `until`: when its answer was committed."""
 
     messages: tuple[Json, ...]
     model: str | None
@@ -42,7 +42,7 @@ class ReplayedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedResult:
-    """A stored result, by the call that it answered: the tool's name and the arguments."""
+    """A stored tool result, with the name and arguments of the call that it answered."""
 
     name: str
     arguments: Any
@@ -51,8 +51,8 @@ class ReplayedResult:
 
 @dataclass(frozen=True, slots=True)
 class TurnToReplay:
-    """A turn with the requests that are made again. Steps of tool loops are not among these: `results` answer the calls
-    that the model makes again. `before` is the message before the turn on its own branch."""
+    """A turn with the requests to replay. Steps of tool loops are not among these: `results` answer the calls that the
+    model makes again. `before` is the message before the turn on its own branch."""
 
     number: int
     asks: tuple[ReplayedRequest, ...]
@@ -70,7 +70,7 @@ def to_replay(
     bills: Mapping[str, past_turns.PastBill],
     change: past_turns.ReplayChanges,
 ) -> list[TurnToReplay]:
-    """These turns as they are made again.
+    """Converts past turns to turns to replay.
     `path`: the branch that they are of, with its turns whole; `bills`: of their requests, as far as they were paid
     here."""
     found = []
@@ -88,14 +88,14 @@ def single_request(
     bills: Mapping[str, past_turns.PastBill],
     change: past_turns.ReplayChanges,
 ) -> tuple[ReplayedRequest, str | None]:
-    """A past request by itself, and the message behind which it went on: for an estimate. Tool results are in it, and
+    """Builds a single past request, and the message that it followed: for an estimate. It includes tool results, and
     the calls that its client brought with them."""
     before = path.messages[request.before - 1].message.message_id if request.before else None
     return _ask(path, request, bills, change, roles=(*CLIENT_ROLES, "assistant", *tool_steps.RESULT_ROLES)), before
 
 
 def is_made_again(request: past_turns.PastRequest) -> bool:
-    """Whether it is no step of a tool loop: those follow from what the model calls."""
+    """Returns whether a request is replayed: a step of a tool loop is not, as it follows from the model's calls."""
     said = [each for each in request.brought if each.message.role in CLIENT_ROLES]
     return bool(said) or (request.answer is not None and not request.brought)
 
@@ -120,7 +120,7 @@ def _ask(
 
 
 def _agent(last: past_turns.PathMessage, billed: Any, change: past_turns.ReplayChanges) -> Json | None:
-    """Who answers: who did, with what is to be other of that agent."""
+    """Returns the agent that answered, with the changes for it."""
     name = last.message.agent
     if name is None:
         return None
@@ -129,7 +129,7 @@ def _agent(last: past_turns.PathMessage, billed: Any, change: past_turns.ReplayC
 
 
 def _results(messages: Sequence[past_turns.PathMessage]) -> list[ReplayedResult]:
-    """The results of a turn with the calls that they answer, in their order."""
+    """Returns the results of a turn with the calls that they answer, in their order."""
     found: list[ReplayedResult] = []
     open_calls: list[Json] = []
     for each in messages:
@@ -142,7 +142,7 @@ def _results(messages: Sequence[past_turns.PathMessage]) -> list[ReplayedResult]
 
 
 def comparable(arguments: str) -> Any:
-    """Arguments as they are compared: as JSON values, else as the text that they are."""
+    """Parses arguments for comparison: as JSON values, else as the text itself."""
     try:
         return jsons.loads_exact(arguments.encode("utf-8", "surrogatepass"))
     except ValueError:
@@ -152,9 +152,9 @@ def comparable(arguments: str) -> Any:
 def answered_calls(
     calls: Sequence[Json], results: Sequence[ReplayedResult], used: Sequence[Json], given: Mapping[str, str]
 ) -> tuple[list[Json], list[Json]]:
-    """The results of these calls as messages, in the order of the calls, and the calls that have none.
-    `results`: those of the turn that is made again; each answers one call; `used`: the calls that were answered
-    already; `given`: results that the client brings, by the ids of calls."""
+    """Returns the results of these calls as messages, in the order of the calls, and the calls without a result.
+    `results`: those of the replayed turn; each answers one call; `used`: the calls that were answered already; `given`:
+    results that the client brings, by the ids of calls."""
     left = list(results)
     for call in used:
         _take(left, call)
@@ -172,7 +172,7 @@ def answered_calls(
 
 
 def _take(left: list[ReplayedResult], call: Json) -> ReplayedResult | None:
-    """The first result of the same call, taken out."""
+    """Takes the first result of the same call out of the list."""
     name, arguments = tool_steps.asked(call)[0], comparable(tool_steps.asked(call)[1])
     for number, result in enumerate(left):
         if (result.name, result.arguments) == (name, arguments):
@@ -182,7 +182,7 @@ def _take(left: list[ReplayedResult], call: Json) -> ReplayedResult | None:
 
 log = logs.get_logger("gateway.pipeline.turn_replays")
 HOLD_SECONDS = 20.0
-"""Between two signs of life of whoever is at work on a replay."""
+"""Between two heartbeats of the process that runs a replay."""
 Make = Callable[[ReplayedRequest, Sequence[Json], BranchPoint], ChatRequest]
 """Makes the chat request that asks an agent or model, with these messages, on that branch."""
 
@@ -206,7 +206,7 @@ Entries = tuple[turn.LedgerEntry, ...]
 
 @dataclass(frozen=True, slots=True)
 class ReplayTurnEnd:
-    """What became of a turn: its requests so far, the last answer, and the calls that nobody can answer here."""
+    """The outcome of a turn: its requests so far, the last answer, and the calls that cannot be answered here."""
 
     turn: int
     status: Literal["complete", "needs_tool", "failed"]
@@ -221,8 +221,8 @@ Emit = Callable[[ReplayEvent], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ReplayWork:
-    """What is to be done: `turns` are all of the replay, `make` makes requests, `given` are results of tools that the
-    client brings, by the ids of calls."""
+    """A replay to run: `turns` are all of the replay, `make` makes requests, `given` are tool results that the client
+    brings, by the ids of calls."""
 
     tenant: str
     replay: past_turns.ReplayRun
@@ -234,8 +234,8 @@ class ReplayWork:
 
 @dataclass(slots=True)
 class _ReplayState:
-    """Where a replay stands: behind `at`. `open_calls` are those of the message `at`; `used` are the calls of the same
-    request that were answered already."""
+    """The state of a replay after the message `at`. `open_calls` are those of that message; `used` are the calls of the
+    same request that were answered already."""
 
     at: str | None
     open_calls: list[Json] = field(default_factory=list)
@@ -246,7 +246,7 @@ class _ReplayState:
 
 
 class TurnReplayer:
-    """Runs replays. It holds nothing between them."""
+    """Runs replays. It holds no state between them."""
 
     def __init__(
         self, pipeline: LimitedPipeline, store: ConversationStore, replays: ReplayStore, past: PastReader
@@ -258,7 +258,7 @@ class TurnReplayer:
         self._tasks = BackgroundTasks()
 
     async def run(self, work: ReplayWork) -> bool:
-        """Goes on behind the last finished turn. Returns whether all are done; else a tool is needed.
+        """Replays the turns after the last finished one. Returns whether all are done; else a tool is needed.
         Raises GatewayError: a turn failed; nothing was emitted if that was before the first model began to answer."""
         replay = work.replay
         async with self._held(replay.replay_id):
@@ -276,19 +276,19 @@ class TurnReplayer:
         return True
 
     async def estimate(self, requests: Sequence[ChatRequest]) -> list[Json]:
-        """What each of these requests would cost; no primary model is called."""
+        """Estimates what each of these requests would cost; no primary model is called."""
         return [not_paused(await self._pipeline.dry_run(request)) for request in requests]
 
     def forget(self, replay_id: str) -> None:
-        """Forgets a replay, if nothing is done of it; its caller need not wait."""
+        """Forgets a replay of which nothing is done, in the background."""
         self._tasks.start(self._noted(self._replays.drop(replay_id), replay_id))
 
     async def close(self) -> None:
-        """Waits for what is still to be noted."""
+        """Waits for pending notes on replays."""
         await self._tasks.finish()
 
     async def _resumed(self, work: ReplayWork) -> tuple[_ReplayState, int, int]:
-        """Where it goes on: the state, the index of the turn, and of the request in it."""
+        """Finds where to resume: the state, the index of the turn, and of the request in it."""
         replay = work.replay
         if replay.at_id is None or replay.turn is None or replay.request is None:
             return _ReplayState(work.turns[0].before if work.turns else None), 0, 0
@@ -302,7 +302,7 @@ class TurnReplayer:
         return (state, index + 1, 0) if is_last else (state, index, replay.request + 1)
 
     async def _turn(self, work: ReplayWork, turn: TurnToReplay, first: int, state: _ReplayState) -> bool:
-        """Makes the requests of a turn again, from number `first` on. Returns whether all of them were answered."""
+        """Replays the requests of a turn from number `first` on. Returns whether all of them were answered."""
         state.requests = []
         for number, ask in enumerate(turn.asks[first:], first):
             missing = await self._ask(work, turn, number, ask, state)
@@ -316,7 +316,7 @@ class TurnReplayer:
     async def _ask(
         self, work: ReplayWork, turn: TurnToReplay, number: int, ask: ReplayedRequest, state: _ReplayState
     ) -> list[Json]:
-        """Asks until there is an answer without calls. Returns the calls that nobody can answer here."""
+        """Asks until there is an answer without calls. Returns the calls that cannot be answered here."""
         messages = list(ask.messages)
         while True:
             if state.open_calls:
@@ -335,7 +335,7 @@ class TurnReplayer:
                 return []
 
     async def _send(self, work: ReplayWork, request: ChatRequest, turn: int, state: _ReplayState) -> None:
-        """Sends one request and takes in what was stored of it."""
+        """Sends one request and reads back what was stored of it."""
         answer = not_paused(await self._pipeline.stream(request))
         try:
             if not state.begun:
@@ -354,7 +354,7 @@ class TurnReplayer:
 
     @asynccontextmanager
     async def _held(self, replay_id: str) -> AsyncIterator[None]:
-        """Holds the taken replay until the end of the block. Whoever is told of its end may go on with it at once."""
+        """Holds the taken replay until the end of the block. Whoever learns of its end may continue it at once."""
 
         async def hold() -> None:
             await self._replays.hold(replay_id)
@@ -369,11 +369,11 @@ class TurnReplayer:
         try:
             await note
         except errors.StorageUnavailable:
-            log.warning("replay_not_released", replay_id=replay_id)  # its time is over soon
+            log.warning("replay_not_released", replay_id=replay_id)  # its hold expires soon
 
 
 class _ReplayReceiver:
-    """Takes a streamed answer (adapter of `StreamReceiver`) and tells its text."""
+    """Takes a streamed answer (adapter of `StreamReceiver`) and emits its text."""
 
     writes_at_once = False
 
@@ -400,7 +400,7 @@ def _message(stored: turn.StoredCompletion | None) -> Json | None:
 
 
 def _calls_under_way(messages: Sequence[past_turns.PathMessage]) -> tuple[list[Json], list[Json]]:
-    """The calls of the last message, and those of the steps right before it, which were answered."""
+    """Returns the calls of the last message, and those of the steps right before it, which were answered."""
     bodies = [each.message.body for each in messages]
     open_calls = tool_steps.calls_of(bodies[-1]) if bodies else []
     used: list[Json] = []

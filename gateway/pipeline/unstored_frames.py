@@ -1,9 +1,9 @@
 """Records the messages that a request forwarded, where they differ from those that are stored: a frame (ADR 12).
-`new_frame` makes those of stored conversations too, which `stored_turn.py` writes with their turns; all else is for
+`new_frame` also makes those of stored conversations, which `stored_turn.py` writes with their turns; all else is for
 conversations of which nothing is stored.
 
 Frames of conversations of which nothing is stored hold digests, positions, ranges, strategies and ids, and no word of
-anybody's (guarantee §4 I7)."""
+any message (guarantee §4 I7)."""
 
 import hashlib
 import hmac
@@ -41,7 +41,7 @@ from gateway.storage import ConversationStore
 from gateway.storage.cache import FrameCache
 
 MAX_ADDITIONS = 50
-"""Frames that may follow a full one. The next is written as a full one again, so that reading stays cheap."""
+"""Frames that may follow a full one. The next one is full again, so that reading stays cheap."""
 
 
 def new_frame(
@@ -51,9 +51,9 @@ def new_frame(
     material: WindowInputs,
     new: Sequence[ConversationMessage],
 ) -> NewFrame | None:
-    """The frame of an answered request; None if the stored messages and earlier frames already say what it forwarded.
-    `history`: the conversation as it was before frames were put over it; `new`: the request's messages under their ids,
-    as they will be stored."""
+    """Builds the frame of an answered request; None if stored messages and earlier frames imply what it forwarded.
+    `history`: the conversation before frames were applied; `new`: the request's messages under their ids, as they will
+    be stored."""
     request = _FrameRequest(history, material, built.fitted, built.counting, new)
     added = request.added(built)
     before = history.frame
@@ -93,7 +93,7 @@ class _FrameRequest:
         return self._names[self._material.current] if self._names else None
 
     def added(self, built: BuiltContext) -> PromptFrame:
-        """What was forwarded otherwise than is stored, or, unless everything was decided anew, is frozen already."""
+        """Returns what was forwarded in a form that is neither stored nor (unless all was decided again) frozen."""
         forms: dict[str, Form] = {}
         shown_in_full: dict[str, tuple[str, ...]] = {}
         unsent: set[str] = set()
@@ -123,7 +123,7 @@ class _FrameRequest:
         )
 
     def whole(self, added: PromptFrame) -> PromptFrame:
-        """All that counts from now on, where everything was decided anew."""
+        """Returns the whole frame in force from now on, after everything was decided again."""
         material, selection = self._material, self._fitted.selection
         return PromptFrame(
             first=self._first,
@@ -143,7 +143,7 @@ class _FrameRequest:
         )
 
     def moved(self, frame: PromptFrame) -> PromptFrame:
-        """The frame where turns left the window, and nothing else of it was decided anew."""
+        """Returns the frame after turns left the window, with all its other decisions unchanged."""
         return replace(self.within(frame), first=self._first, memory=self._memory)
 
     @property
@@ -158,30 +158,30 @@ class _FrameRequest:
         return memory.named(self._names) if memory is not None else None
 
     def _keeps_block_of(self, index: int) -> bool:
-        """Whether the message keeps its block, whatever became of its files."""
+        """Returns whether the message keeps its block, whatever became of its files."""
         return self._fitted.selection.keeps_block and index == self._material.current
 
     def _kept_decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
-        """Those for what stands in the block of the turn under way, where that was kept."""
+        """Returns the decisions for the block of the turn under way, if that block was kept."""
         name = self.begins_turn
         if name is None or not self._fitted.selection.keeps_block:
             return {}
         return {name: self._before.decisions.get(name, ())}
 
     def within(self, frame: PromptFrame) -> PromptFrame:
-        """Of a frame what the window still holds."""
+        """Returns the part of a frame that the window still holds."""
         here = {self._names[index] for index in self._fitted.forwarded.indexes if index >= 0}
         return replace(frame.of(here), left_out=frame.left_out & self._stored.keys(), additions=0, borrowed=False)
 
     def _is_known(self, name: str, index: int, sent: dict[str, object]) -> bool:
-        """Whether a message would be forwarded in that form again with nothing more said about it."""
+        """Returns whether a message would be forwarded in that form again without an entry in the frame."""
         stored, shown = self._stored[name], self._material.messages[index]
         if sent is stored.body and stored.rendered is None and name not in self._before.forms:
-            return True  # as most are
+            return True  # the usual case
         if index in self._fitted.selection.short_inputs:
             return False
         if sent.get("tool_calls") != stored.body.get("tool_calls") and sent is not shown.rendered:
-            return True  # calls that nobody answered, or that are told as text: that shows from the messages themselves
+            return True  # unanswered calls, or calls rendered as text: the messages themselves imply that
         if not self._new_pass and name in self._before.forms:
             form = self._before.forms[name]
             return sent is (shown.body if form is None else shown.rendered)
@@ -189,13 +189,13 @@ class _FrameRequest:
         return sent is default or sent == default
 
     def _is_of_messages_sent(self) -> bool:
-        """Whether nothing stands in the block but what the client sent as messages with this request."""
+        """Returns whether the block holds only what the client sent as messages with this request."""
         apart = (*self._material.restored, *self._material.attached)
         shown = {*self._fitted.selection.renderings, *(each.artifact.artifact_id for each in self._material.pages)}
         return self._sent_all and not any(a.artifact_id in shown for a in apart)
 
     def _decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
-        """What stands in messages of the window and is less than the whole, by the message that it stands in."""
+        """Returns the reduced items in messages of the window, by the message that contains them."""
         found: dict[str, list[FrozenDecision]] = {}
         for index, shown_in_full in decision.reduced_of(self._material, self._fitted):
             name = self._names[index]
@@ -204,7 +204,7 @@ class _FrameRequest:
         return {name: tuple(each) for name, each in found.items()}
 
     def _refers(self) -> dict[str, tuple[tuple[str, str], ...]]:
-        """What the results refer to that this request shaped."""
+        """Returns what the results that this request shaped refer to."""
         refers = self._fitted.selection.refers
         if not refers:
             return {}
@@ -222,31 +222,31 @@ class _FrameRequest:
 
 FRAME_VERSION = 1
 MAX_ANCHORS = 64
-"""Places, the latest, for which a frame is looked up: behind each of them an answer was given."""
+"""Latest places for which a frame is looked up: an answer was given after each of them."""
 MAX_BEHIND = 16
-"""Answers after which a frame is written once more behind the latest message, though nothing new is in it."""
+"""Answers after which an unchanged frame is written again after the latest message."""
 NEAR_SHARE = 0.25
-"""Once a prompt takes this share of the budget, a frame is kept even if nothing was changed, so later steps of the turn
+"""From this share of the budget on, a prompt's frame is cached even if nothing was changed, so later steps of the turn
 cannot change what its first step fixed (guarantee §4 I6)."""
 LARGE_FRAME_BYTES = 2**20
 """A larger request's frame is read in a thread."""
 MAC, DIGEST, COUNTED = 16, 12, 16
 """Bytes of the keyed digests of a frame, of a form, and of the messages that were counted."""
 COSTS, USED = b"costs\0", b"used\0"
-"""Before the path under which the sums of a branch are kept, beside its frame, as they change with each answer; and
-before that of a conversation's first message, under which is kept when it was used last, on whichever branch."""
+"""Prefixes of paths: for the sums of a branch, cached beside its frame as they change with each answer; and, with the
+path of a conversation's first message, for when it was last used, on whichever branch."""
 USED_SECONDS = 7 * 24 * 3600.0
-"""How long is known when a conversation was used last: whoever comes back after hours finds no prompt cache, and then a
-pass is free. It is one small value for each conversation."""
+"""How long the time of a conversation's last use is cached: after hours there is no prompt cache left, and a pass is
+free. It is one small value for each conversation."""
 MEMORY = {"role": "user", "content": ""}
 SHORT_INPUTS = "short inputs"
-"""How a form is told that is an answer without its calls' long inputs: what these are follows from the answer."""
+"""Encodes a form that is an answer without its calls' long inputs: the answer determines which these are."""
 log = logs.get_logger("gateway.pipeline.unstored_frames")
 
 
 @dataclass(frozen=True, slots=True)
 class _FrameKey:
-    """Makes the digests of one tenant's requests to one model; the secret is the same in all replicas."""
+    """Computes the digests of one tenant's requests to one model; the secret is the same in all replicas."""
 
     secret: bytes
 
@@ -278,12 +278,12 @@ class _FrameKey:
         return payload if hmac.compare_digest(self.sealed(name, payload), value) else None
 
     def hidden(self, name: str, text: bytes) -> bytes:
-        """A text with digests of contents, which only who has the secret can compare; twice gives it back."""
+        """Hides digests of contents in a text from all who lack the secret; applied twice it restores the text."""
         stream = hashlib.shake_256(self.secret + name.encode()).digest(len(text))
         return bytes(one ^ other for one, other in zip(text, stream, strict=True))
 
     def masked(self, ids: Sequence[str], salt: str) -> list[str]:
-        """Ids, digests of contents, so that only who has the secret can compare them; twice gives them back."""
+        """Hides ids, digests of contents, from all who lack the secret; applied twice it restores them."""
         stream = hashlib.shake_256(self.secret + salt.encode()).digest(8 * len(ids))
         found = []
         for number, name in enumerate(ids):
@@ -293,11 +293,11 @@ class _FrameKey:
 
 
 class UnstoredFrames:
-    """Keeps what the models of requests with `store: false` were sent, as ranges of what their clients send again. It
-    is asked for no other requests.
+    """Caches what the models of requests with `store: false` were sent, as ranges of what their clients send again. It
+    is used for no other requests.
 
-    Whatever is wrong with a frame costs a fresh fit, never an answer: one that was changed by anybody, or whose forms
-    are not what they were, does not count.
+    A faulty frame costs a fresh fit, never an answer: a frame that was tampered with, or whose forms no longer match,
+    is ignored.
     """
 
     def __init__(self, cache: FrameCache, store: ConversationStore, clock: ports.Clock) -> None:
@@ -306,7 +306,7 @@ class UnstoredFrames:
     async def put_over(
         self, request: ChatRequest, history: ConversationHistory
     ) -> tuple[ConversationHistory, KeptFrame | None]:
-        """The conversation of a request with what its model was sent of it before, if that is known."""
+        """Applies the frame of what a model was sent before to a request's conversation, if that is known."""
         anchors = _anchors(history) if _is_kept(request, history) else []
         if not anchors:
             return history, None
@@ -334,7 +334,7 @@ class UnstoredFrames:
     async def _with_costs(
         self, request: ChatRequest, history: ConversationHistory, key: _FrameKey, paths: Sequence[bytes]
     ) -> ConversationHistory:
-        """The conversation with what its branch has cost, and when it was used last, where that is known."""
+        """Adds to the conversation what its branch has cost, and when it was last used, where that is known."""
         tenant, name = request.caller.tenant, _used(key, history)
         used = await self._cache.first(tenant, [name])
         at = key.opened(name, used[1]) if used is not None else None
@@ -352,7 +352,7 @@ class UnstoredFrames:
         )
 
     async def keep(self, prepared: PreparedRequest, costs: bill.BranchCosts | None = None) -> None:
-        """Keeps what an answered request forwarded, where its messages do not say it, and what its branch has cost."""
+        """Caches what an answered request forwarded beyond what its messages imply, and what its branch has cost."""
         request, history, built = prepared.request, prepared.history, prepared.context
         if history is None or built is None or built.material is None or not _is_kept(request, history):
             return
@@ -367,14 +367,14 @@ class UnstoredFrames:
         end = (said[-1] if said else history.base).path
         try:
             if built.economy is not None or (costs is not None and request.forward.get("tools")):
-                name, at = _used(key, history), (now + 1).to_bytes(8)  # never earlier than it was
+                name, at = _used(key, history), (now + 1).to_bytes(8)  # rounded up
                 await self._cache.keep(request.caller.tenant, name, key.sealed(name, at), USED_SECONDS)
                 if costs is not None:
                     name = key.of_path(COSTS + end)
                     value = key.hidden(name, costs.as_text().encode())
                     await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
             payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)
-        except UnsayableForm:  # no older frame counts any more
+        except UnsayableForm:  # this overrides older frames
             log.info("frame_not_kept", request_id=request.request_id)
             payload = jsons.dumps({"v": FRAME_VERSION, "lost": True})
         except Exception as fault:  # noqa: BLE001 - it costs a fresh fit, not the answer that has come
@@ -386,17 +386,17 @@ class UnstoredFrames:
 
 
 def _is_kept(request: ChatRequest, history: ConversationHistory) -> bool:
-    """Whether frames are kept for a request that is not stored: where all of its conversation came with it."""
+    """Returns whether frames are cached for an unstored request: if all of its conversation came with it."""
     return history.created and not request.is_worded and request.options.mode != "off"
 
 
 def _is_prefilled(messages: Sequence[ConversationMessage]) -> bool:
-    """Whether the last message is the beginning of the answer."""
+    """Returns whether the last message is the beginning of the answer."""
     return bool(messages) and messages[-1].role == "assistant" and not messages[-1].body.get("tool_calls")
 
 
 def _anchors(history: ConversationHistory) -> list[int]:
-    """After how many messages an earlier request may have ended, the latest first."""
+    """Returns after how many messages an earlier request may have ended, the latest first."""
     messages = history.messages[: len(history.messages) - _is_prefilled(history.messages)]
     found = (i for i in range(len(messages) - 1, 0, -1) if messages[i].role == "assistant" != messages[i - 1].role)
     return list(islice(found, MAX_ANCHORS))
@@ -421,7 +421,7 @@ def _put_over(
     counted = {int(name): TokenCounts(history.messages[int(name)].body, {tokenizer: counts[name]}) for name in counts}
     if counted and digest != key.of_bodies([each.of for each in counted.values()]):
         counted = {}
-    for i, message in enumerate(history.messages[:known]):  # which are of this request alone
+    for i, message in enumerate(history.messages[:known]):  # these messages belong to this request alone
         message.message_id, message.tokens = str(i), counted.get(i)
     over = replace(
         history,
@@ -438,7 +438,7 @@ def _put_over(
 def _frame(
     said: Mapping[str, Any], ids: Sequence[str], bodies: Sequence[dict[str, Any]], key: _FrameKey
 ) -> PromptFrame:
-    """Raises ValueError: a form is not what it was. What is no frame at all raises whatever comes of it."""
+    """Decodes a frame. Raises ValueError: a form has changed. Anything that is not a frame raises any error."""
     texts = MessageTexts(bodies, compact)
     forms: dict[str, Form] = {}
     form: Form
@@ -473,8 +473,8 @@ def _frame(
 
 
 def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) -> bytes | None:
-    """The frame of a request as JSON; None where an earlier one says it still.
-    Raises Unsayable: it cannot be told without content."""
+    """Encodes the frame of a request as JSON; None where an earlier one still implies it.
+    Raises UnsayableForm: it cannot be encoded without content."""
     request, history, built, kept = prepared.request, prepared.history, prepared.context, prepared.kept_frame
     assert history is not None
     assert built is not None
@@ -497,7 +497,7 @@ def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) ->
 
 
 class _FrameWriter:
-    """Writes a frame without content. What is told of forms already is told once more as it was."""
+    """Writes a frame without content. Forms that were written before are written unchanged."""
 
     def __init__(self, history: ConversationHistory, kept: KeptFrame | None, key: _FrameKey, now: int) -> None:
         self._kept, self._key, self._now = kept, key, now
@@ -556,7 +556,7 @@ class _FrameWriter:
             "memory": memory,
             "tokenizer": tokenizer,
             "counted": counted,
-            "tokens": {},  # where versions before read counts
+            "tokens": {},  # read by earlier versions
         }
         return jsons.dumps(fields)
 
@@ -577,7 +577,7 @@ class _FrameWriter:
     def _counted(
         self, frame: PromptFrame, messages: Sequence[ConversationMessage], counting: PromptCounter | None
     ) -> tuple[str | None, tuple[str, dict[str, int]]]:
-        """Tokens of the messages that the window has as they came, behind one digest of all these."""
+        """Returns tokens of the messages that the window holds as they came, with one digest of all of them."""
         if counting is None:
             return None, ("", {})
         tokenizer: str | None = None
