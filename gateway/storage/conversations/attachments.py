@@ -1,4 +1,4 @@
-"""A conversation's attached documents: listed, read, and deleted singly (guarantee §2)."""
+"""A conversation's attached documents: lists, reads and deletes them one by one (guarantee §2)."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -19,13 +19,13 @@ from gateway.storage.large_documents import delete_unheld, held_by, read_indexes
 
 TABLE = schema.attachments
 PART_CHARS = 1_000_000
-"""Characters of a large document's text that are read at once."""
+"""Characters of a large document's text that one request reads."""
 
 
 def read_page(
     connection: sa.Connection, tenant: str, conversation_id: str, query: records.ItemQuery
 ) -> report_lists.QueryPage[records.AttachmentRecord]:
-    """The documents in the order in which they came, or the other way round; each content once.
+    """Returns a page of documents, in the order in which they came or reversed; each content once.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: `after` is none of its documents."""
     require_conversation(connection, tenant, conversation_id)
     number = sa.func.min(TABLE.c.number)
@@ -43,7 +43,7 @@ def read_page(
 def read_one(
     connection: sa.Connection, tenant: str, conversation_id: str, name: str, part: records.TextPart = records.WHOLE_TEXT
 ) -> records.AttachmentRecord:
-    """One document, with its text, or that part of it; of a large one no more than `PART_CHARS`.
+    """Returns one document with its text or a part of that; of a large document `PART_CHARS` at most.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: the conversation has no such document."""
     require_conversation(connection, tenant, conversation_id)
     number = _first_number(connection, conversation_id, name, "attachment_id")
@@ -61,8 +61,8 @@ def read_one(
 
 def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: str, now: datetime) -> tuple[str, ...]:
     """Deletes a document: its text, what was forwarded of it beside questions, what planners said, its names on bills.
-    What a model answered is the conversation's own and stays. Numbers are not given again.
-    The cache groups to evict: those of all contents that this conversation alone holds.
+    A model's answers belong to the conversation and stay. Numbers are not reused.
+    Returns the cache groups to evict: those of all contents that this conversation alone holds.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: the conversation has no such document."""
     require_conversation(connection, tenant, conversation_id, lock=True)
     _first_number(connection, conversation_id, name, "attachment_id")
@@ -84,7 +84,7 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
 
 
 def content_id_of(name: str) -> str:
-    """The id of a content, as bills name it: repeats of it have a number behind."""
+    """Returns the id of a content from its name on bills, where a repeat has a number appended."""
     return name.partition("-")[0]
 
 

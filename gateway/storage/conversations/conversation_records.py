@@ -1,4 +1,4 @@
-"""Conversations by themselves: created, listed, read and changed item by item."""
+"""Creates, lists and reads conversations, and changes them item by item."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -35,9 +35,9 @@ ANSWERED = ("complete", "partial")
 def read_window(
     connection: sa.Connection, tenant: str, conversation_id: str, model: str | None
 ) -> records.WindowRecord:
-    """What its latest answered request left of a conversation's window. The bill is found by an index; the path is
-    walked only where artifacts of old messages stand in the window.
-    `model`: the model that was asked for; None: any.
+    """Reads what a conversation's latest answered request left of its window. Finds the bill by an index, and walks the
+    path only where artifacts of old messages stand in the window.
+    `model`: the requested model; None: any.
     Raises ConversationNotFound: the tenant has none of that id."""
     read_record(connection, tenant, conversation_id)
     where = [LEDGER.c.tenant == tenant, LEDGER.c.conversation_id == conversation_id, LEDGER.c.status.in_(ANSWERED)]
@@ -57,7 +57,7 @@ def read_window(
 def _segments(
     connection: sa.Connection, conversation_id: str, entry: turn.LedgerEntry
 ) -> tuple[memory.SummarySegment, ...]:
-    """The summaries of old turns on the way to the request's answer."""
+    """Returns the summaries of old turns on the path to the request's answer."""
     query = sa.select(CONVERSATIONS.c.summarized, CONVERSATIONS.c.head_id).where(CONVERSATIONS.c.id == conversation_id)
     found = connection.execute(query).one()
     if not found.summarized:
@@ -67,13 +67,13 @@ def _segments(
 
 
 def _things(connection: sa.Connection, conversation_id: str) -> int:
-    """How many things the conversation is about."""
+    """Counts the things that the conversation is about."""
     query = sa.select(sa.func.count()).where(schema.things.c.conversation_id == conversation_id)
     return int(connection.execute(query).scalar_one())
 
 
 def _turns_excluded(connection: sa.Connection, entry: turn.LedgerEntry) -> int | None:
-    """How many turns began before the first message that was forwarded: a path's messages are numbered from 0 on."""
+    """Counts the turns that began before the first forwarded message: a path's messages are numbered from 0."""
     utilization: Any = entry.metadata.get("context_utilization")
     excluded = utilization.get("messages_excluded") if isinstance(utilization, dict) else None
     if not isinstance(excluded, int) or not excluded:
@@ -83,7 +83,7 @@ def _turns_excluded(connection: sa.Connection, entry: turn.LedgerEntry) -> int |
 
 
 def _numbered(connection: sa.Connection, entry: turn.LedgerEntry, number: int) -> Any:
-    """The message of that number on the path of a request; walked up to only where branches have one each."""
+    """Finds the message of that number on a request's path; walks the path only if several branches have one."""
     bounds = {"conversation": entry.conversation_id, "number": number}
     found = connection.execute(_NUMBERED, bounds).all()
     if len(found) < 2:
@@ -94,7 +94,7 @@ def _numbered(connection: sa.Connection, entry: turn.LedgerEntry, number: int) -
 
 
 def _above_query() -> sa.Select[Any]:
-    """From `:from` upwards, the message of the number `:number`."""
+    """Selects, from `:from` upwards, the message with the number `:number`."""
     inside = MESSAGES.c.sequence_number >= sa.bindparam("number", type_=sa.Integer)
     here = MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String)
     chain = upwards(MESSAGES.c.sequence_number, first=sa.and_(here, inside), onwards=lambda _: inside)
@@ -117,7 +117,7 @@ TABLE = schema.conversations
 def _read_totals(
     connection: sa.Connection, tenant: str, conversation_id: str
 ) -> tuple[records.ConversationRecord, past_turns.ConversationTotals]:
-    """One of this tenant's, and what it took so far."""
+    """Returns a conversation of the tenant, and its totals so far."""
     return read_record(connection, tenant, conversation_id), read_totals(connection, tenant, conversation_id)
 
 
@@ -127,7 +127,7 @@ def _keep_no_longer(connection: sa.Connection, conversation_id: str, days: float
 
 
 def read_record(connection: sa.Connection, tenant: str, conversation_id: str) -> records.ConversationRecord:
-    """A conversation. Raises ConversationNotFound: the tenant has none of that id."""
+    """Returns a conversation. Raises ConversationNotFound: the tenant has none of that id."""
     where = (TABLE.c.tenant == tenant, TABLE.c.id == conversation_id)
     row = connection.execute(_RECORDS.where(*where)).first()
     if row is None:
@@ -138,7 +138,7 @@ def read_record(connection: sa.Connection, tenant: str, conversation_id: str) ->
 def _read_page(
     connection: sa.Connection, tenant: str, query: records.RecordQuery
 ) -> report_lists.QueryPage[records.ConversationRecord]:
-    """A page of this tenant's conversations. Raises ConversationNotFound: `after` is none of them."""
+    """Returns a page of the tenant's conversations. Raises ConversationNotFound: `after` is none of them."""
     where = [TABLE.c.tenant == tenant, *_during(query)]
     if query.session is not None:
         named = schema.sessions
@@ -161,7 +161,7 @@ def _read_page(
 
 
 def _during(query: records.RecordQuery) -> list[sa.ColumnElement[bool]]:
-    """The times that were asked for."""
+    """Returns conditions for the requested times."""
     columns: list[tuple[sa.Column[Any], datetime | None, datetime | None]] = [
         (TABLE.c.created_at, query.created_from, query.created_until),
         (TABLE.c.updated_at, query.updated_from, query.updated_until),
@@ -185,7 +185,7 @@ def _written(metadata: dict[str, str]) -> str | None:
 
 
 def _records_query() -> sa.Select[tuple[Any, ...]]:
-    """Conversations with their sessions' names."""
+    """Selects conversations with their sessions' names."""
     names = schema.sessions
     session = sa.select(sa.func.min(names.c.name)).where(names.c.conversation_id == TABLE.c.id).scalar_subquery()
     columns = (TABLE.c.id, TABLE.c.created_at, TABLE.c.updated_at, TABLE.c.metadata, TABLE.c.team_task)
@@ -196,7 +196,7 @@ _RECORDS = _records_query()
 
 
 class ConversationRecords(CachedRows):
-    """Each method is one short transaction.
+    """Creates, reads and changes conversations; each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout;
     ConversationNotFound: from all but `create`: the tenant has no such conversation; ItemNotFound: the conversation has
     no such item; NotFound: it has no such attachment."""
@@ -225,7 +225,7 @@ class ConversationRecords(CachedRows):
     window = reads(read_window)
 
     async def update(self, tenant: str, conversation_id: str, changes: Mapping[str, Any]) -> records.ConversationRecord:
-        """The conversation with other `metadata`, another `team_task`, or both in place of what it had."""
+        """Replaces a conversation's `metadata`, `team_task` or both; returns the conversation."""
         now = self.clock.now()
         values: dict[str, Any] = {"updated_at": now}
         if "metadata" in changes:
@@ -252,7 +252,7 @@ class ConversationRecords(CachedRows):
         request_id: str,
         retention_days: float | None = None,
     ) -> list[Item]:
-        """Appends messages at the head; returns the items that they are. `retention_days` is that of the key."""
+        """Appends messages at the head; returns them as items. `retention_days`: that of the key."""
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> list[Item]:
@@ -264,7 +264,7 @@ class ConversationRecords(CachedRows):
         return await self._transactions.run(work, write=True)
 
     async def set_pin(self, tenant: str, conversation_id: str, item_id: str, *, pinned: bool) -> Item:
-        """Pins the message of an item, or takes its pin away; returns the item."""
+        """Pins or unpins the message of an item; returns the item."""
         now = self.clock.now()
         return await self._transactions.run(
             lambda connection: item_store.set_pin(connection, tenant, conversation_id, item_id, pinned=pinned, now=now),
@@ -274,8 +274,8 @@ class ConversationRecords(CachedRows):
     async def delete_item(
         self, tenant: str, conversation_id: str, item_id: str, by: audit_log.AuditActor | None = None
     ) -> records.ConversationRecord:
-        """Deletes an item and everything that repeats its words; returns the conversation. `by` is who does it, as the
-        trail tells it."""
+        """Deletes an item and everything that repeats its text; returns the conversation. `by`: the actor in the audit
+        trail."""
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[records.ConversationRecord, tuple[str, ...]]:
@@ -291,8 +291,8 @@ class ConversationRecords(CachedRows):
     async def empty(
         self, tenant: str, conversation_id: str, by: audit_log.AuditActor | None = None
     ) -> records.ConversationRecord:
-        """Deletes everything that was said in it, with all that was made of that, and its team task; returns the
-        conversation, which goes on under its id and its session. `by` as for an item."""
+        """Deletes a conversation's whole content, all that was derived from it, and its team task; returns the
+        conversation, which keeps its id and its session. `by`: the actor in the audit trail."""
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[records.ConversationRecord, tuple[str, ...]]:
@@ -312,7 +312,7 @@ class ConversationRecords(CachedRows):
     async def delete_attachment(
         self, tenant: str, conversation_id: str, name: str, by: audit_log.AuditActor | None = None
     ) -> None:
-        """Deletes a document and everything that repeats its words, but for answers. `by` as for an item."""
+        """Deletes a document and everything that repeats its text, except answers. `by`: for the audit trail."""
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[str, ...]:
@@ -323,7 +323,7 @@ class ConversationRecords(CachedRows):
         await self._forget(await self._transactions.run(work, write=True))
 
     async def _forget(self, groups: tuple[str, ...]) -> None:
-        """After a deletion, what this process, the cache and the database's files keep of it."""
+        """Evicts, after a deletion, what this process, the cache and the database's files still hold of the content."""
         if self._paths is not None:
             self._paths.forget()
         if groups:

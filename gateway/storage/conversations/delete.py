@@ -1,4 +1,4 @@
-"""Deletes conversations for good: what people and models said goes, the anonymous bill stays (guarantee §5, §6)."""
+"""Deletes conversations for good: their content is deleted, the anonymous bill stays (guarantee §5, §6)."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -18,13 +18,13 @@ OF_WHAT_WAS_SAID = (
     *("head_id", "instructions_digest", "framed", "team_task", "profile", "pins", "summarized"),
     *("question", "question_folded"),
 )
-"""Columns of a conversation that tell of its messages."""
+"""Columns of a conversation that reveal something of its messages."""
 NAMED = ('"artifacts_processed":[{', '"things":[{')
-"""Where a bill has names: of artifacts, and types of things."""
+"""Text that marks names in a bill: of artifacts, and types of things."""
 
 
 def delete_conversation(connection: sa.Connection, tenant: str, conversation_id: str) -> tuple[str, ...] | None:
-    """Deletes a tenant's conversation; figures and keyed digests stay. Returns the cache groups to evict, None if there
+    """Deletes a tenant's conversation; figures and keyed digests stay. Returns the cache groups to evict; None if there
     is no such conversation."""
     table = schema.conversations
     query = sa.select(table.c.id).where(table.c.tenant == tenant, table.c.id == conversation_id)
@@ -44,8 +44,8 @@ def delete_locked(
 
 
 def empty_conversation(connection: sa.Connection, tenant: str, conversation_id: str, now: datetime) -> tuple[str, ...]:
-    """Deletes everything that hangs on a conversation whose row this transaction has locked, but its sessions. The row
-    stays with its metadata, its retention and its sums. Returns the cache groups to evict."""
+    """Deletes everything that refers to a conversation whose row this transaction has locked, except its sessions. The
+    row stays with its metadata, its retention and its sums. Returns the cache groups to evict."""
     ledger = schema.ledger.c
     users = sa.select(ledger.end_user).distinct().where(ledger.conversation_id == conversation_id)
     keeping = [name for name in connection.execute(users).scalars() if name is not None]
@@ -70,7 +70,7 @@ def _delete(
     rows: Sequence[sa.Delete],
     keeping: Collection[str],
 ) -> tuple[str, ...]:
-    """Deletes these rows, with what the cache, large documents and bills keep of them."""
+    """Deletes these rows, with what the cache, large documents and bills hold of them."""
     groups = held_groups(connection, tenant, [conversation_id])
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
     anonymise_bills(connection, billed, keeping=keeping)
@@ -82,8 +82,8 @@ def _delete(
 
 
 def forget_blocks(connection: sa.Connection, tenant: str, conversation_id: str, now: datetime) -> None:
-    """Deletes what was forwarded beside the questions of a conversation, in all forms, and what upstreams may have
-    quoted of it when requests failed; a turn that is under way does not bring it back."""
+    """Deletes what was forwarded beside a conversation's questions, in all forms, and what upstreams may have quoted of
+    it in errors; a turn that is under way does not bring it back."""
     connection.execute(schema.frames.delete().where(schema.frames.c.conversation_id == conversation_id))
     messages, table = schema.messages, schema.conversations
     with_block = (messages.c.conversation_id == conversation_id, messages.c.rendered.is_not(None))
@@ -95,7 +95,7 @@ def forget_blocks(connection: sa.Connection, tenant: str, conversation_id: str, 
 
 
 def held_groups(connection: sa.Connection, tenant: str, conversations: Collection[str]) -> tuple[str, ...]:
-    """The cache groups of those contents that these conversations alone hold."""
+    """Returns the cache groups of the contents that these conversations alone hold."""
     held = schema.cached_contents.c
     query = sa.select(held.digest).distinct().where(held.conversation_id.in_(conversations))
     return unheld_groups(connection, tenant, connection.execute(query).scalars().all(), but=conversations)
@@ -104,8 +104,8 @@ def held_groups(connection: sa.Connection, tenant: str, conversations: Collectio
 def unheld_groups(
     connection: sa.Connection, tenant: str, digests: Sequence[str], *, but: Collection[str]
 ) -> tuple[str, ...]:
-    """The cache groups of those contents that no conversation of the tenant but these holds. Holders are locked: of two
-    that are deleted at once, the later one finds that it is the last."""
+    """Returns the cache groups of the contents that no conversation of the tenant but these holds. Locks the holders:
+    of two that are deleted at the same time, the later finds that it is the last."""
     if not digests:
         return ()
     table = schema.cached_contents.c
@@ -118,10 +118,10 @@ def unheld_groups(
 def anonymise_bills(
     connection: sa.Connection, where: sa.ColumnElement[bool], of: str | None = None, *, keeping: Collection[str] = ()
 ) -> None:
-    """Takes names that people gave (titles of attachments, tools, users), and what upstreams said of failures, out of
+    """Removes names that people gave (titles of attachments, tools, users), and what upstreams said of failures, from
     rows of the ledger.
-    `of`: the content id of the one artifact whose names go; else those of all, and the user's; `keeping`: the users
-    that stay: digests, which are no names."""
+    `of`: the content id of the one artifact whose names are removed; None: those of all artifacts, and the user's;
+    `keeping`: the users that stay: digests, which are no names."""
     if of is None:
         rename_users(connection, sa.and_(where, schema.ledger.c.end_user.not_in(keeping)), None)
     forget_failures(connection, where)
@@ -140,13 +140,13 @@ def anonymise_bills(
 
 
 def forget_failures(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
-    """Deletes how these requests failed: an upstream may have quoted what was said."""
+    """Deletes how requests failed: an upstream may have quoted their content."""
     table = schema.ledger
     connection.execute(table.update().where(where, table.c.failure.is_not(None)).values(failure=None))
 
 
 def _anonymous(text: str, of: str | None) -> str:
-    """`response_metadata` with sources named by their positions alone; figures stay as written."""
+    """Returns `response_metadata` with sources named by their positions alone; figures stay as written."""
     try:
         metadata: dict[str, Any] = jsons.loads_decimal(text)
         used = metadata["context_utilization"]
@@ -158,7 +158,7 @@ def _anonymous(text: str, of: str | None) -> str:
                 for name in bill.CLIENTS_WORDS:
                     record.pop(name, None)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return "{}"  # somebody has spoilt the row, which an audit finds: what it says cannot be told from names
+        return "{}"  # the row is damaged, which an audit finds: its content cannot be told from names
     return jsons.dumps_text(metadata)
 
 

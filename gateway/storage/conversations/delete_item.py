@@ -1,4 +1,4 @@
-"""Deletes an item of a conversation for good: its words are in no message, block, step, answer or index afterwards."""
+"""Deletes an item of a conversation for good: no message, block, step, answer or index holds its text afterwards."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -46,8 +46,8 @@ ITEM_ENVELOPE_FIELDS = (
 def delete(
     connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, now: datetime
 ) -> tuple[str, ...]:
-    """Deletes an item. Messages that followed a deleted one follow the one before it from then on.
-    The cache groups to evict: those of all contents that this conversation alone holds.
+    """Deletes an item. Messages that followed a deleted message then follow its predecessor.
+    Returns the cache groups to evict: those of all contents that this conversation alone holds.
     Raises ConversationNotFound: the tenant has no such conversation; ItemNotFound: the conversation has no such
     item."""
     row = require_conversation(connection, tenant, conversation_id, lock=True)
@@ -85,7 +85,7 @@ def delete(
 
 
 class _MessageTree:
-    """A conversation's messages by their parents, without their bodies."""
+    """A conversation's messages by their parents, without bodies."""
 
     def __init__(self, connection: sa.Connection, conversation_id: str) -> None:
         columns = (MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role)
@@ -96,7 +96,7 @@ class _MessageTree:
             self._roles[each.id] = each.role
 
     def below(self, message_id: str, *, results: bool = False) -> list[str]:
-        """All messages behind one, in any branch; or only the results that follow it at once."""
+        """Lists all messages behind one, in any branch; with `results` only the results directly behind it."""
         found: list[str] = []
         ends = [message_id]
         while ends:
@@ -108,7 +108,7 @@ class _MessageTree:
         return found
 
     def results(self, message_id: str) -> frozenset[str]:
-        """The tool results that a call, or a result, may be about."""
+        """Returns the tool results that a call, or a result, may be about."""
         own = (
             [message_id] if self._roles[message_id] in tool_steps.RESULT_ROLES else self.below(message_id, results=True)
         )
@@ -116,7 +116,7 @@ class _MessageTree:
 
 
 def _delete_message(connection: sa.Connection, row: Any, stored: Any) -> dict[str, Any]:
-    """Takes a message out of the tree. Returns what changes of its conversation."""
+    """Removes a message from the tree. Returns the changes to its conversation."""
     hanging = MESSAGES.update().where(MESSAGES.c.conversation_id == row.id, MESSAGES.c.parent_id == stored.id)
     connection.execute(hanging.values(parent_id=stored.parent_id))
     connection.execute(MESSAGES.delete().where(MESSAGES.c.id == stored.id))
@@ -131,7 +131,7 @@ def _delete_message(connection: sa.Connection, row: Any, stored: Any) -> dict[st
 
 
 def _shorten(connection: sa.Connection, left: ConversationMessage, now: datetime) -> None:
-    """A message without one of its items."""
+    """Updates a message that has lost one of its items."""
     fresh = message_row(left, str(left.message_id), None, 0, now)
     values = {name: fresh[name] for name in ("body", "weight", "tokens")} | {"digest": chain.message_digest(left.body)}
     of_it = for_row(MESSAGES, values, left.message_id)
@@ -139,8 +139,8 @@ def _shorten(connection: sa.Connection, left: ConversationMessage, now: datetime
 
 
 def _delete_derived(connection: sa.Connection, conversation_id: str, ids: list[str]) -> None:
-    """What was derived from a deleted message in it and in those behind it: blocks, frames and summaries, which may
-    quote it, and digests of chains."""
+    """Deletes what was derived from a deleted message, in it and in those behind it: blocks, frames and summaries,
+    which may quote it, and digests of chains."""
     links, frames, summaries = schema.message_links, schema.frames, schema.summaries
     for batch in _batches(ids):
         anchored = (frames.c.conversation_id == conversation_id, frames.c.message_id.in_(batch))
@@ -153,15 +153,15 @@ def _delete_derived(connection: sa.Connection, conversation_id: str, ids: list[s
 
 
 def _delete_call(connection: sa.Connection, conversation_id: str, message_id: str, call_id: str) -> None:
-    """A deleted call in the steps of its results, which stay."""
+    """Removes a deleted call from the steps of its results, which stay."""
     called = (STEPS.c.call_message_id == message_id, STEPS.c.tool_call_id == text_of_step(call_id))
     of_it = STEPS.update().where(STEPS.c.conversation_id == conversation_id, *called)
     connection.execute(of_it.values(**NO_CALL))
 
 
 def _delete_step(connection: sa.Connection, ids: list[str], call_id: str, results: frozenset[str]) -> None:
-    """A deleted call or result in the tool steps that the version before stored with answers. Ids of calls may repeat,
-    so those of the results count."""
+    """Removes a deleted call or result from the tool steps that the previous version stored with answers. Ids of calls
+    may repeat, so the ids of the results count."""
     columns = sa.select(MESSAGES.c.id, MESSAGES.c.reasoning_events).where(MESSAGES.c.reasoning_events.is_not(None))
     for batch in _batches(ids):
         for each in connection.execute(columns.where(MESSAGES.c.id.in_(batch))).all():
@@ -177,14 +177,14 @@ def _delete_step(connection: sa.Connection, ids: list[str], call_id: str, result
 
 
 def delete_plans(connection: sa.Connection, conversation_id: str) -> None:
-    """What planners said: a plan may quote any message or document that was there."""
+    """Deletes what planners said: a plan may quote any message or document that was there."""
     table = schema.completions
     of_it = (table.c.conversation_id == conversation_id, table.c.plan.is_not(None))
     connection.execute(table.update().where(*of_it).values(plan=None))
 
 
 def _delete_from_completion(connection: sa.Connection, stored: Any, *, removed: bool) -> None:
-    """What an answer's stored envelope may repeat of its words: `logprobs`, a prefill, a provider's extras."""
+    """Deletes what an answer's stored envelope may repeat of its text: `logprobs`, a prefill, a provider's extras."""
     imported = schema.imported_requests
     of_it = (imported.c.conversation_id == stored.conversation_id, imported.c.request_id == stored.request_id)
     connection.execute(imported.delete().where(*of_it))
@@ -207,8 +207,8 @@ def _delete_from_completion(connection: sa.Connection, stored: Any, *, removed: 
 
 
 def _delete_instruction(connection: sa.Connection, row: Any, item_id: str) -> str | None:
-    """Deletes a system message from all sets of them that the conversation ever had. Returns the digest of the set in
-    force where no message names it."""
+    """Deletes a system message from all sets that the conversation ever had. Returns the digest of the set in force
+    where no message names it."""
     in_force = instructions_in_force(connection, row)
     gone = next(
         body

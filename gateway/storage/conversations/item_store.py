@@ -1,6 +1,6 @@
 """Reads and adds items of a conversation's current branch: the system messages in force, then the path to its head.
 
-Small columns say where the path leads; bodies are read for one page alone.
+Small columns show where the path leads; bodies are read for one page alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ from gateway.storage.turns.write_turn import INSERT_MESSAGES
 
 
 def require_conversation(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
-    """Raises ConversationNotFound: the tenant has none of that id."""
+    """Returns the conversation's row; `lock` locks it. Raises ConversationNotFound: the tenant has none of that id."""
     table = schema.conversations
     query = sa.select(table.c.id, table.c.head_id, table.c.instructions_digest, table.c.pins, table.c.question)
     query = query.where(table.c.tenant == tenant, table.c.id == conversation_id)
@@ -53,7 +53,7 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
 def read_items(
     connection: sa.Connection, tenant: str, conversation_id: str, query: records.ItemQuery
 ) -> report_lists.QueryPage[Item]:
-    """A page of the items of the current branch: the system messages in force, then the path to the head.
+    """Returns a page of the current branch's items: the system messages in force, then the path to the head.
     Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
     `after`."""
     row = require_conversation(connection, tenant, conversation_id)
@@ -62,7 +62,7 @@ def read_items(
 
 
 def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> Item:
-    """An item of any branch.
+    """Returns an item of any branch.
     Raises ConversationNotFound: the tenant has no such conversation; ItemNotFound: the conversation has no such
     item."""
     row = require_conversation(connection, tenant, conversation_id)
@@ -74,7 +74,7 @@ def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item
 
 
 def require_message(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
-    """The stored message that an item belongs to. Raises ItemNotFound: there is none in this conversation."""
+    """Returns the stored message of an item. Raises ItemNotFound: there is none in this conversation."""
     where = (MESSAGES.c.id == items.message_id_of(item_id), MESSAGES.c.conversation_id == conversation_id)
     row = connection.execute(whole_messages().where(*where, MESSAGES.c.status != "failed")).first()
     if row is None:
@@ -83,7 +83,7 @@ def require_message(connection: sa.Connection, conversation_id: str, item_id: st
 
 
 def instructions_in_force(connection: sa.Connection, row: Any) -> list[dict[str, Any]]:
-    """The system messages that stand before the first message, at the conversation's head."""
+    """Returns the system messages in force at the conversation's head, which precede its first message."""
     digest = row.instructions_digest
     if row.head_id is not None:
         query = sa.select(MESSAGES.c.instructions_digest).where(MESSAGES.c.id == row.head_id)
@@ -95,20 +95,20 @@ def instructions_in_force(connection: sa.Connection, row: Any) -> list[dict[str,
 
 
 def calls_before(connection: sa.Connection, message_id: str | None) -> dict[str, str]:
-    """The calls that a result behind this message may answer, as `call_kinds` has them."""
+    """Returns the calls that a result behind this message may answer, as from `call_kinds`."""
     step = open_step(connection, message_id)
     return items.call_kinds(step[0]) if step else {}
 
 
 def open_step(connection: sa.Connection, message_id: str | None) -> tuple[ConversationMessage, ...]:
-    """The last message up to this one that is no tool's result, and the results that followed it."""
+    """Returns the last message up to this one that is no tool result, and the results that followed it."""
     if message_id is None:
         return ()
     return tuple(map(rows.message_of, reversed(connection.execute(_OPEN_STEP, {"from": message_id}).all())))
 
 
 def _downwards(connection: sa.Connection, row: Any, query: records.ItemQuery) -> list[Item]:
-    """From the latest item to the first; one more than the page holds, if there is one."""
+    """Lists items from the latest to the first; one more than the page holds, if there is one."""
     start, after = row.head_id, query.after
     if after is not None and not after.startswith(items.INSTRUCTION_PREFIX):
         start = require_message(connection, row.id, after, "after").id
@@ -123,7 +123,7 @@ def _downwards(connection: sa.Connection, row: Any, query: records.ItemQuery) ->
 
 
 def _onwards(connection: sa.Connection, row: Any, query: records.ItemQuery) -> list[Item]:
-    """From the first item to the latest; one more than the page holds, if there is one."""
+    """Lists items from the first to the latest; one more than the page holds, if there is one."""
     after = query.after
     listed: list[Item] = []
     cursor = None
@@ -141,7 +141,7 @@ def _onwards(connection: sa.Connection, row: Any, query: records.ItemQuery) -> l
 
 
 def _items(connection: sa.Connection, row: Any, found: Sequence[Any]) -> list[Item]:
-    """The items of these messages, which follow each other; `row` is that of their conversation."""
+    """Returns the items of consecutive messages; `row`: their conversation's."""
     calls = calls_before(connection, found[0].id) if found and found[0].role in tool_steps.RESULT_ROLES else {}
     listed: list[Item] = []
     for message in marked(list(map(rows.message_of, found)), pinned_ids(connection, row)):
@@ -159,7 +159,7 @@ def _index(items: Iterable[Item], item_id: str, param: str) -> int:
 
 
 def _path_query() -> sa.Select[Any]:
-    """The ids of all messages from `:to` (NULL: from the first) to `:from`, the first first."""
+    """Selects the ids of all messages from `:to` (NULL: from the first) to `:from`, in path order."""
     end = sa.bindparam("to", type_=sa.String)
     chain = upwards(onwards=lambda chain: sa.or_(end.is_(None), chain.c.id != end))
     return sa.select(chain.c.id).order_by(chain.c.depth.desc())
@@ -179,7 +179,7 @@ def add(
 ) -> list[Item]:
     """Appends messages at the conversation's head, under its lock (guarantee §3.7). System messages before the first
     message are in force from then on.
-    The items that were made.
+    Returns the new items.
     Raises ConversationNotFound: the tenant has none of that id."""
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
@@ -231,7 +231,7 @@ def add(
 def set_pin(
     connection: sa.Connection, tenant: str, conversation_id: str, item_id: str, *, pinned: bool, now: datetime
 ) -> Item:
-    """Pins the message of an item, or takes its pin away; returns the item.
+    """Pins or unpins the message of an item; returns the item.
     Raises ConversationNotFound: the tenant has no such conversation; ItemNotFound: the conversation has no such item;
     InvalidRequest: it is a system message, which is in every window anyway."""
     require_conversation(connection, tenant, conversation_id, lock=True)
@@ -249,14 +249,14 @@ def set_pin(
 
 
 def _digest_after(last: Any, messages: Sequence[ConversationMessage]) -> ChainDigest | None:
-    """The digest of the chain that the messages follow; None behind an answer that they go on with, as the digest after
-    both depends on the words of both."""
+    """Returns the digest of the chain that the messages follow; None if they continue an answer, as the digest after
+    both depends on the text of both."""
     answers_in_a_row = last.role == "assistant" and bool(messages) and messages[0].role == "assistant"
     return None if answers_in_a_row else chain_digest(last)
 
 
 def _instruct(connection: sa.Connection, row: Any, new: Sequence[dict[str, Any]]) -> tuple[str | None, list[Item]]:
-    """More system messages for a conversation without messages: the digest of all of them, and the new items."""
+    """Adds system messages to a conversation without messages; returns the digest of all of them, and the new items."""
     before = instructions_in_force(connection, row)
     if not new:
         return row.instructions_digest, []

@@ -1,4 +1,4 @@
-"""Deletes what one person said, wherever it is kept (guarantee §13.7)."""
+"""Deletes one person's content, wherever it is stored (guarantee §13.7)."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ THINGS = schema.things
 
 @record
 class PurgeSubject:
-    """Whose words go: the name in bills, and the digest that stands there afterwards, or did before."""
+    """Whose content is deleted: the name in bills, and the digest that replaces it there, or has replaced it."""
 
     name: str
     digest: str
@@ -51,13 +51,13 @@ class PurgeLocation:
 
     @property
     def billed(self) -> sa.ColumnElement[bool]:
-        """Its rows of the ledger."""
+        """Selects its rows of the ledger."""
         return sa.and_(LEDGER.c.tenant == self.tenant, LEDGER.c.conversation_id == self.conversation_id)
 
 
 @record
 class PurgedConversation:
-    """What went of a conversation: all, or so many messages and documents. `groups`: of the cache, to be evicted."""
+    """What was deleted of a conversation: all, or so many messages and documents. `groups`: cache groups to evict."""
 
     whole: bool = False
     messages: int = 0
@@ -66,7 +66,7 @@ class PurgedConversation:
 
 
 def conversations_of(connection: sa.Connection, user: PurgeSubject, tenant: str | None) -> list[PurgeLocation]:
-    """The conversations in which requests named the user, in the order of their ids."""
+    """Lists the conversations in which requests named the user, in the order of their ids."""
     billed = sa.select(LEDGER.c.conversation_id).where(
         LEDGER.c.end_user.in_(user.names), LEDGER.c.conversation_id.is_not(None)
     )
@@ -78,7 +78,7 @@ def conversations_of(connection: sa.Connection, user: PurgeSubject, tenant: str 
 
 
 def would_go(connection: sa.Connection, place: PurgeLocation, user: PurgeSubject, *, whole: bool) -> PurgedConversation:
-    """What `purge` would delete."""
+    """Counts what `purge` would delete."""
     if whole or not _is_shared(connection, place, user):
         return PurgedConversation(whole=True)
     turns = _UserTurns(connection, place, user)
@@ -90,7 +90,7 @@ def would_go(connection: sa.Connection, place: PurgeLocation, user: PurgeSubject
 def purge(
     connection: sa.Connection, place: PurgeLocation, user: PurgeSubject, now: datetime, *, whole: bool
 ) -> PurgedConversation:
-    """Deletes a conversation in which nobody else was named, or with `whole` any; of another, the user's turns."""
+    """Deletes a conversation if no other user was named in it, or with `whole` always; else only the user's turns."""
     own = (CONVERSATIONS.c.tenant == place.tenant, CONVERSATIONS.c.id == place.conversation_id)
     if connection.execute(sa.select(CONVERSATIONS.c.id).where(*own).with_for_update()).first() is None:
         return PurgedConversation()
@@ -107,7 +107,7 @@ def purge(
 
 
 def rename_bills(connection: sa.Connection, where: sa.ColumnElement[bool], user: PurgeSubject) -> None:
-    """Puts the digest in the place of the user's name, in bills and in the sums of their days."""
+    """Replaces the user's name by the digest, in bills and in the sums of their days."""
     rename_users(connection, sa.and_(where, LEDGER.c.end_user == user.name), user.digest)
 
 
@@ -117,7 +117,7 @@ def _delete(connection: sa.Connection, place: PurgeLocation, keeping: Sequence[s
 
 
 def _has_messages(connection: sa.Connection, place: PurgeLocation, but: sa.Select[tuple[str]] | None = None) -> bool:
-    """Whether anything is said in it, but for what these requests said."""
+    """Returns whether the conversation has messages, other than those of the requests `but`."""
     query = sa.select(MESSAGES.c.id).where(MESSAGES.c.conversation_id == place.conversation_id)
     if but is not None:
         query = query.where(MESSAGES.c.request_id.not_in(but))
@@ -125,7 +125,7 @@ def _has_messages(connection: sa.Connection, place: PurgeLocation, but: sa.Selec
 
 
 def _is_shared(connection: sa.Connection, place: PurgeLocation, user: PurgeSubject) -> bool:
-    """Whether its requests named others, too."""
+    """Returns whether the conversation's requests named other users, too."""
     others = (LEDGER.c.end_user.is_not(None), LEDGER.c.end_user.not_in(user.names))
     return connection.execute(sa.select(LEDGER.c.request_id).where(place.billed, *others).limit(1)).first() is not None
 
@@ -133,8 +133,8 @@ def _is_shared(connection: sa.Connection, place: PurgeLocation, user: PurgeSubje
 def _purge_turns(
     connection: sa.Connection, place: PurgeLocation, user: PurgeSubject, now: datetime
 ) -> PurgedConversation:
-    """Deletes what requests of the user brought and were answered, with all that repeats it. Nobody can say whose
-    things a conversation has noted: all of them go."""
+    """Deletes what the user's requests brought and their answers, with all that repeats it. A conversation's things
+    cannot be attributed to a user: all of them are deleted."""
     tenant, conversation_id = place.tenant, place.conversation_id
     turns, groups = _UserTurns(connection, place, user), set[str]()
     for name in turns.documents:
@@ -156,8 +156,8 @@ def _purge_turns(
 
 
 class _UserTurns:
-    """The requests that named the user in a conversation; what they brought and were answered, the latest first; and
-    the documents that came with them."""
+    """The requests that named the user in a conversation; their messages and answers, latest first; and the documents
+    that came with them."""
 
     def __init__(self, connection: sa.Connection, place: PurgeLocation, user: PurgeSubject) -> None:
         query = sa.select(LEDGER.c.request_id, LEDGER.c.created_at, LEDGER.c.end_user).where(place.billed)
@@ -173,8 +173,8 @@ class _UserTurns:
     def _documents(
         self, connection: sa.Connection, place: PurgeLocation, arrivals: Sequence[tuple[datetime, bool]]
     ) -> list[str]:
-        """A document came with the messages behind which it stands, or with the last request before it was stored:
-        where these differ, either may be the user's."""
+        """Lists the user's documents. A document came with the messages behind which it is, or with the last request
+        before it was stored: where these differ, either may be the user's."""
         said = {bytes(row.said_digest) for row in self.messages if row.said_digest is not None}
         columns = (ATTACHMENTS.c.artifact_id, ATTACHMENTS.c.said_digest, ATTACHMENTS.c.created_at)
         query = sa.select(*columns).where(ATTACHMENTS.c.conversation_id == place.conversation_id)
@@ -188,13 +188,13 @@ class _UserTurns:
 
 
 BATCH = 200
-"""Bills that one transaction renames, and things that one deletes: writers wait for no more than that."""
+"""Bills that one transaction renames, and things that one deletes: the most that a writer waits for."""
 
 
 @record
 class PurgedUser:
-    """What went of a user. `shared` counts conversations in which others were named, too, and of which `messages` and
-    `documents` went; `bills` those that have `digest` for the name now."""
+    """What was deleted of a user. `shared`: conversations in which others were named, too, and of which `messages` and
+    `documents` were deleted; `bills`: bills that have `digest` in place of the name now."""
 
     digest: str
     conversations: int = 0
@@ -205,7 +205,7 @@ class PurgedUser:
     bills: int = 0
 
     def plus(self, deleted: PurgedConversation) -> "PurgedUser":
-        """With what went of one more conversation."""
+        """Adds what was deleted of one more conversation."""
         is_part = bool(deleted.messages or deleted.documents)
         return replace(
             self,
@@ -217,7 +217,8 @@ class PurgedUser:
 
 
 class UserPurge:
-    """Deletes in a transaction for each conversation. What was deleted before it was cut off is; it may be run again.
+    """Deletes a user's content, a conversation per transaction. An interrupted purge keeps its deletions and may be
+    rerun.
     Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
     def __init__(
@@ -227,7 +228,7 @@ class UserPurge:
         cache: ports.CacheBackend,
         by: audit_log.AuditActor | None = None,
     ) -> None:
-        """`by` is who deletes, as the trail tells it: each transaction records what it deleted."""
+        """`by`: the actor in the audit trail; each transaction records what it deleted."""
         self._by = by
         self._transactions = transactions
         self._clock = clock
@@ -236,10 +237,10 @@ class UserPurge:
     async def run(
         self, name: str, tenant: str | None, *, whole: bool, dry_run: bool, told: Callable[[int], None] | None = None
     ) -> PurgedUser:
-        """Deletes what requests said that named a user, and what is remembered for that user.
-        `name`: as requests give it; `tenant`: of one tenant alone; `whole`: conversations in which others were named go
-        as a whole, too; `dry_run`: nothing is deleted; the same is counted; `told`: is told how many more conversations
-        are done."""
+        """Deletes the content of requests that named a user, and the things remembered for that user.
+        `name`: as requests give it; `tenant`: of one tenant alone; `whole`: deletes conversations as a whole even if
+        others were named in them; `dry_run`: counts and deletes nothing; `told`: called with the number of further
+        conversations done."""
         user = await self._transactions.run(lambda c: _user(c, name, making=not dry_run), write=not dry_run)
         bills = await self._transactions.run(lambda connection: _count_bills(connection, user, tenant))
         found = PurgedUser(user.digest, bills=bills)
@@ -277,19 +278,17 @@ class UserPurge:
         return gone
 
     def _record(self, connection: sa.Connection, digest: str, tenant: str | None, **went: Any) -> None:
-        """The user is named by the digest alone: what the trail says is not deleted."""
+        """Records the purge under the user's digest alone, as the audit trail is never deleted."""
         audit_events.recorded(connection, self._by, self._clock.now(), "user.purged", digest, tenant, **went)
 
     async def _things(self, name: str, user: PurgeSubject, tenant: str | None, *, dry_run: bool) -> int:
-        """Deletes what is remembered for the user of each tenant, also where it was forwarded beside questions."""
+        """Deletes each tenant's things remembered for the user, also where forwarded beside questions."""
         found = await self._transactions.run(lambda connection: _things(connection, name, tenant))
         now = self._clock.now()
 
         def work(connection: sa.Connection, batch: list[tuple[str, str]]) -> None:
             for owner, memory_id in batch:
-                with contextlib.suppress(
-                    errors.MemoryNotFound
-                ):  # somebody else has deleted it meanwhile, or it has expired
+                with contextlib.suppress(errors.MemoryNotFound):  # deleted by another process meanwhile, or expired
                     delete_one(connection, owner, memory_id, now)
             self._record(connection, user.digest, tenant, things=[memory_id for _, memory_id in batch])
 
@@ -299,8 +298,8 @@ class UserPurge:
         return len(found)
 
     async def _rename(self, user: PurgeSubject, tenant: str | None, after: str) -> str | None:
-        """Puts the digest in the place of the name in some of the bills behind that of the request `after`. Returns the
-        last of these requests; None where there are none."""
+        """Replaces the name by the digest in a batch of bills behind the request `after`. Returns the last of these
+        requests; None if there are none."""
 
         def work(connection: sa.Connection) -> str | None:
             where = [LEDGER.c.request_id > after, LEDGER.c.end_user == user.name]
@@ -331,7 +330,7 @@ def _count_bills(connection: sa.Connection, user: PurgeSubject, tenant: str | No
 
 
 def _things(connection: sa.Connection, name: str, tenant: str | None) -> list[tuple[str, str]]:
-    """Tenant and memory id of each thing that is remembered for a user of that name."""
+    """Lists tenant and memory id of each thing remembered for a user of that name."""
     secret = read_secret(connection)
     if secret is None:
         return []

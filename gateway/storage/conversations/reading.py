@@ -1,7 +1,7 @@
 """Reads stored conversations: texts for a search, within a bound (guarantee §10.12); what turns took (guarantee §6); a
-branch with its requests; outlines, for pages and commands.
+branch with its requests; outlines, for the web UI and commands.
 
-Small columns say which messages fit or are shown; bodies are read of those alone.
+Small columns show which messages fit or are shown; bodies are read of those alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,17 +33,17 @@ TABLE = schema.conversations
 DOCUMENTS = schema.attachments
 CACHED = schema.cached_contents
 MAX_MESSAGES = 2_000
-"""The latest messages of a conversation that are looked at."""
+"""The latest messages of a conversation that are considered."""
 MAX_DOCUMENTS = 200
-"""The latest of its documents."""
+"""The latest documents of a conversation that are considered."""
 LARGE_CHARS = 16_000
-"""Room that a large document takes, of which what is needed is read afterwards: two regions."""
+"""Budget that a large document takes, of which the needed part is read afterwards: two regions."""
 BATCH = 500
 
 
 class PastReader:
-    """What is stored of the past, for the page, the shell, the API and MCP. Each method is one short transaction.
-    `tenant`: whose rows may be seen; None, where it may be: everybody's.
+    """Reads stored conversations for the web UI, the shell, the API and MCP. Each method is one short transaction.
+    `tenant`: whose rows may be seen; None, where allowed: everybody's.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions) -> None:
@@ -52,12 +52,12 @@ class PastReader:
     async def recent(
         self, tenant: str, most: int, text: str | None = None
     ) -> tuple[report_lists.ConversationLine, ...]:
-        """The conversations that were active last; with `text` those whose first question has it."""
+        """Lists the conversations that were active last; with `text` those whose first question contains it."""
         part = report_lists.ListPart(report_lists.ConversationChoice(tenant=tenant, text=text), limit=most)
         return (await self._transactions.run(lambda connection: list_conversations(connection, part))).found
 
     async def lines(self, tenant: str, conversation_ids: Sequence[str]) -> tuple[report_lists.ConversationLine, ...]:
-        """These conversations, as far as they are the tenant's."""
+        """Returns those of these conversations that are the tenant's."""
 
         def work(connection: sa.Connection) -> tuple[report_lists.ConversationLine, ...]:
             found = (read_conversation(connection, tenant, each) for each in conversation_ids)
@@ -68,30 +68,30 @@ class PastReader:
     async def texts(
         self, tenant: str, conversation_id: str, max_bytes: int, most_messages: int = MAX_MESSAGES
     ) -> past_turns.ConversationTexts | None:
-        """The latest of a conversation that together has at most `max_bytes`; None if the tenant has none of that id.
-        Documents come first: they are what a conversation is about."""
+        """Reads a conversation's latest messages and documents, `max_bytes` together at most; None if the tenant has
+        none of that id. Documents come first: they are what a conversation is about."""
         return await self._transactions.run(
             lambda connection: read_texts(connection, tenant, conversation_id, max_bytes, most_messages)
         )
 
     async def part(self, tenant: str, digest: str, offset: int, limit: int) -> str:
-        """Characters of a large document's text."""
+        """Reads `limit` characters of a large document's text, from `offset` on."""
         return await self._transactions.run(lambda connection: read_part(connection, tenant, digest, offset, limit))
 
     async def holders(self, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
-        """Conversations of the tenant that are known to hold an artifact without reading them: as a document, or since
-        the cache keeps something that was made of it. Those that were active last come first."""
+        """Lists the tenant's conversations that are known to hold an artifact without reading them: as a document, or
+        since the cache holds something made of it. The most recently active come first."""
         return await self._transactions.run(lambda connection: read_holders(connection, tenant, artifact_id, most))
 
     async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> past_turns.ConversationPath:
-        """The branch that ends with the message `last`; None: with the conversation's latest.
+        """Reads the branch that ends with the message `last`; None: with the conversation's latest.
         Raises ConversationNotFound: the tenant has none of that id."""
         return await self._transactions.run(lambda connection: read_path(connection, tenant, conversation_id, last))
 
     async def bills(
         self, tenant: str, path: past_turns.ConversationPath, turns: Sequence[past_turns.PastTurn]
     ) -> dict[str, past_turns.PastBill]:
-        """The bills of all requests of these turns of a branch, by the requests' ids."""
+        """Reads the bills of all requests of these turns of a branch, by request id."""
         ids = [request.request_id for turn in turns for request in turn.answered]
         return await self._transactions.run(
             lambda connection: read_bills(connection, tenant, path.conversation_id, ids)
@@ -100,11 +100,11 @@ class PastReader:
     async def turn_details(
         self, tenant: str, path: past_turns.ConversationPath, turn: past_turns.PastTurn
     ) -> past_turns.TurnDetails:
-        """What is stored of one turn beside its messages."""
+        """Reads what is stored of one turn beside its messages."""
         return await self._transactions.run(lambda connection: read_details(connection, tenant, path, turn.answered))
 
     async def outline(self, tenant: str | None, conversation_id: str) -> report_lists.ConversationOutline:
-        """Raises ConversationNotFound: there is none of that id to be seen."""
+        """Reads a conversation's outline. Raises ConversationNotFound: no visible conversation has that id."""
         return await self._transactions.run(lambda connection: read_outline(connection, tenant, conversation_id))
 
     async def page(
@@ -114,7 +114,7 @@ class PastReader:
         message_ids: Sequence[str],
         said: Sequence[report_lists.OutlinedMessage] = (),
     ) -> report_lists.OutlinedPage:
-        """The bills of these requests, how these user messages begin, and what the messages `said` say."""
+        """Reads the bills of these requests, how these user messages begin, and the content of the messages `said`."""
 
         def work(connection: sa.Connection) -> report_lists.OutlinedPage:
             bills = _stored_bills(connection, outline.tenant, request_ids)
@@ -125,15 +125,15 @@ class PastReader:
     async def request(
         self, tenant: str | None, request_id: str
     ) -> tuple[turn.StoredCompletion, past_turns.ConversationPath | None]:
-        """A request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None where it has none.
-        Raises NotFound: there is none of that id to be seen."""
+        """Reads a request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None if it has none.
+        Raises NotFound: no visible request has that id."""
         return await self._transactions.run(lambda connection: read_request(connection, tenant, request_id))
 
     async def beside(
         self, entry: turn.LedgerEntry, path: past_turns.ConversationPath, before: Sequence[str], names: Sequence[str]
     ) -> tuple[list[turn.LedgerEntry], list[Artifact]]:
-        """The bills of earlier requests of a branch, and the attached documents of these artifact ids, of
-        large ones without their text."""
+        """Reads the bills of earlier requests of a branch, and the attached documents of these artifact ids, large ones
+        without their text."""
 
         def work(connection: sa.Connection) -> tuple[list[turn.LedgerEntry], list[Artifact]]:
             found = [each.ledger for each in read_requests(connection, entry.tenant, before)] if before else []
@@ -144,7 +144,7 @@ class PastReader:
     async def frames(
         self, path: past_turns.ConversationPath, requests: Sequence[tuple[str, str, Any]]
     ) -> list[PromptFrame | None]:
-        """What models had been sent of a branch: for each model, answer's id, and when that was committed."""
+        """Reads what models had been sent of a branch: for each model, answer id, and time of the answer's commit."""
 
         def work(connection: sa.Connection) -> list[PromptFrame | None]:
             ids = {each.message.message_id for each in path.messages}
@@ -159,7 +159,7 @@ class PastReader:
 def read_texts(
     connection: sa.Connection, tenant: str, conversation_id: str, max_bytes: int, most_messages: int
 ) -> past_turns.ConversationTexts | None:
-    """What is read of one conversation (`PastReader.texts`)."""
+    """Reads the latest content of one conversation (`PastReader.texts`)."""
     head = sa.select(TABLE.c.head_id, TABLE.c.attachments).where(TABLE.c.id == conversation_id)
     row = connection.execute(head.where(TABLE.c.tenant == tenant)).first()
     if row is None:
@@ -184,7 +184,7 @@ def read_texts(
 
 
 def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
-    """Which conversations hold an artifact (`PastReader.holders`)."""
+    """Lists the conversations that hold an artifact (`PastReader.holders`)."""
     begins = artifact_id.removeprefix(ids.ARTIFACT)
     kept = sa.select(CACHED.c.conversation_id).where(
         CACHED.c.tenant == tenant, CACHED.c.digest >= begins, CACHED.c.digest < begins + "g"
@@ -202,8 +202,8 @@ def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most:
 def _documents(
     connection: sa.Connection, conversation_id: str, max_bytes: int
 ) -> tuple[tuple[Artifact, ...], int, bool]:
-    """The latest documents that there is room for, in order; their size, and whether they are all. Large ones come
-    without their text."""
+    """Reads the latest documents that fit, in order; returns them, their size, and whether they are all. Large ones
+    come without their text."""
     own = DOCUMENTS.c.conversation_id == conversation_id
     here = sa.case((DOCUMENTS.c.document.is_not(None), LARGE_CHARS), else_=DOCUMENTS.c.size)
     sizes = sa.select(DOCUMENTS.c.number, here.label("size")).where(own).order_by(DOCUMENTS.c.number.desc())
@@ -219,7 +219,7 @@ def _documents(
 
 
 def _chain_query() -> sa.Select[Any]:
-    """Ids and weights of the path to `:from`, the latest first, `:count` at most."""
+    """Selects ids and weights of the path to `:from`, latest first, `:count` at most."""
     chain = upwards(MESSAGES.c.weight, onwards=fewer_than)
     return sa.select(chain.c.id, chain.c.parent_id, chain.c.weight).order_by(chain.c.depth)
 
@@ -244,8 +244,8 @@ class _TurnRequests:
 
 
 def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) -> ConversationTotals:
-    """Of a conversation that the tenant has. A request without a stored message (a dry run, one whose turn could not be
-    stored) counts in the sums and makes no turn."""
+    """Sums what a tenant's conversation took. A request without a stored message (a dry run, one whose turn could not
+    be stored) counts in the sums and makes no turn."""
     begun_by = _first_requests(connection, conversation_id)
     total, turns = RequestSpending(), dict[str, _TurnRequests]()
     by_agent: dict[str | None, RequestSpending] = {}
@@ -265,13 +265,13 @@ def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) ->
 
 
 def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, RequestSpending]:
-    """What each request of a conversation took, by its id."""
+    """Reads what each request of a conversation took, by its id."""
     return {row.request_id: _spending(row) for row in _bills(connection, tenant, conversation_id)}
 
 
 def _first_requests(connection: sa.Connection, conversation_id: str) -> dict[str, str]:
-    """For each request that stored a message, the request that began its turn: the one of the user message above that
-    did (`turn_starts`)."""
+    """Maps each request that stored a message to the request that began its turn: the one whose user message above did
+    (`turn_starts`)."""
     columns = (MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role, MESSAGES.c.request_id)
     query = sa.select(*columns).where(MESSAGES.c.conversation_id == conversation_id)
     first_of: dict[str, str] = {}  # by message
@@ -287,7 +287,7 @@ def _first_requests(connection: sa.Connection, conversation_id: str) -> dict[str
 
 
 def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iterable[Any]:
-    """The conversation's rows of the ledger as their requests arrived, each with what its internal calls cost."""
+    """Reads the conversation's rows of the ledger in order of arrival, each with the cost of its internal calls."""
     cost = CALLS.c.prompt_cost_picousd + CALLS.c.completion_cost_picousd
     internal = sa.select(CALLS.c.request_id, sa.func.sum(cost).label("planning"))
     internal = internal.join(LEDGER, LEDGER.c.request_id == CALLS.c.request_id)
@@ -316,7 +316,7 @@ INSTRUCTIONS = schema.instructions
 def read_path(
     connection: sa.Connection, tenant: str, conversation_id: str, last: str | None = None
 ) -> past_turns.ConversationPath:
-    """The branch that ends with the message `last`; None: with the conversation's latest.
+    """Reads the branch that ends with the message `last`; None: with the conversation's latest.
     Raises ConversationNotFound: the tenant has none of that id."""
     table = CONVERSATIONS
     where = (table.c.tenant == tenant, table.c.id == conversation_id)
@@ -341,7 +341,7 @@ def read_details(
     path: past_turns.ConversationPath,
     requests: Sequence[past_turns.PastRequest],
 ) -> past_turns.TurnDetails:
-    """The bills of these requests, and the frames that they were sent with."""
+    """Reads the bills of these requests, and the frames that they were sent with."""
     bills = read_bills(connection, tenant, path.conversation_id, [request.request_id for request in requests])
     frames: dict[str, PromptFrame | None] = {}
     for request in requests:
@@ -357,7 +357,7 @@ def read_details(
 def read_bills(
     connection: sa.Connection, tenant: str, conversation_id: str, request_ids: Sequence[str]
 ) -> dict[str, past_turns.PastBill]:
-    """The stored bills of these requests of a conversation, by their ids; those that were paid elsewhere have none."""
+    """Reads the stored bills of a conversation's requests, by id; requests that were paid elsewhere have none."""
     spending = read_spending(connection, tenant, conversation_id)
     wanted = [each for each in request_ids if each in spending]
     found = read_requests(connection, tenant, wanted) if wanted else []
@@ -372,16 +372,16 @@ _PATH = messages_of(upwards())
 
 
 MAX_OUTLINED = 20_000
-"""Messages of one conversation that an outline has."""
+"""The most messages of one conversation in an outline."""
 BODY_CHARS = 24_000
-"""Of a message, as the storage has it: enough for what a page shows of it."""
+"""Characters of a stored message that suffice for the web UI."""
 STEPS = schema.reasoning_events
 
 
 def read_outline(
     connection: sa.Connection, tenant: str | None, conversation_id: str
 ) -> report_lists.ConversationOutline:
-    """Raises ConversationNotFound: there is none of that id to be seen."""
+    """Reads a conversation's outline. Raises ConversationNotFound: no visible conversation has that id."""
     table = CONVERSATIONS.c
     where = [table.id == conversation_id, *([table.tenant == tenant] if tenant is not None else [])]
     row = connection.execute(sa.select(CONVERSATIONS).where(*where)).first()
@@ -416,7 +416,7 @@ def read_outline(
 
 
 def _messages(connection: sa.Connection, conversation_id: str) -> list[report_lists.OutlinedMessage]:
-    """Those of all branches, oldest first, the latest `MAX_OUTLINED` and one more where there are more."""
+    """Reads the messages of all branches, oldest first: the latest `MAX_OUTLINED`, plus one if there are more."""
     names = ("id", "parent_id", "role", "status", "request_id", "choice", "agent", "sequence_number", "created_at")
     table = MESSAGES.c
     query = sa.select(*(table[name] for name in names), table.instructions_digest, STEPS.c.call_message_id)
@@ -442,7 +442,7 @@ def _messages(connection: sa.Connection, conversation_id: str) -> list[report_li
 
 
 def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> report_lists.KeptSums:
-    """What an audit of the conversation adds up, dry runs and failed requests included."""
+    """Computes the sums that an audit of the conversation finds, dry runs and failed requests included."""
     table = LEDGER.c
     total = table.total_cost_picousd
     known = sa.case((total.is_not(None), total), else_=sa.func.coalesce(table.known_cost_picousd, 0))
@@ -458,7 +458,7 @@ def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> repor
 
 
 def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, turn.LedgerEntry]:
-    """Bills as they are stored: without the artifacts that stand, which they only count."""
+    """Reads bills as stored: without standing artifacts, which they only count."""
     found: dict[str, turn.LedgerEntry] = {}
     for start in range(0, len(request_ids), BATCH):
         ids = list(request_ids[start : start + BATCH])
@@ -472,7 +472,7 @@ def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[
 def _bodies(
     connection: sa.Connection, messages: Sequence[report_lists.OutlinedMessage]
 ) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
-    """What these messages say, and which of them are longer than `BODY_CHARS`: of those, how their text begins."""
+    """Reads these messages' bodies, and which exceed `BODY_CHARS`: of those, only how their text begins."""
     roles = {each.message_id: each.role for each in messages}
     ids = list(roles)
     found: dict[str, Mapping[str, Any]] = {}
@@ -496,7 +496,7 @@ def _bodies(
 def read_request(
     connection: sa.Connection, tenant: str | None, request_id: str
 ) -> tuple[turn.StoredCompletion, past_turns.ConversationPath | None]:
-    """Raises NotFound: there is none of that id to be seen."""
+    """Reads a request and its branch (`PastReader.request`). Raises NotFound: no visible request has that id."""
     owner = tenant if tenant is not None else _owner(connection, request_id)
     found = read_completion(connection, owner, request_id) if owner is not None else None
     if owner is None or found is None:

@@ -1,5 +1,5 @@
-"""Replays as they are stored: what was asked for, and how far they are. A turn and its place in it are
-committed together (`storage/turns/write_turn.py`), so that nothing is paid for twice."""
+"""Stored replays: what was asked for, and their progress. A turn and the replay's progress are committed together
+(`storage/turns/write_turn.py`), so that nothing is paid for twice."""
 
 from datetime import timedelta
 from typing import Any
@@ -16,11 +16,11 @@ from gateway.storage.encryption.columns import for_row
 
 TABLE, CONVERSATIONS = schema.replays, schema.conversations
 HELD_FOR = timedelta(seconds=60)
-"""How long whoever is at work on a replay holds it after the last sign of life."""
+"""How long a process holds a replay after its last sign of life."""
 
 
 class ReplayStore:
-    """Each method is one short transaction.
+    """Stores replays; each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
@@ -28,9 +28,8 @@ class ReplayStore:
         self._clock = clock
 
     async def begin(self, tenant: str, replay: past_turns.ReplayRun) -> None:
-        """Stores a new one, held by the caller.
-        Raises ConversationNotFound: the tenant has no such conversation; ReplayRunning: there is one of that id
-        already."""
+        """Stores a new replay, held by the caller.
+        Raises ConversationNotFound: the tenant has no such conversation; ReplayRunning: a replay of that id exists."""
         now = self._clock.now()
         row = {
             "id": replay.replay_id,
@@ -52,16 +51,16 @@ class ReplayStore:
         await self._transactions.run(work, write=True)
 
     async def find(self, tenant: str, conversation_id: str, replay_id: str) -> past_turns.ReplayRun:
-        """Raises ConversationNotFound: the tenant has no such conversation; ReplayNotFound: the conversation has no
-        such replay."""
+        """Returns a replay. Raises ConversationNotFound: the tenant has no such conversation; ReplayNotFound: the
+        conversation has no such replay."""
         found = await self.find_begun(tenant, conversation_id, replay_id)
         if found is None:
             raise errors.ReplayNotFound("No such replay of this conversation.", param="replay_id")
         return found
 
     async def find_unspoilt(self, tenant: str, conversation_id: str, replay_id: str) -> past_turns.ReplayRun:
-        """The same, for whoever asks on. Raises ReplayNotFound, too, where something of the conversation was deleted
-        since it began: it might be asked again."""
+        """Returns a replay that may be continued. Raises as `find`, and ReplayNotFound if something of the conversation
+        was deleted since the replay began: it might be asked again."""
         found, table = await self.find(tenant, conversation_id, replay_id), CONVERSATIONS.c
         spoilt = sa.select(table.id).where(table.id == conversation_id, table.forgotten_at >= found.created_at)
         if await self._transactions.run(lambda connection: connection.execute(spoilt).first()) is not None:
@@ -69,7 +68,7 @@ class ReplayStore:
         return found
 
     async def find_begun(self, tenant: str, conversation_id: str, replay_id: str) -> past_turns.ReplayRun | None:
-        """The same; None where the conversation has no such replay.
+        """Returns a replay; None if the conversation has no such replay.
         Raises ConversationNotFound: the tenant has no such conversation."""
 
         def work(connection: sa.Connection) -> Any:
@@ -81,8 +80,8 @@ class ReplayStore:
         return _replay(row) if row is not None else None
 
     async def take(self, replay: past_turns.ReplayRun) -> past_turns.ReplayRun:
-        """Holds it for the caller; returns how far it is now.
-        Raises ReplayRunning: somebody else is at work on it; ReplayNotFound: it is gone."""
+        """Holds a replay for the caller; returns its present state.
+        Raises ReplayRunning: another process is running it; ReplayNotFound: it was deleted."""
         now = self._clock.now()
         own = TABLE.c.id == replay.replay_id
         is_free = sa.or_(TABLE.c.used_until.is_(None), TABLE.c.used_until < now)
@@ -99,11 +98,11 @@ class ReplayStore:
         return _replay(row)
 
     async def hold(self, replay_id: str) -> None:
-        """A sign of life of whoever holds it."""
+        """Extends the hold of the process that runs the replay."""
         await self._set(replay_id, used_until=self._clock.now() + HELD_FOR)
 
     async def release(self, replay_id: str) -> None:
-        """Nobody holds it any more."""
+        """Ends the hold on a replay."""
         await self._set(replay_id, used_until=None)
 
     async def drop(self, replay_id: str) -> None:
@@ -111,8 +110,8 @@ class ReplayStore:
         await self._transactions.run(lambda connection: connection.execute(query).rowcount, write=True)
 
     async def move_head(self, replay: past_turns.ReplayRun) -> bool:
-        """Makes its branch the conversation's current one, unless the conversation has gone on from the branch that was
-        replayed. Returns whether it is."""
+        """Makes the replay's branch the conversation's current one, unless the conversation has moved on from the
+        replayed branch. Returns whether it is."""
         table, now = CONVERSATIONS, self._clock.now()
         at = sa.select(TABLE.c.at_id).where(TABLE.c.id == replay.replay_id).scalar_subquery()
         stands = table.c.head_id.in_([replay.source_id, replay.at_id])

@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @record
 class ImportRows:
-    """The rows of a conversation that is new."""
+    """The rows of a new conversation."""
 
     conversation: Row
     instructions: list[Row]
@@ -50,10 +50,10 @@ class ImportRows:
 def rows_of(
     tenant: str, made: records.ImportedConversation, now: datetime, index_chars: int | None = None
 ) -> ImportRows:
-    """The rows that are to be written. Attachments of `index_chars` and more are large documents. It takes a while for
-    many messages: not for the loop that streams share."""
+    """Builds the rows to be written. Attachments of `index_chars` and more are large documents. Slow for many messages:
+    not to be run in the event loop."""
     conversation_id = ids.new_id("conv_")
-    message_ids = sorted(ids.new_id("msg_") for _ in made.messages)  # so that those of one moment keep their order
+    message_ids = sorted(ids.new_id("msg_") for _ in made.messages)  # so that ids of the same moment keep their order
     renamed = {each.name: message_id for each, message_id in zip(made.messages, message_ids, strict=True)}
     requests = {old: ids.new_id("req_") for old in {*made.requests, *(each.request for each in made.messages)}}
     bodies = [jsons.dumps_stored(instructions) for instructions in made.instructions]
@@ -137,7 +137,7 @@ def rows_of(
 
 
 def _steps(made: records.ImportedConversation, messages: list[Row]) -> list[Row]:
-    """The tool steps, which take the bodies of results from the rows of messages. An answer is found by its request."""
+    """Builds the tool steps, which take results' bodies from the messages' rows. Answers are found by request."""
     answers: dict[str, tuple[int, str]] = {}
     for row in messages:
         if row["choice"] is not None:
@@ -157,7 +157,7 @@ def _steps(made: records.ImportedConversation, messages: list[Row]) -> list[Row]
 
 
 def _into_messages(made: ImportRows) -> None:
-    """Puts the bodies of results back, for a database that an older version may read."""
+    """Moves the bodies of results back into messages, for a database that an older version may read."""
     rows = {row["id"]: row for row in made.messages}
     for step in made.steps:
         if step["result"] is not None:
@@ -165,7 +165,7 @@ def _into_messages(made: ImportRows) -> None:
 
 
 def _chains(made: records.ImportedConversation, ids: list[str]) -> tuple[dict[str, Row], dict[bytes, str]]:
-    """The digest columns of messages by id, and their links (ADR 8). Failed turns are in no chain."""
+    """Returns the digest columns of messages by id, and their links (ADR 8). Failed turns are in no chain."""
     ends: dict[int | None, ChainEnd] = {None: ChainEnd()}
     columns: dict[str, Row] = {}
     links: dict[bytes, str] = {}
@@ -181,12 +181,12 @@ def _chains(made: records.ImportedConversation, ids: list[str]) -> tuple[dict[st
 
 
 def _age(each: records.ImportedMessage) -> tuple[int, datetime]:
-    """Parents come before their children: an import whose numbers say otherwise is refused."""
+    """Sorts parents before their children: an import whose numbers contradict this is refused."""
     return each.message.sequence_number or 0, each.message.created_at or datetime.max.replace(tzinfo=UTC)
 
 
 def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> records.ImportResult:
-    """All of it. A session's name that the tenant has already stays with the conversation that has it."""
+    """Writes all rows of an import. A session name that the tenant has already stays with its conversation."""
     if not results_apart(connection):
         _into_messages(made)
     connection.execute(schema.conversations.insert().values(**for_row(schema.conversations, made.conversation)))
@@ -214,12 +214,12 @@ def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> 
 
 PAGE = 500
 TRANSFER_BATCH_PIECES = 50
-"""Of a large document's text, that are sent at once: 400,000 characters."""
+"""Pieces of a large document's text that are sent together: 400,000 characters."""
 Json = dict[str, Any]
 
 
 class ConversationTransfer:
-    """Export and import, each in one transaction. JSON is made and read on threads, a piece at a time.
+    """Exports and imports conversations, each in one transaction. JSON is made and read on threads, in pieces.
     Raises StorageUnavailable: the storage cannot be reached."""
 
     def __init__(
@@ -230,7 +230,7 @@ class ConversationTransfer:
         large_stored: Callable[[], None] | None = None,
     ) -> None:
         """`index_chars`: from how many characters an attachment is a large document; None: none is. `large_stored` is
-        told that one was stored."""
+        called after one was stored."""
         self._index_chars = index_chars
         self._large_stored = large_stored
         self._arriving = ArrivingTexts(transactions, clock)
@@ -238,7 +238,7 @@ class ConversationTransfer:
         self._clock = clock
 
     async def export_conversation(self, tenant: str | None, conversation_id: str) -> Iterator[bytes] | None:
-        """The document, of one moment, in pieces made as they are asked for; None for an unknown conversation.
+        """Exports a conversation as of one moment, in pieces made on demand; None for an unknown conversation.
         `tenant`: whose conversation it must be; None: anybody's."""
         if names.has_nul(conversation_id):
             return None
@@ -252,8 +252,8 @@ class ConversationTransfer:
         by: audit_log.AuditActor | None = None,
         retention_days: float | None = None,
     ) -> records.ImportResult:
-        """Stores a new conversation: all of it, or nothing. `by` is who does it, as the trail tells it;
-        `retention_days` is that of the key."""
+        """Stores a new conversation: all of it, or nothing. `by`: the actor in the audit trail; `retention_days`: that
+        of the key."""
         now = self._clock.now()
         rows = await asyncio.to_thread(rows_of, tenant, made, now, self._index_chars)
         rows.conversation["retention_days"] = retention_days
@@ -273,7 +273,7 @@ class ConversationTransfer:
 
 @record
 class ConversationRows:
-    """A conversation's rows, of one moment."""
+    """A conversation's rows, all of the same moment."""
 
     conversation: Any
     sessions: Sequence[Any]
@@ -288,7 +288,7 @@ class ConversationRows:
 
 
 def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -> ConversationRows | None:
-    """One consistent snapshot; None if the tenant (None: anybody) has no such conversation."""
+    """Reads one consistent snapshot; None if the tenant (None: anybody) has no such conversation."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
     table = schema.conversations
@@ -321,7 +321,7 @@ def _read(connection: sa.Connection, tenant: str | None, conversation_id: str) -
 
 
 def _with_text(connection: sa.Connection, tenant: str, row: Any) -> Any:
-    """An attachment's row, of a large document with the text that stands elsewhere."""
+    """Returns an attachment's row; for a large document with its text, which is stored elsewhere."""
     if row.document is None:
         return row
     text = tuple(whole_text(connection, tenant, row.document))
@@ -329,7 +329,7 @@ def _with_text(connection: sa.Connection, tenant: str, row: Any) -> Any:
 
 
 class _AttachedLarge(NamedTuple):
-    """What an export tells of a large document, as a row has it, and its text in pieces."""
+    """What an export holds of a large document: columns as in its row, and its text in pieces."""
 
     number: int
     artifact_id: str
@@ -340,7 +340,7 @@ class _AttachedLarge(NamedTuple):
 
 
 def _pages(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:
-    """All rows, in steps: nobody else is to wait for the whole."""
+    """Reads all rows in steps, so that nothing else has to wait for all of them."""
     found: list[Any] = []
     with connection.execute(query.execution_options(yield_per=PAGE)) as result:
         for page in result.partitions():
@@ -349,7 +349,7 @@ def _pages(connection: sa.Connection, query: sa.Select[Any]) -> list[Any]:
 
 
 def _document(found: ConversationRows) -> Iterator[bytes]:
-    """The document in pieces. JSON that is stored as a text goes into it as it stands, every number as written."""
+    """Yields the document in pieces. Stored JSON is copied verbatim, every number as written."""
     imported: dict[str, Json] = {row.request_id: jsons.loads_decimal(row.body) for row in found.imported}
     origins = {new: str(request["id"]) for new, request in imported.items()}
     numbers = {row.digest: number for number, row in enumerate(found.instructions)}
@@ -391,7 +391,7 @@ def _list(name: str, found: Sequence[Any], make: Callable[[Any], Json] = lambda 
 
 
 def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, str]) -> Json:
-    """A message; `step` is the row of the tool step whose result it is."""
+    """Renders a message; `step`: the row of the tool step whose result it is."""
     body = _body_text(row, step)
     return {
         "id": row.id,
@@ -448,7 +448,7 @@ def _attachment(row: Any) -> Json:
 
 
 def _attachments(found: Sequence[Any]) -> Iterator[bytes]:
-    """A large document's text is made into JSON piece by piece: nothing holds it a second time."""
+    """Renders attachments; a large document's text becomes JSON piece by piece, so that nothing holds it twice."""
     yield b',"attachments":['
     for number, row in enumerate(found):
         before = b"," if number else b""
@@ -495,7 +495,7 @@ def _request(row: Any, bills: "_ExportedBills") -> Json:
 
 
 class _ExportedBills:
-    """Bills with all artifacts in their lists, told by the messages of the same export (ADR 19)."""
+    """Bills with all artifacts in their lists, restored from the messages of the same export (ADR 19)."""
 
     def __init__(self, messages: Sequence[Any], steps: Mapping[str, Any]) -> None:
         self._rows = {row.id: row for row in messages}
@@ -504,12 +504,12 @@ class _ExportedBills:
         self._said: dict[str, omitted_records.MessageRecord] = {}
 
     def whole(self, text: str) -> Fragment:
-        """A stored bill as JSON; one that has everything stays as it stands, to the letter."""
+        """Renders a stored bill as JSON; one that is complete stays verbatim."""
         if f'"{omitted_records.UNLISTED}":' not in text:
             return Fragment(text)
         try:
             metadata = jsons.loads_decimal(text)
-        except ValueError:  # somebody has spoilt it, which an audit finds
+        except ValueError:  # the bill is damaged, which an audit finds
             return Fragment(text)
         for name in needed_messages(metadata, self._paths):
             if name not in self._said:

@@ -1,9 +1,9 @@
-"""What people and models wrote, sealed: AES-256-GCM, under a key of its own for each column (ADR 30). A sealed text
-says by its beginning under which key. Its column and row are authenticated with it, so that it opens nowhere else.
+"""Seals what people and models wrote: AES-256-GCM, with a key of its own for each column (ADR 30). A sealed text's
+prefix names its key. Its column and row are authenticated with it, so that it opens nowhere else.
 
-The one seam between rows and keys: a statement of SQLAlchemy's, and those that go by the driver (`RowInsert`,
-`RowUpdate`, `RowRead`), convert the values of such a column as its type says. With keys a statement that reads one
-reads its row's id with it, and one that writes it has to name it (`for_row`).
+The one seam between rows and keys: SQLAlchemy's statements, and those that bypass it (`RowInsert`, `RowUpdate`,
+`RowRead`), convert the values of such a column as its type requires. With keys, a statement that reads one also reads
+its row's id, and one that writes it must name that id (`for_row`).
 """
 
 import base64
@@ -28,22 +28,22 @@ from gateway.core.config import setting_sections
 from gateway.core.frozen_records import record
 
 PREFIX = "\x1aenc1:"
-"""How sealed texts begin. JSON cannot begin so, and nobody's words do by chance."""
+"""The start of sealed texts. JSON cannot start with it, and no text does by chance."""
 ID_BYTES = 6
 ID_CHARS = 2 * ID_BYTES
 HEAD = len(PREFIX) + ID_CHARS
-"""Characters that say that a text is sealed, and under which key."""
+"""Characters that show that a text is sealed, and under which key."""
 OF_ROW, OF_COLUMN = "r", "c"
-"""What is authenticated with a text: its column and row, or its column alone, where its writer did not name a row."""
+"""What is authenticated with a text: column and row, or the column alone if its writer named no row."""
 NONCE, TAG = 12, 16
 SEALED_MORE = HEAD + NONCE + TAG
-"""Bytes that a sealed value of the cache's has more than the value."""
+"""Bytes that sealing adds to a value of the cache."""
 COLUMN_DIGEST_CHARS = 40
 CACHE_PURPOSE = "cache"
 
 
 class KeyVault:
-    """The keys of one storage. Without a current key it reads, and leaves plain what is written."""
+    """The keys of one storage. Without a current key it reads sealed content, and leaves plain what is written."""
 
     def __init__(self, current: bytes | None, before: Sequence[bytes] = ()) -> None:
         keys = [*([current] if current is not None else []), *before]
@@ -58,11 +58,11 @@ class KeyVault:
 
     @property
     def head(self) -> str:
-        """How texts begin that are sealed under the current key; "" without one."""
+        """The prefix of texts sealed under the current key; "" without one."""
         return f"{PREFIX}{self.current}" if self.current is not None else ""
 
     def seal(self, text: str, column: str, row: str | None) -> str:
-        """A text for the storage; as it is without a current key."""
+        """Seals a text for the storage; returns it unchanged without a current key."""
         if self.current is None:
             return text
         bound = OF_COLUMN if row is None else OF_ROW
@@ -71,8 +71,8 @@ class KeyVault:
         return f"{PREFIX}{self.current}{bound}{base64.b64encode(nonce + sealed).decode('ascii')}"
 
     def open(self, text: str, column: str, row: str | None) -> str:
-        """The text that was sealed; one that is not sealed as it is.
-        Raises ContentUnreadable: it is under a key that is not here, was changed, or is not of this column and row."""
+        """Opens a sealed text; returns one that is not sealed unchanged.
+        Raises ContentUnreadable: its key is not configured, it was changed, or is not of this column and row."""
         if not text.startswith(PREFIX):
             return text
         name, bound = text[len(PREFIX) : HEAD], text[HEAD : HEAD + 1]
@@ -88,7 +88,7 @@ class KeyVault:
             raise errors.ContentUnreadable(text) from error
 
     def seal_bytes(self, value: bytes, name: str) -> bytes:
-        """A value for the cache, where it is called `name`; as it is without a current key."""
+        """Seals a value for the cache under the cache key `name`; returns it unchanged without a current key."""
         if self.current is None:
             return value
         nonce = os.urandom(NONCE)
@@ -96,7 +96,7 @@ class KeyVault:
         return self.head.encode("ascii") + nonce + sealed
 
     def open_bytes(self, value: bytes, name: str) -> bytes | None:
-        """The value that was sealed under that name; None for any other, which the cache counts as unknown."""
+        """Opens a value sealed under the cache key `name`; None for any other, which counts as a miss."""
         if self.current is None and not value.startswith(PREFIX.encode("ascii")):
             return value
         key = value[len(PREFIX) : HEAD].decode("ascii", "replace")
@@ -105,17 +105,17 @@ class KeyVault:
         try:
             nonce, sealed = value[HEAD : HEAD + NONCE], value[HEAD + NONCE :]
             opened: bytes = self._cipher(key, CACHE_PURPOSE).decrypt(nonce, sealed, name.encode("utf-8"))
-        except Exception:  # noqa: BLE001 - whatever is wrong with it, it is made anew
+        except Exception:  # noqa: BLE001 - whatever is wrong with it, it is made again
             return None
         return opened
 
     def word(self, text: str, tenant: str) -> str:
-        """What stands for a word of a tenant's by which things are found: a keyed digest with as many blanks; the word
+        """Returns the keyed digest that stands for a tenant's lookup word of things, with as many blanks; the word
         itself without a current key."""
         return text if self.current is None else self._digest(self.current, text, tenant)
 
     def words(self, text: str, tenant: str) -> tuple[str, ...]:
-        """All that may stand for it: under each key, and the word itself, as it was written before there was a key."""
+        """Returns all values that may stand for a word: its digest under each key, and the plain word."""
         return (*(self._digest(each, text, tenant) for each in self.key_ids), text)
 
     def _digest(self, name: str, text: str, tenant: str) -> str:
@@ -133,18 +133,18 @@ class KeyVault:
 
 
 def derived(key: bytes, purpose: str) -> bytes:
-    """A key for one purpose: HKDF-SHA256 without a salt, one block (RFC 5869)."""
+    """Derives a key for one purpose: HKDF-SHA256 without a salt, one block (RFC 5869)."""
     extracted = hmac.digest(b"\0" * hashlib.sha256().digest_size, key, "sha256")
     return hmac.digest(extracted, f"context-gateway storage {purpose}".encode() + b"\x01", "sha256")
 
 
 def key_id(key: bytes) -> str:
-    """What a key is called: hex digits that tell nothing of it."""
+    """Derives a key's id: hex digits that reveal nothing of the key."""
     return derived(key, "id")[:ID_BYTES].hex()
 
 
 def open_vault(settings: setting_sections.StorageSettings) -> KeyVault | None:
-    """The keys that the settings name; None if they name none."""
+    """Opens the keys that the settings name; None if they name none."""
     key, before = settings.encryption_key, settings.encryption_keys_before
     if key is None and not before:
         return None
@@ -159,28 +159,28 @@ def _bound_to(column: str, row: str | None) -> bytes:
 
 
 MARK = "\x1arow:"
-"""Stands before the id of a row and a blank where a statement reads a value with it."""
+"""Precedes a row's id and a blank, where a statement reads a value together with its row's id."""
 
 
 def vault_of(dialect: sa.Dialect) -> KeyVault | None:
-    """The keys of the database of this dialect, which is one database's own."""
+    """Returns the keys of the database that this dialect object belongs to."""
     found: KeyVault | None = getattr(dialect, "vault", None)
     return found
 
 
 def use_vault(engine: sa.Engine, vault: KeyVault | None) -> None:
-    """Content in this engine's database is under these keys from now on."""
+    """Sets the keys that seal and open content in this engine's database."""
     engine.dialect.vault = vault  # type: ignore[attr-defined]
 
 
 def sealing(connection: sa.Connection) -> bool:
-    """Whether what is written now is sealed."""
+    """Returns whether content written now is sealed."""
     vault = vault_of(connection.dialect)
     return vault is not None and vault.current is not None
 
 
 class OfRow(str):
-    """A text that is to be written into the row of this id."""
+    """A text to be written into the row of this id."""
 
     __slots__ = ("row",)
     row: str
@@ -192,8 +192,8 @@ class OfRow(str):
 
 
 def for_row(table: sa.Table, values: Mapping[str, Any], row: str | None = None) -> dict[str, Any]:
-    """Values of a row of a table, of which those of content name the row.
-    `row`: its id, unless it is among the values."""
+    """Binds the content values of a row to its id.
+    `row`: the id, unless it is among the values."""
     made = dict(values)
     for name, value in values.items():
         kind = table.c[name].type
@@ -203,7 +203,7 @@ def for_row(table: sa.Table, values: Mapping[str, Any], row: str | None = None) 
 
 
 def with_id(column: sa.Column[Any], value: Any, row: str) -> Any:
-    """A value that the driver gave, as a statement of SQLAlchemy's would have read it."""
+    """Marks a value from the driver with its row's id, as a statement of SQLAlchemy's would have read it."""
     return f"{MARK}{row} {value}" if value and isinstance(column.type, SealedText) else value
 
 
@@ -216,9 +216,9 @@ class SealedText(sa.types.TypeDecorator[str]):
     def __init__(
         self, column: str, row: str = "id", length: int | None = None, source: sa.ColumnElement[str] | None = None
     ) -> None:
-        """`column`: what it is called among the keys; a value may be moved between columns of one name; `row`: the
-        column of the same table that tells its row; `length`: of what it holds in clear, where the column was made for
-        that; `source`: the same as `row`, for an expression that is of no table."""
+        """`column`: its name among the keys; a value may be moved between columns of one name. `row`: the column of the
+        same table that identifies its row. `length`: of the plain text, where the column was created with one.
+        `source`: in place of `row`, for an expression that belongs to no table."""
         super().__init__()
         self.column = column
         self.row = row
@@ -226,23 +226,23 @@ class SealedText(sa.types.TypeDecorator[str]):
         self.source = source
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
-        """SQLite does not mind the length of a column."""
+        """Returns the column's type; SQLite ignores its length."""
         plain = self.length is not None and dialect.name == "sqlite"
         return sa.String(self.length) if plain else sa.Text()
 
     def coerce_compared_value(self, op: Any, value: Any) -> Any:
-        """What it is compared with is a text as it stands."""
+        """Returns plain text as the type of what a value is compared with."""
         return sa.Text()
 
     def column_expression(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """The value with its row's id, where there are keys."""
+        """Selects the value with its row's id, where there are keys."""
         table = getattr(column.element if isinstance(column, sa.Label) else column, "table", None)
         found = table.c.get(self.row) if table is not None else None
         row = found if found is not None else self.source
         return column if row is None else _WithRow(row, column, kind=self)
 
     def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any] | None:
-        """Seals; None without keys."""
+        """Returns what seals a value; None without a current key."""
         vault, column = vault_of(dialect), self.column
         if vault is None or vault.current is None:
             return None
@@ -253,7 +253,7 @@ class SealedText(sa.types.TypeDecorator[str]):
         return process
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], Any] | None:
-        """Opens; None without keys."""
+        """Returns what opens a value; None without keys."""
         vault, column = vault_of(dialect), self.column
         if vault is None:
             return None
@@ -270,7 +270,7 @@ class SealedText(sa.types.TypeDecorator[str]):
 
 
 class WithheldText(sa.types.TypeDecorator[str]):
-    """A text that is not kept at all where content is sealed."""
+    """A text that is not stored where content is sealed."""
 
     impl = sa.Text
     cache_ok = True
@@ -280,15 +280,15 @@ class WithheldText(sa.types.TypeDecorator[str]):
         self.length = length
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
-        """As that of the column beside it."""
+        """Returns the same type as that of the sealed column beside it."""
         return sa.String(self.length) if dialect.name == "sqlite" else sa.Text()
 
     def coerce_compared_value(self, op: Any, value: Any) -> Any:
-        """What it is compared with is a text as it stands."""
+        """Returns plain text as the type of what a value is compared with."""
         return sa.Text()
 
     def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any] | None:
-        """Withholds; None without a key."""
+        """Returns what withholds a value; None without a current key."""
         vault = vault_of(dialect)
         return None if vault is None or vault.current is None else _withhold
 
@@ -298,7 +298,7 @@ def _withhold(value: str | None) -> str | None:
 
 
 class _WithRow(FunctionElement[str]):
-    """A column's value, with the id of its row before it where there are keys."""
+    """A column's value, preceded by the id of its row where there are keys."""
 
     inherit_cache = True
     name = "with_row"
@@ -320,24 +320,24 @@ def _compile(element: _WithRow, compiler: Any, **options: Any) -> str:
 
 
 def sealed(column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Whether a stored value is sealed: nothing in it can be found by a database then."""
+    """Returns the condition that a stored value is sealed; a database cannot search such a value."""
     return sa.func.substr(sa.type_coerce(column, sa.Text), 1, len(PREFIX)) == PREFIX
 
 
 DRIVER = "driver"
-"""The option of a connection that says what it drives."""
+"""The connection option that holds the driver's connection."""
 
 
 def driver_of(connection: sa.Connection) -> Any:
-    """The driver's own connection of an SQLite database."""
+    """Returns the driver's own connection to an SQLite database."""
     return connection.get_execution_options().get(DRIVER) or connection.connection.driver_connection
 
 
 @record
 class _InsertStatement:
-    """An insert as the driver takes it. `pick` gives a row's values in its order, `converts` are the columns, by their
-    position, whose values the driver does not take as they are. `sealed`: those whose values are sealed, each with the
-    column that tells the row."""
+    """An insert as the driver takes it. `pick` returns a row's values in its order; `converts`: the columns, by
+    position, whose values need conversion for the driver; `sealed`: the columns whose values are sealed, each with the
+    column that identifies the row."""
 
     text: str
     pick: Callable[[dict[str, Any]], tuple[Any, ...]]
@@ -345,7 +345,7 @@ class _InsertStatement:
     sealed: tuple[tuple[int, int, Callable[[str, str], str]], ...] = ()
 
     def values(self, rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        """The rows for the driver. By columns, and each value once: most rows of a request have the same in them."""
+        """Converts rows for the driver, by columns and each value once: most rows of a request share values."""
         if not self.converts and not self.sealed:
             return list(map(self.pick, rows))
         if len(rows) == 1:
@@ -366,11 +366,10 @@ class _InsertStatement:
 
 
 class RowInsert:
-    """`INSERT` of whole rows into one table, without SQLAlchemy's cost per statement: compiled once a dialect,
-    with rows that go to the driver as tuples, converted as the columns' types say.
+    """`INSERT` of whole rows into one table, without SQLAlchemy's cost per statement: compiled once per dialect, with
+    rows that go to the driver as tuples, converted as the columns' types require.
 
-    `conflict` is the clause that says what happens to a row that is there already; both databases word it the same.
-    """
+    `conflict`: the clause for a row that exists already; both databases word it the same."""
 
     def __init__(self, table: sa.Table, conflict: str = "") -> None:
         self._table = table
@@ -385,7 +384,7 @@ class RowInsert:
         dialect = connection.dialect
         statement = self._for(dialect)
         values = statement.values(rows)
-        if dialect.name == "sqlite":  # what SQLAlchemy does around a statement takes longer than SQLite needs for a row
+        if dialect.name == "sqlite":  # SQLAlchemy's overhead per statement exceeds SQLite's time for a row
             try:
                 driver_of(connection).executemany(statement.text, values).close()
             except sqlite3.IntegrityError as error:
@@ -394,7 +393,7 @@ class RowInsert:
             connection.exec_driver_sql(statement.text, values if len(values) > 1 else values[0])
 
     def one(self, connection: sa.Connection, row: dict[str, Any]) -> Any:
-        """Inserts a row, and gives what the conflict clause returns: None where it let the row alone."""
+        """Inserts a row and returns what the conflict clause returns: None where it left the existing row unchanged."""
         statement = self._for(connection.dialect)
         return connection.exec_driver_sql(statement.text, statement.values([row])[0]).first()
 
@@ -423,7 +422,7 @@ class RowUpdate:
         self._compiled: dict[Any, tuple[str, list[Callable[[Any], Any] | None]]] = {}
 
     def __call__(self, connection: sa.Connection, key: str, values: dict[str, Any]) -> None:
-        """Sets these columns."""
+        """Updates these columns."""
         vault = vault_of(connection.dialect)
         if vault is not None:
             values = for_row(self._table, values, key)
@@ -448,7 +447,7 @@ class RowUpdate:
 
 
 class RowRead:
-    """Columns of one row by its `id`, as cheap as `RowInsert`. `lock`: it stays locked until the transaction ends."""
+    """Columns of one row by its `id`, as cheap as `RowInsert`. `lock`: locks the row until the transaction ends."""
 
     def __init__(self, table: sa.Table, *names: str, lock: bool = False) -> None:
         columns = [table.c[name] for name in names]
@@ -460,7 +459,7 @@ class RowRead:
         self._converts: dict[KeyVault | None, list[Callable[[Any], Any] | None]] = {}
 
     def __call__(self, connection: sa.Connection, key: str) -> Any:
-        """The row with these columns as its attributes; None if there is none."""
+        """Reads the row, with these columns as its attributes; None if there is none."""
         if connection.dialect.name != "sqlite":
             return connection.execute(self._query, {"id": key}).first()
         driver = driver_of(connection)
@@ -481,8 +480,8 @@ class RowRead:
 
 
 def _converter(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> Callable[[Any], Any] | None:
-    """What makes a value of this type one that the driver takes; None where it takes it as it is. SQLite's takes bytes
-    and truth values, for which SQLAlchemy has calls all the same."""
+    """Returns what converts a value of this type for the driver; None where none is needed. SQLite's driver takes bytes
+    and truth values directly, for which SQLAlchemy still has calls."""
     if dialect.name == "sqlite" and isinstance(kind, sa.Boolean | sa.LargeBinary):
         return None
     if dialect.name == "sqlite" and isinstance(kind, sa.DateTime):
@@ -491,7 +490,7 @@ def _converter(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> Callable[
 
 
 def _time_text(value: datetime | None) -> str | None:
-    """As SQLAlchemy words it."""
+    """Renders a time as SQLAlchemy does."""
     if value is None:
         return None
     return _utc_text(value) if value.tzinfo is UTC else value.replace(tzinfo=None).isoformat(" ", "microseconds")
@@ -499,14 +498,14 @@ def _time_text(value: datetime | None) -> str | None:
 
 @lru_cache(16)
 def _utc_text(value: datetime) -> str:
-    """The rows of one turn have few times, and wording one takes as long as to store a row."""
+    """Renders a UTC time; cached, as a turn's rows have few times and rendering one takes as long as storing a row."""
     return value.replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
 def _sealed(
     table: sa.Table, names: Sequence[str], vault: KeyVault | None
 ) -> tuple[tuple[int, int, Callable[[str, str], str]], ...]:
-    """The columns of content by their positions, each with that of the column that tells the row, and what seals."""
+    """Returns the positions of sealed columns, each with that of the column that identifies its row, and what seals."""
     if vault is None or vault.current is None:
         return ()
     kinds = ((number, table.c[name].type) for number, name in enumerate(names))

@@ -1,8 +1,8 @@
-"""Seals what is stored already: plain rows, and those under keys of before (`gateway encrypt`), in small transactions
-beside a running server. What is under the current key is passed over, so that it may be cut off at any time.
+"""Seals what is stored already: plain rows, and those under previous keys (`gateway encrypt`), in small transactions
+beside a running server. What is under the current key is skipped, so that it may be interrupted at any time.
 
 Each key's id is noted in the storage before anything is sealed under it, and stays until nothing is (guarantee §12.11).
-So a process that lacks a key is told at its start, and serves nothing that it cannot read.
+So a process that lacks a key learns this at its start, and serves nothing that it cannot read.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ REWRITE_SECRETS = schema.secrets
 
 
 async def require_keys(transactions: DatabaseTransactions) -> None:
-    """Raises ContentUnreadable: content may be under a key that is not configured; StorageUnavailable: the storage
-    cannot be reached."""
+    """Checks that the keys of all content are configured. Raises ContentUnreadable: content may be sealed under a key
+    that is not; StorageUnavailable: the storage cannot be reached."""
     noted, here = await transactions.run(lambda connection: (noted_keys(connection), _keys(connection)))
     missing = sorted(noted.difference(here))
     if missing:
@@ -39,7 +39,7 @@ async def require_keys(transactions: DatabaseTransactions) -> None:
 
 
 async def note_key(transactions: DatabaseTransactions) -> None:
-    """Notes the current key, where there is one that is not noted yet.
+    """Notes the current key in the storage, unless there is none or it is noted.
     Raises StorageUnavailable: the storage cannot be reached."""
 
     def is_new(connection: sa.Connection) -> bool:
@@ -58,7 +58,7 @@ def noted_keys(connection: sa.Connection) -> set[str]:
 
 
 def forget_keys(connection: sa.Connection) -> set[str]:
-    """Takes out the ids of all keys but the current one. Returns them."""
+    """Deletes the noted ids of all keys but the current one. Returns them."""
     vault = vault_of(connection.dialect)
     gone = {each for each in noted_keys(connection) if vault is None or each != vault.current}
     connection.execute(REWRITE_SECRETS.delete().where(REWRITE_SECRETS.c.name.in_([f"{NOTED}{each}" for each in gone])))
@@ -78,9 +78,9 @@ def _note(connection: sa.Connection) -> None:
 
 
 LOOKED_AT = 500
-"""Rows of which one transaction reads how their values begin."""
+"""Rows whose values' prefixes one transaction reads."""
 REWRITTEN = 50
-"""Rows that one transaction seals: writers wait for no more than that."""
+"""Rows that one transaction seals, and so the most that a writer waits for."""
 PAUSE_SECONDS = 0.01
 THINGS = schema.things
 ALIASES = schema.thing_aliases
@@ -102,14 +102,14 @@ class _ContentColumns:
 
 @record
 class StaleRows:
-    """Rows of a table that are not under the current key, by what they are under: `plain`, or the id of a key."""
+    """Counts of a table's rows that are not under the current key, by what they are under: `plain`, or a key's id."""
 
     table: str
     rows: Counter[str]
 
 
 def in_words(rows: Counter[str]) -> str:
-    """Words the counts of `StaleRows`: `2 rows plain, 1 row under key 0a1b…`."""
+    """Renders the counts of `StaleRows`: `2 rows plain, 1 row under key 0a1b…`."""
     words = {"plain": "plain", "others": "with words to look them up that are not under the key"}
     return ", ".join(
         f"{count} {'row' if count == 1 else 'rows'} {words.get(kind, f'under key {kind}')}"
@@ -129,7 +129,7 @@ def contents() -> list[_ContentColumns]:
 
 
 async def find_others(transactions: DatabaseTransactions) -> AsyncIterator[StaleRows]:
-    """What of each table is not under the current key. Raises StorageUnavailable: the storage cannot be reached."""
+    """Yields per table what is not under the current key. Raises StorageUnavailable: the storage cannot be reached."""
     for each in contents():
         rows: Counter[str] = Counter()
         async for others in _others(transactions, each):
@@ -142,11 +142,11 @@ async def find_others(transactions: DatabaseTransactions) -> AsyncIterator[Stale
 async def seal_all(
     transactions: DatabaseTransactions, told: Callable[[int], None] | None = None
 ) -> AsyncIterator[StaleRows]:
-    """Puts all content of tables under the current key, one after the other; says of each what was not. Contents of
-    files are `gateway.operations.encrypting`'s.
-    `told`: is told how many more rows are done.
+    """Seals all content of tables under the current key, one table after the other; yields what of each was not. File
+    contents are left to `gateway.operations.encrypting`.
+    `told`: called with the number of rows of each batch.
     Raises ContentUnreadable: no key is current, or content is under a key that is not configured; StorageUnavailable:
-    the storage cannot be reached; what was sealed by then is."""
+    the storage cannot be reached; earlier batches stay sealed."""
     for each in contents():
         rows: Counter[str] = Counter()
         async for others in _others(transactions, each):
@@ -162,7 +162,7 @@ async def seal_all(
 
 
 async def forget_before(transactions: DatabaseTransactions) -> set[str]:
-    """Takes the keys of before out of the storage's notes, if nothing is under them any more. Returns their ids."""
+    """Deletes the noted ids of previous keys, if nothing is under them any more. Returns them."""
     async for found in find_others(transactions):
         if found.rows.total() > found.rows["plain"]:
             return set()
@@ -170,13 +170,13 @@ async def forget_before(transactions: DatabaseTransactions) -> set[str]:
 
 
 def _files(connection: sa.Connection) -> Counter[str]:
-    from gateway.storage.stored_files import kinds_elsewhere  # a command that only looks needs none of it
+    from gateway.storage.stored_files import kinds_elsewhere  # a command that only checks does not need it
 
     return kinds_elsewhere(connection, current_vault(connection).current)
 
 
 def current_vault(connection: sa.Connection) -> KeyVault:
-    """Raises ContentUnreadable: nothing is sealed here."""
+    """Returns the vault of the database. Raises ContentUnreadable: it has no current key."""
     vault = vault_of(connection.dialect)
     if vault is None or vault.current is None:
         raise errors.ContentUnreadable("No storage.encryption_key is set.")
@@ -184,7 +184,7 @@ def current_vault(connection: sa.Connection) -> KeyVault:
 
 
 async def _others(transactions: DatabaseTransactions, each: _ContentColumns) -> AsyncIterator[list[tuple[Key, str]]]:
-    """The rows of a table that are not under the current key, and what each is under; a part after the other."""
+    """Yields in batches the rows of a table that are not under the current key, and what each is under."""
     after: Key | None = ()
     while after is not None:
         others, after = await transactions.run(partial(_look, each, after))
@@ -192,8 +192,8 @@ async def _others(transactions: DatabaseTransactions, each: _ContentColumns) -> 
 
 
 def _look(each: _ContentColumns, after: Key, connection: sa.Connection) -> tuple[list[tuple[Key, str]], Key | None]:
-    """The rows behind the one with the key `after` that are not under the current key, and what they are under; the
-    last row that was looked at, None at the end."""
+    """Returns the rows behind the key `after` that are not under the current key, and what they are under; and the last
+    row that was checked, None at the end."""
     head = current_vault(connection).head
     begins = [sa.func.substr(sa.type_coerce(column, sa.Text), 1, HEAD) for column in each.columns]
     kept = [column.is_not(None) for column in each.withheld]
@@ -239,8 +239,8 @@ def _seal(each: _ContentColumns, keys: list[Key], connection: sa.Connection) -> 
 
 
 async def _aliases(transactions: DatabaseTransactions, *, write: bool) -> int:
-    """Goes through the words by which things are found. Returns of how many things they are not under the current
-    key, and makes them anew."""
+    """Checks the words by which things are found. Returns how many things have words that are not under the current
+    key; with `write` it stores these words again."""
     found, after = 0, ""
     while True:
         count, last = await transactions.run(partial(_words, after, write), write=write)

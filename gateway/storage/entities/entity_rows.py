@@ -1,6 +1,6 @@
-"""Notes things: one row for each thing and place; what is noted again is the same row.
+"""Stores things: one row for each thing and place; a thing that is noted again updates its row.
 
-Things as they are listed, read and deleted, and the conversations that are about one (guarantee §11.17).
+Lists, reads and deletes things, and lists the conversations that are about one (guarantee §11.17).
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from gateway.storage.rows import alike
 THINGS = schema.things
 ALIASES = schema.thing_aliases
 USER_SCOPE_PREFIX = "user_"
-"""How places of users begin; all others are conversations."""
+"""The prefix of users' places; all others are conversations."""
 BATCH = 500
 INSERT_THINGS = RowInsert(THINGS, "ON CONFLICT DO NOTHING")
 INSERT_ALIASES = RowInsert(ALIASES, "ON CONFLICT DO NOTHING")
@@ -30,7 +30,7 @@ Key = tuple[str, str, str]
 
 @record
 class _WantedEntity:
-    """What several notes of one thing in one place come to."""
+    """Several notes of one thing in one place, merged."""
 
     place: str
     last: memory.ThingNote
@@ -45,13 +45,13 @@ class _WantedEntity:
 
 
 def write_things(connection: sa.Connection, tenant: str, noted: memory.NotedThings, now: datetime) -> list[str]:
-    """Notes the things for each of the places, in a fixed order: two that note the same do not wait for each other in a
-    circle. Returns the ids of the rows."""
+    """Stores the noted things for each place, in a fixed order, so that two transactions with the same things do not
+    deadlock. Returns the ids of the rows."""
     wanted = _wanted(noted)
     if not wanted:
         return []
     expires = now + timedelta(days=noted.days) if noted.days is not None else None
-    new_ids = sorted(ids.new_id("mem_") for _ in wanted)  # so that those of one moment keep their order
+    new_ids = sorted(ids.new_id("mem_") for _ in wanted)  # so that ids of the same moment keep their order
     fresh = {key: _new_row(tenant, each, new_ids.pop(0), now, expires) for key, each in wanted.items()}
     INSERT_THINGS(connection, [fresh[key] for key in sorted(fresh)])
     stored = _stored(connection, wanted)
@@ -85,8 +85,8 @@ def thing_row(tenant: str, place: str, thing: memory.MemoryEntity) -> dict[str, 
 
 
 def alias_rows(vault: KeyVault | None, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """By which words the thing of a row is found: its aliases, and each word in them; with a key, what stands for
-    them."""
+    """Builds the rows by which a thing is found: its aliases, and each word in them; with a key, their keyed
+    digests."""
     aliases: list[str] = jsons.loads(row["aliases"])
     shared = {"tenant": row["tenant"], "place": row["place"], "mentioned_at": row["mentioned_at"]}
     keys = [(True, memory.lookup_key(alias)) for alias in aliases]
@@ -139,7 +139,7 @@ def _new_row(
 
 
 def _stored(connection: sa.Connection, keys: Iterable[Key]) -> dict[Key, Any]:
-    """The rows of these things, locked."""
+    """Returns the rows of these things, and locks them."""
     wanted = list(keys)
     places, names = {key[0] for key in wanted}, {key[2] for key in wanted}
     query = sa.select(THINGS).where(THINGS.c.place.in_(sorted(places)), THINGS.c.thing_id.in_(sorted(names)))
@@ -175,14 +175,14 @@ def _write_aliases(connection: sa.Connection, row: dict[str, Any]) -> None:
 
 
 def _merged(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
-    """New words first; old names stay known, as people go on using them."""
+    """Merges names, new ones first; old names stay known, as people go on using them."""
     return tuple(dict.fromkeys((*new, *old)))[: memory.MAX_ALIASES]
 
 
 def read_page(
     connection: sa.Connection, tenant: str, query: memory.ThingQuery, now: datetime
 ) -> report_lists.QueryPage[memory.MemoryEntity]:
-    """A page of a tenant's things, or of those of one place. Raises MemoryNotFound: `after` is none of them."""
+    """Returns a page of things of a tenant, or of one place. Raises MemoryNotFound: `after` is none of the tenant's."""
     where = [THINGS.c.tenant == tenant, _valid(now)]
     if query.place is not None:
         where.append(THINGS.c.place == query.place)
@@ -196,7 +196,7 @@ def read_page(
 def read_one(
     connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None, *, param: str
 ) -> memory.MemoryEntity:
-    """Raises MemoryNotFound: the tenant, or the place, has no such memory."""
+    """Returns one thing. Raises MemoryNotFound: the tenant, or the place, has no such memory."""
     where = [THINGS.c.tenant == tenant, THINGS.c.id == memory_id, _valid(now)]
     if place is not None:
         where.append(THINGS.c.place == place)
@@ -209,7 +209,7 @@ def read_one(
 def read_conversations(
     connection: sa.Connection, tenant: str, kind: str, thing_id: str, query: memory.ThingQuery, now: datetime
 ) -> report_lists.QueryPage[memory.MemoryEntity]:
-    """The rows of a thing in the conversations that are about it; `query.after` is the id of a conversation.
+    """Returns a page of a thing's rows in the conversations about it; `query.after` is a conversation's id.
     Raises ConversationNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, THINGS.c.type == kind, THINGS.c.thing_id == thing_id]
     where += [THINGS.c.conversation_id.is_not(None), _valid(now)]
@@ -224,7 +224,7 @@ def read_conversations(
 def _page(
     connection: sa.Connection, where: list[Any], query: memory.ThingQuery, last: str | None
 ) -> report_lists.QueryPage[memory.MemoryEntity]:
-    """The rows behind the one of id `last`, in the order of their ids: that in which they were noted first."""
+    """Returns the rows behind the one of id `last`, in the order of their ids: that in which they were first noted."""
     if last is not None:
         where = [*where, THINGS.c.id < last if query.newest_first else THINGS.c.id > last]
     order = THINGS.c.id.desc() if query.newest_first else THINGS.c.id
@@ -233,9 +233,9 @@ def _page(
 
 
 def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None) -> None:
-    """Deletes a thing, and what was forwarded of it beside questions: that of a conversation there, that of a user in
-    each conversation of the tenant that is about it. Their other blocks go with it, and the conversations stay; those
-    that were only shown it are not about it any more.
+    """Deletes a thing and what was forwarded of it beside questions: for a conversation's thing there, for a user's
+    thing in each of the tenant's conversations about it. Those conversations stay, but lose all their blocks;
+    conversations that were only shown the thing are not about it any more.
     Raises MemoryNotFound: the tenant, or the place, has no such memory."""
     thing = read_one(connection, tenant, memory_id, now, place, param="memory_id")
     about: list[Any] = [thing.conversation_id]
@@ -249,7 +249,7 @@ def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: date
 
 
 def expire(connection: sa.Connection, now: datetime, most: int) -> int:
-    """Deletes things whose time is over, `most` at once. Returns how many were deleted."""
+    """Deletes expired things, `most` at once. Returns how many were deleted."""
     expired = sa.select(THINGS.c.id).where(THINGS.c.expires_at <= now).order_by(THINGS.c.expires_at).limit(most)
     ids = list(connection.execute(expired).scalars())
     if ids:

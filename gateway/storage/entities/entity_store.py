@@ -18,15 +18,15 @@ from gateway.storage.entities import entity_rows
 from gateway.storage.entities.entity_rows import thing_of, write_things
 from gateway.storage.lookup.path_cache import PathCache
 
-# Finds things by the words of a question: each run of its words is looked up in an index, and leads to the latest few
-# things that are called so. However many things there are, a question reads a bounded number of rows (ADR 24).
+# Finds things by the words of a question: each run of its words is looked up in an index, and yields the latest few
+# things of that name. However many things there are, a question reads a bounded number of rows (ADR 24).
 
 THINGS, ALIASES = schema.things, schema.thing_aliases
 OF_EACH = memory.MAX_RECALLED + 1
-"""Things that one run of words leads to in each place at most: one more than are shown, so that what many things are
-called is told from what few are."""
+"""The most things that one run of words names in each place: one more than are shown, so that a name of many things is
+recognised."""
 MAX_FOUND_ENTITIES = 4 * memory.MAX_RECALLED
-"""Things that are read for one question: those that the longest of its runs lead to."""
+"""Things that are read for one question: those that the longest of its runs of words name."""
 
 
 def find_things(
@@ -38,9 +38,9 @@ def find_things(
     of_each: int = OF_EACH,
     most: int = MAX_FOUND_ENTITIES,
 ) -> tuple[memory.MemoryEntity, ...]:
-    """The things that the phrases lead to: of each the latest `of_each`; `most` in all, those first that a whole alias
-    leads to, by its words, then those of which most words were sought.
-    `places`: where; None: in all places of the tenant."""
+    """Finds the things that the phrases name: the latest `of_each` for each phrase, `most` in all. Things found by a
+    whole alias come first, longer aliases before shorter; then those that the most words name.
+    `places`: where to search; None: in all places of the tenant."""
     owners = (tenant,) if places is None else places
     if not (owners and (phrases.whole or phrases.words)):
         return ()
@@ -56,11 +56,10 @@ def find_things(
 
 @cache
 def lookup_query(dialect: str, of_each: int, most: int, *, words: bool, by_place: bool) -> sa.Select[Any]:
-    """The `most` best of the things that `:phrases` of `:owners` lead to (JSON lists), of each the latest `of_each`;
-    with `words` also those that `:words` lead to. None whose time is over at `:now`.
+    """Selects the `most` best of the things that `:phrases` of `:owners` name (JSON lists), the latest `of_each` for
+    each phrase; with `words` also those that `:words` name. Things that have expired at `:now` are left out.
 
-    The limits stand in the text: of a parameter PostgreSQL expects a tenth of all rows, and would read tables whole.
-    """
+    The limits are literals: for a parameter PostgreSQL expects a tenth of all rows, and would read whole tables."""
     column = ALIASES.c.place if by_place else ALIASES.c.tenant
     found: Any = _hits(dialect, column, "phrases", of_each, whole=True)
     if words:
@@ -75,7 +74,7 @@ def lookup_query(dialect: str, of_each: int, most: int, *, words: bool, by_place
 
 
 def _hits(dialect: str, column: sa.Column[Any], name: str, of_each: int, *, whole: bool) -> sa.Select[Any]:
-    """The ids that each phrase leads to; how many words it has, or that it is a single word."""
+    """Selects the ids that each phrase names; how many words it has, or that it is a single word."""
     owner, phrase = _members(dialect, "owners"), _members(dialect, name)
     latest = (
         sa.select(ALIASES.c.memory_id)
@@ -94,7 +93,7 @@ def _hits(dialect: str, column: sa.Column[Any], name: str, of_each: int, *, whol
 
 
 def _for_each(dialect: str, latest: sa.Select[Any]) -> tuple[Any, Any]:
-    """The column and the rows of a query that is made for each row before it: a lateral join, which SQLite has for
+    """Returns column and rows of a query that runs for each row before it: a lateral join, which SQLite has for
     functions alone."""
     if dialect != "sqlite":
         rows: Any = latest.lateral("latest")
@@ -106,7 +105,7 @@ def _for_each(dialect: str, latest: sa.Select[Any]) -> tuple[Any, Any]:
 
 
 def _members(dialect: str, name: str) -> Any:
-    """The members of a JSON list as rows."""
+    """Selects the members of a JSON list as rows."""
     given: Any = sa.bindparam(name, type_=sa.Text)
     if dialect == "sqlite":
         return sa.func.json_each(given).table_valued("value").alias(f"each_of_{name}")
@@ -114,10 +113,10 @@ def _members(dialect: str, name: str) -> Any:
 
 
 class EntityStore:
-    """Each method is one short transaction.
+    """Stores the memory of things; each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout;
-    ConversationNotFound: from those that name a conversation: the tenant has no such one; MemoryNotFound: from those
-    that name a memory, or one to go on `after`: the tenant has no such one."""
+    ConversationNotFound: from methods that name a conversation: the tenant does not have it; MemoryNotFound: from
+    methods that name a memory, also as `after`: the tenant does not have it."""
 
     def __init__(
         self,
@@ -126,40 +125,40 @@ class EntityStore:
         secret: Callable[[], Awaitable[bytes]],
         paths: PathCache | None = None,
     ) -> None:
-        """`secret` gives the key of keyed digests; `paths`: where this process keeps what it read lately."""
+        """`secret` returns the secret of keyed digests; `paths`: this process's cache of conversations."""
         self._transactions = transactions
         self._clock = clock
         self._secret = secret
         self._paths = paths
 
     async def place_of(self, tenant: str, user: str) -> str:
-        """Where the things of a tenant's user belong (`user_place`)."""
+        """Computes the place of a user's things within the tenant (`user_place`)."""
         return memory.user_place(await self._secret(), tenant, user)
 
     async def recall(
         self, tenant: str, places: list[str], phrases: memory.SearchPhrases
     ) -> tuple[memory.MemoryEntity, ...]:
-        """Things of these places that a question may name, in no particular order."""
+        """Finds things of these places that a question may name, in no particular order."""
         now = self._clock.now()
         return await self._transactions.run(lambda connection: find_things(connection, tenant, places, phrases, now))
 
     async def search(
         self, tenant: str, place: str | None, phrases: memory.SearchPhrases, most: int
     ) -> tuple[memory.MemoryEntity, ...]:
-        """The same by hand, of a place or of all of a tenant's; `most` of them."""
+        """Finds `most` things by phrases, in one place or in all of a tenant's."""
         now, places = self._clock.now(), None if place is None else [place]
         return await self._transactions.run(
             lambda connection: find_things(connection, tenant, places, phrases, now, most, most)
         )
 
     async def require(self, tenant: str, conversation_id: str) -> None:
-        """Returns if the tenant has that conversation."""
+        """Checks that the tenant has the conversation; raises ConversationNotFound if not."""
         await self._transactions.run(lambda connection: require_conversation(connection, tenant, conversation_id))
 
     async def page(
         self, tenant: str, query: memory.ThingQuery, conversation_id: str | None = None
     ) -> report_lists.QueryPage[memory.MemoryEntity]:
-        """A page of a tenant's things, or with `query.place` of those of a place, which may be a conversation's."""
+        """Returns a page of a tenant's things; with `query.place` only of that place, which may be a conversation's."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> report_lists.QueryPage[memory.MemoryEntity]:
@@ -170,7 +169,7 @@ class EntityStore:
         return await self._transactions.run(work)
 
     async def one(self, tenant: str, memory_id: str, conversation_id: str | None = None) -> memory.MemoryEntity:
-        """One memory, of a conversation or of any place of the tenant's."""
+        """Returns one memory, of a conversation or of any place of the tenant's."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> memory.MemoryEntity:
@@ -183,7 +182,7 @@ class EntityStore:
     async def conversations(
         self, tenant: str, kind: str, thing_id: str, query: memory.ThingQuery
     ) -> report_lists.QueryPage[memory.MemoryEntity]:
-        """A thing as the conversations have it that are about it: a row for each; `query.after` is one of them."""
+        """Returns a thing's rows in the conversations about it, one for each; `query.after` is a conversation's id."""
         now = self._clock.now()
         return await self._transactions.run(
             lambda connection: entity_rows.read_conversations(connection, tenant, kind, thing_id, query, now)
@@ -197,7 +196,7 @@ class EntityStore:
         user: str | None,
         days: float | None,
     ) -> tuple[memory.MemoryEntity, ...]:
-        """Notes things for a conversation, for a user of the tenant's, or for both: those that are named."""
+        """Stores things for a conversation, a user of the tenant's, or both, as given; returns them as stored."""
         now = self._clock.now()
         own = [conversation_id] if conversation_id is not None else []
         places = (*own, *([await self.place_of(tenant, user)] if user is not None else []))
@@ -213,8 +212,8 @@ class EntityStore:
     async def delete(
         self, tenant: str, memory_id: str, conversation_id: str | None = None, by: audit_log.AuditActor | None = None
     ) -> None:
-        """Deletes a memory for good, with what was forwarded of it beside questions. `by` is who does it, as the trail
-        tells it."""
+        """Deletes a memory for good, with what was forwarded of it beside questions. `by`: the actor in the audit
+        trail."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:

@@ -1,6 +1,6 @@
 """Bills and the keyed digests of chains, which outlive the content (guarantee §3.2, §6).
 
-Adds to the sums what is in none yet: rows of the ledger that an older version wrote (guarantee §13.1, ADR 26).
+Adds to the sums what they lack: rows of the ledger that an older version wrote (guarantee §13.1, ADR 26).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ INSERT_CHAINS = RowInsert(
     "ON CONFLICT (digest, calls, conversation_id, whole) DO UPDATE"
     " SET request_id = excluded.request_id, created_at = excluded.created_at",
 )
-"""Of answers that end the same chain the latest counts."""
+"""If several answers end the same chain, the latest counts."""
 FIGURES = (
     "cached_tokens",
     "cache_write_tokens",
@@ -46,11 +46,11 @@ FIGURES = (
 )
 Row = dict[str, Any]
 Amend = Callable[[turn.LedgerEntry], turn.LedgerEntry]
-"""Gives a bill with what was added to it. It may be called more than once."""
+"""Returns a bill with its additions. It may be called more than once."""
 
 
 def write_bills(connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime) -> list[Row]:
-    """The bills of these requests, the sums of their day, and the digests of their chains. Returns the bills' rows."""
+    """Writes requests' bills, the sums of their days and the digests of their chains. Returns the bills' rows."""
     ledger_rows = [ledger_row(commit.ledger) for commit in commits]
     INSERT_LEDGER(connection, ledger_rows)
     add_to_days(connection, [row for row in ledger_rows if row["rolled_up"]])
@@ -60,7 +60,7 @@ def write_bills(connection: sa.Connection, commits: Sequence[turn.TurnCommit], n
 
 
 def _chain_rows(commits: Sequence[turn.TurnCommit], now: datetime) -> list[Row]:
-    """In one order for all, so that transactions that leave the same do not wait for each other crosswise."""
+    """Builds the rows in one fixed order, so that transactions that write the same rows do not deadlock."""
     found = {
         (key.digest, key.calls, commit.turn.conversation_id if commit.turn else "", key.whole): commit.ledger
         for commit in commits
@@ -75,7 +75,7 @@ def _answered(entry: turn.LedgerEntry) -> Row:
 
 
 def ledger_row(entry: turn.LedgerEntry) -> dict[str, Any]:
-    """A bill as the table has it."""
+    """Builds a bill's row of the ledger."""
     usage = entry.metadata.get("usage") or {}
     total = entry.metadata.get("cost", {}).get("total_cost")
     return {
@@ -106,18 +106,18 @@ def ledger_row(entry: turn.LedgerEntry) -> dict[str, Any]:
 
 
 def total_ms(metadata: Mapping[str, Any]) -> int | None:
-    """From a request's arrival to its end, as its bill says it; None where that does not."""
+    """Returns the milliseconds from a request's arrival to its end, from its bill; None if not recorded."""
     took = (metadata.get("timings_ms") or {}).get("total")
     return whole(int(took)) if isinstance(took, int | float | Decimal) else None
 
 
 def failure_text(failure: turn.RequestFailure | None) -> str | None:
-    """A failure as the column has it."""
+    """Renders a failure as its column stores it."""
     return jsons.dumps_text(asdict(failure)) if failure is not None else None
 
 
 def figure_columns(entry: turn.LedgerEntry) -> dict[str, Any]:
-    """The columns that sums are made of, and whether they are in them."""
+    """Returns the columns that sums are made of, and `rolled_up`: whether the sums include them."""
     found = entry.figures
     if found is None:
         return dict.fromkeys(FIGURES)
@@ -155,8 +155,8 @@ def _call_rows(entry: turn.LedgerEntry) -> list[dict[str, Any]]:
 
 
 def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None:
-    """Adds to a bill, and to what its branch has cost, what was paid for a request after it was answered; figures alone
-    change. Nothing where there is no such bill."""
+    """Adds what was paid for a request after its answer, to its bill and to its branch's cost; only figures change.
+    Does nothing if there is no such bill."""
     table = schema.ledger
     row = connection.execute(sa.select(table).where(table.c.request_id == request_id).with_for_update()).first()
     if row is None:
@@ -165,7 +165,7 @@ def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None
     fresh = amend(before)
     values = ledger_row(fresh)
     changed = {name: values[name] for name in ("total_cost_picousd", "estimated", "response_metadata", *FIGURES)}
-    if not row.rolled_up:  # whoever adds it to the sums counts what stands in it by then
+    if not row.rolled_up:  # whichever process adds it to the sums later reads its figures then
         changed = {name: value for name, value in changed.items() if name not in FIGURES}
     of_it = for_row(table, changed, request_id)
     connection.execute(table.update().where(table.c.request_id == request_id).values(**of_it))
@@ -177,7 +177,7 @@ def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None
 
 
 def _add_to_branch(connection: sa.Connection, entry: turn.LedgerEntry, cost: Decimal) -> None:
-    """Adds to the sums of the answers to a request, and of those that were given behind them meanwhile."""
+    """Adds to the sums of a request's answers, and of those that followed them meanwhile."""
     table = schema.messages
     of_it = table.c.conversation_id == entry.conversation_id
     answers = sa.select(sa.func.min(table.c.sequence_number)).where(
@@ -195,7 +195,7 @@ def _add_to_branch(connection: sa.Connection, entry: turn.LedgerEntry, cost: Dec
 
 
 def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, list[bill.CallCost]]:
-    """The priced calls of these requests, in the order in which they were made."""
+    """Returns the priced calls of each request, in the order in which they were made."""
     table = schema.ledger_calls
     query = sa.select(table).where(table.c.request_id.in_(request_ids)).order_by(table.c.request_id, table.c.number)
     found: dict[str, list[bill.CallCost]] = {}
@@ -205,7 +205,7 @@ def calls_of(connection: sa.Connection, request_ids: list[str]) -> dict[str, lis
 
 
 BATCH = 200
-"""Rows that one transaction adds: writers wait for no more than that."""
+"""Rows that one transaction adds, and so the most that a writer waits for."""
 LEDGER = schema.ledger
 CONVERSATIONS = schema.conversations
 MESSAGES = schema.messages
@@ -213,7 +213,7 @@ WithFigures = Callable[[turn.LedgerEntry], turn.LedgerEntry]
 
 
 async def count_older(transactions: DatabaseTransactions, tenant: str | None = None) -> int:
-    """How many rows of the ledger are in no sums yet; `MAX_UNCOUNTED_BILLS` are looked at, at most.
+    """Counts ledger rows that no sums include yet, up to `MAX_UNCOUNTED_BILLS` over all tenants.
     Raises StorageUnavailable: the storage cannot be reached."""
     few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(bill.MAX_UNCOUNTED_BILLS).subquery()
     query = sa.select(sa.func.count()).select_from(few)
@@ -223,8 +223,8 @@ async def count_older(transactions: DatabaseTransactions, tenant: str | None = N
 
 
 async def add_older(transactions: DatabaseTransactions, with_figures: WithFigures) -> int:
-    """Adds a batch of them; any number of processes may do this at once. Returns how many it added.
-    `with_figures`: gives a bill its figures (`billing.cost`).
+    """Adds a batch of older rows to the sums; any number of processes may do this at once. Returns how many.
+    `with_figures`: completes a bill with its figures (`billing.cost`).
     Raises StorageUnavailable: the storage cannot be reached."""
     return await transactions.run(lambda connection: _add(connection, with_figures), write=True)
 
@@ -247,7 +247,7 @@ def _add(connection: sa.Connection, with_figures: WithFigures) -> int:
 
 
 def _name(connection: sa.Connection, bills: Sequence[dict[str, Any]]) -> None:
-    """Tells of the conversations of these bills how they begin, and who went on with them, where that is not known."""
+    """Stores how the conversations of these bills begin, and their latest model and user, where that is unknown."""
     latest = {bill["conversation_id"]: bill for bill in sorted(bills, key=lambda bill: rows.utc(bill["created_at"]))}
     unnamed = sa.select(CONVERSATIONS.c.id).where(
         CONVERSATIONS.c.id.in_([each for each in latest if each is not None]), CONVERSATIONS.c.question.is_(None)

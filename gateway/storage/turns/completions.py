@@ -20,13 +20,13 @@ _CHAIN = messages_of(upwards())
 
 
 def read_completion(connection: sa.Connection, tenant: str, completion_id: str) -> turn.StoredCompletion | None:
-    """A tenant's completion by `chatcmpl-…` (`resp_…`, `msg_…`) or `req_…` (guarantee §6); None if there is none."""
+    """Returns a completion by `chatcmpl-…` (`resp_…`, `msg_…`) or `req_…` (guarantee §6); None if there is none."""
     found = _read(connection, [_is(tenant, completion_id)], (), 1)
     return found[0] if found else None
 
 
 def read_requests(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> list[turn.StoredCompletion]:
-    """Those of these requests."""
+    """Returns the tenant's completions of the given requests."""
     of_them = (schema.ledger.c.tenant == tenant, schema.ledger.c.request_id.in_(request_ids))
     return _read(connection, of_them, (), len(request_ids))
 
@@ -34,7 +34,7 @@ def read_requests(connection: sa.Connection, tenant: str, request_ids: Sequence[
 def read_page(
     connection: sa.Connection, tenant: str, query: turn.CompletionQuery
 ) -> report_lists.QueryPage[turn.StoredCompletion] | None:
-    """In the order in which their requests arrived, or the other way round; None if `after` is none of the tenant's."""
+    """Returns a page in the order of the requests' arrival, or reversed; None if `after` is none of the tenant's."""
     table = schema.ledger.c
     columns = (table.created_at, table.request_id)
     where: list[Condition] = [table.tenant == tenant, table.completion_id.is_not(None)]
@@ -62,7 +62,7 @@ def read_page(
 def write_metadata(
     connection: sa.Connection, tenant: str, completion_id: str, metadata: dict[str, str]
 ) -> turn.StoredCompletion | None:
-    """The completion with this metadata in place of what it had; None if the tenant has no such one with content."""
+    """Replaces a completion's metadata and returns it; None if the tenant has no such completion with content."""
     request_id = _stored(connection, tenant, completion_id)
     if request_id is None:
         return None
@@ -74,8 +74,8 @@ def write_metadata(
 
 
 def delete_completion(connection: sa.Connection, tenant: str, completion_id: str) -> bool:
-    """Deletes a stored completion. Its bill stays, by the request's id alone; what was said is the conversation's.
-    False if the tenant has no such one with content."""
+    """Deletes a stored completion. Its bill stays, under the request's id alone; its messages belong to the
+    conversation. Returns False if the tenant has no such completion with content."""
     request_id = _stored(connection, tenant, completion_id)
     if request_id is None:
         return False
@@ -89,9 +89,9 @@ def delete_completion(connection: sa.Connection, tenant: str, completion_id: str
 def read_input(
     connection: sa.Connection, tenant: str, completion_id: str, *, said: bool = True
 ) -> list[tuple[str, dict[str, Any]]] | None:
-    """The messages that a stored completion answers, with their ids, from the system messages in force to the last one
-    before the answer; None if the tenant has no such completion with content.
-    `said`: False: the system messages alone."""
+    """Returns the messages that a stored completion answers, with their ids, from the system messages in force to the
+    last before the answer; None if the tenant has no such completion with content.
+    `said` False: the system messages alone."""
     request_id = _stored(connection, tenant, completion_id)
     if request_id is None:
         return None
@@ -110,7 +110,7 @@ def read_input(
 
 
 def _stored(connection: sa.Connection, tenant: str, completion_id: str) -> str | None:
-    """The request of a completion that was stored with its content."""
+    """Returns the request of a completion that was stored with its content."""
     joined = schema.ledger.join(schema.completions)
     query = sa.select(schema.ledger.c.request_id).select_from(joined).where(_is(tenant, completion_id))
     found: str | None = connection.execute(query).scalar()
@@ -127,11 +127,10 @@ def _is(tenant: str, completion_id: str) -> Condition:
 
 
 def holds(connection: sa.Connection, column: sa.ColumnElement[Any], pair: tuple[str, str]) -> Condition:
-    """Whether stored metadata, an object of strings in compact JSON, holds the pair.
+    """Returns the condition that stored metadata, an object of strings in compact JSON, holds the pair.
 
-    Its text is searched: as quotes inside strings are escaped, `{"key":"value"` or `,"key":"value"` can stand nowhere
-    but where the pair does. Databases differ in how they look into JSON, and PostgreSQL refuses some that is valid.
-    """
+    It searches the text: as quotes inside strings are escaped, `{"key":"value"` or `,"key":"value"` occurs only where
+    the pair is a member. Databases differ in their JSON functions, and PostgreSQL refuses some valid JSON."""
     member = jsons.dumps_text(dict([pair]))[1:-1]
     found = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
     return sa.or_(found(column, "{" + member) > 0, found(column, "," + member) > 0)
@@ -144,9 +143,9 @@ def having(
     pairs: Sequence[tuple[str, str]],
     most: int,
 ) -> list[Condition]:
-    """Chooses rows whose metadata holds all the pairs. Where metadata may be sealed, it is read row by row.
-    `found`: the ids and metadata of the rows to choose from, in the order in which they are wanted; `columns`: those of
-    id and metadata; `most`: how many are wanted."""
+    """Builds conditions for rows whose metadata holds all the pairs. Where metadata may be sealed, it reads row by row.
+    `found`: ids and metadata of the rows to choose from, in order; `columns`: those two; `most`: how many are
+    wanted."""
     if vault_of(connection.dialect) is None:
         return [holds(connection, columns[1], pair) for pair in pairs]
     ids: list[str] = []
@@ -179,7 +178,7 @@ def _read(
 
 
 def _answers(connection: sa.Connection, request_ids: list[str]) -> dict[str, dict[int, Any]]:
-    """The remembered answers of these requests, by choice."""
+    """Returns the stored answers of each request, by choice."""
     table = schema.messages
     query = sa.select(table.c.request_id, table.c.choice, table.c.body)
     found: dict[str, dict[int, Any]] = {}

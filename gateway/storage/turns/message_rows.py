@@ -30,9 +30,8 @@ NOTHING_SAID: Row = dict.fromkeys(column.name for column in MESSAGES.columns)
 class AttachPoint:
     """The stored message that a turn is appended to, with the digest and length of its chain.
 
-    `branch_restores`: what a client does not send comes back in this branch. `client_agrees`: it is also the last
-    message of the chain as the client sent it.
-    """
+    `branch_restores`: what a client does not send is restored in this branch. `client_agrees`: the message also ends
+    the chain as the client sent it."""
 
     parent: str | None
     number: int
@@ -42,12 +41,12 @@ class AttachPoint:
 
 
 def attach_point(connection: sa.Connection, turn: turn.StoredTurn, head: str | None) -> AttachPoint:
-    """Where a turn is appended now: at the head if it began there, else behind the message that it continues. It also
-    stays behind that message if the head has moved to another branch meanwhile."""
+    """Finds where to append a turn: at the head if it began there, else behind the message that it continues, even if
+    the head has moved to another branch meanwhile."""
     follows = turn.at_head and (turn.parent_id in (head, None) or leads_to(connection, turn.parent_id, head))
     parent = head if follows else turn.parent_id
     row = _PARENT(connection, parent) if parent is not None else None
-    if row is None and parent is not None and parent != head:  # it was deleted while the model was answering
+    if row is None and parent is not None and parent != head:  # deleted while the model was answering
         parent = head
         row = None if parent is None else _PARENT(connection, parent)
     if row is None:
@@ -62,9 +61,9 @@ def attach_point(connection: sa.Connection, turn: turn.StoredTurn, head: str | N
 def without_known(
     connection: sa.Connection, turn: turn.StoredTurn, point: AttachPoint
 ) -> tuple[turn.StoredTurn, AttachPoint]:
-    """The turn without messages that another request has stored there meanwhile, and where the rest is appended: two
-    requests that bring the same edit at once store it once (guarantee §3.4). One that differs in white space was
-    forwarded otherwise, and stays another message (§4 I7)."""
+    """Removes messages that another request has stored meanwhile; returns the rest and where to append it. Two requests
+    with the same edit at the same time store it once (guarantee §3.4). A message that differs in white space was
+    forwarded differently, and stays a message of its own (§4 I7)."""
     if turn.at_head or not point.client_agrees or not turn.digests or point.digest.path != turn.base.path:
         return turn, point
     table = schema.message_links
@@ -72,7 +71,7 @@ def without_known(
     where = (table.c.conversation_id == turn.conversation_id, table.c.digest.in_(digests))
     known = {bytes(row.digest): row.message_id for row in connection.execute(sa.select(table).where(*where))}
     if turn.branch is not None and not _hangs_on(connection, known.get(digests[0]), point.parent):
-        return turn, point  # what says the same on the branch that is replayed stays there
+        return turn, point  # an equal message on the replayed branch stays there
     there_first = _forwarded_as(connection, known.values()) if digests[0] in known else {}
     pairs = zip(digests, turn.new_messages, strict=False)
     count = len(list(takewhile(lambda pair: there_first.get(known.get(pair[0])) == _form(pair[1]), pairs)))
@@ -97,25 +96,25 @@ def without_known(
 
 
 def _hangs_on(connection: sa.Connection, message_id: str | None, parent: str | None) -> bool:
-    """Whether a message follows `parent`."""
+    """Returns whether a message follows `parent`."""
     row = connection.execute(sa.select(MESSAGES.c.parent_id).where(MESSAGES.c.id == message_id)).first()
     return row is not None and row.parent_id == parent
 
 
 def _form(message: ConversationMessage) -> dict[str, Any]:
-    """What is forwarded of a message."""
+    """Returns what is forwarded of a message."""
     return message.body if message.rendered is None else message.rendered
 
 
 def _forwarded_as(connection: sa.Connection, names: Iterable[str]) -> dict[str | None, dict[str, Any]]:
-    """The same of stored messages, by their ids."""
+    """Returns what is forwarded of each stored message, by its id."""
     found = connection.execute(whole_messages().where(MESSAGES.c.id.in_(list(names))))
     return {row.id: _form(message_of(row)) for row in found}
 
 
 def without_quotes(turn: turn.StoredTurn) -> turn.StoredTurn:
-    """A turn whose request may have read a deleted item, without what may repeat it: blocks, stored calls, frames, what
-    a planner said. The words of its client and its model stay."""
+    """Removes from a turn what may repeat a deleted item that its request may have read: blocks, stored calls, frames,
+    what a planner said. What its client and its model said stays."""
     new = [replace(message, rendered=None, shown_in_full=(), tokens=None) for message in turn.new_messages]
     things = replace(turn.things, recalled=()) if turn.things is not None else None
     turn = replace(turn, new_messages=tuple(new), things=things)
@@ -125,10 +124,10 @@ def without_quotes(turn: turn.StoredTurn) -> turn.StoredTurn:
 def without_deleted_files(
     connection: sa.Connection, turn: turn.StoredTurn, tenant: str, *, failed: bool
 ) -> tuple[turn.StoredTurn, bool]:
-    """The turn without files that were deleted while its request ran, and whether what it read of one must not be kept:
-    of those, since their deletion could not find that; of a failed turn, whose attachments are not kept, of any
-    (guarantee §14.5). Files are locked, so that whoever deletes one finds what is written here. Nothing in the cache is
-    held for it then."""
+    """Removes files from a turn that were deleted while its request ran. Returns the turn, and whether what was read of
+    files must not be cached: true if any was deleted, as its deletion could not find that; true for a failed turn with
+    attachments, as these are not stored (guarantee §14.5). Files are locked, so that a deletion finds what is written
+    here. The cache holds nothing for the turn then."""
     attached = {each.metadata.get("file_id") for each in turn.attachments} - {None}
     named = attached | {each for each in turn.cached if each.startswith(ids.FILE)}  # beside digests
     if not named:
@@ -144,8 +143,8 @@ def without_deleted_files(
 def message_rows(
     turn: turn.StoredTurn, entry: turn.LedgerEntry, point: AttachPoint, instructions_digest: str | None, now: datetime
 ) -> tuple[list[Row], dict[bytes, str], str | None]:
-    """New messages as a chain, then the answers as siblings; the links to them, by their digests (of messages that say
-    the same the first has it); and the message that the next turn continues."""
+    """Builds the rows of new messages as a chain, then of the answers as siblings. Returns the rows; links to them by
+    digest (the first of several equal messages has it); and the message that the next turn continues."""
     found: list[Row] = []
     links: dict[bytes, str] = {}
     failed = entry.status == "failed"
@@ -194,7 +193,7 @@ def message_rows(
 def _stored_digest(
     message: ConversationMessage, before: ChainDigest, sent_before: ChainDigest, sent_digest: ChainDigest
 ) -> ChainDigest:
-    """The digest of the chain as it is stored: the client's, if the chain before the message is the same."""
+    """Returns the digest of the chain as it is stored: the client's, if the chain before the message is the same."""
     reworded = message.rendered is not None
     if before.path != sent_before.path or before.said != sent_before.said:
         return chain.extended(before, message.body, status=message.status, reworded=reworded)
@@ -210,7 +209,7 @@ def message_row(
     now: datetime,
     shared: Row = NOTHING_SAID,
 ) -> Row:
-    """A row with the columns that the message itself fills. `shared`: all others, the same for each of a turn."""
+    """Builds a message's row. `shared`: the columns that all messages of a turn have in common."""
     body = jsons.dumps_stored(message.body)
     row = shared.copy()
     row["id"], row["parent_id"], row["sequence_number"] = message_id, parent, number
@@ -224,13 +223,13 @@ def message_row(
     if message.shown_in_full:
         row["standing"] = jsons.dumps_text(message.shown_in_full)
     tokens = message.tokens
-    if tokens is not None and tokens.by and tokens.of is _form(message):  # counts of any other form say nothing
+    if tokens is not None and tokens.by and tokens.of is _form(message):  # counts of any other form are useless
         row["tokens"] = jsons.dumps_text(tokens.by)
     return row
 
 
 def _weight(message: ConversationMessage, size: int) -> int:
-    """Bytes that a message takes up in a window at least: tool results and documents can be reduced to a label."""
+    """Returns the least bytes that a message takes in a window: tool results and documents shrink to a label."""
     reducible = message.role in tool_steps.RESULT_ROLES or (message.role == "user" and size > REDUCIBLE_BYTES)
     return min(size, REDUCED_BYTES) if reducible else size
 

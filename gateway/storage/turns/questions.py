@@ -13,21 +13,21 @@ from gateway.storage.keyed_hashes import storable
 
 MESSAGES = schema.messages
 LENGTH = 200
-"""Characters that are kept of it."""
+"""Characters of a question that are stored."""
 NO_QUESTION: dict[str, str | None] = {"question": None, "question_folded": None}
 FORGOTTEN: dict[str, str | None] = {"question": "", "question_folded": ""}
-"""Of a conversation whose question was deleted: nothing takes its place."""
+"""The columns of a conversation whose question was deleted: nothing replaces it."""
 BATCH = 500
-"""Messages of which the beginnings are read at once."""
+"""Messages whose beginnings one statement reads."""
 TEXT_CHARS = 400
-"""Of a user message, as the storage has it: enough for a line of its text."""
+"""Characters of a stored user message that suffice for one line of its text."""
 TEXT_MARK = '"text":"'
-"""In the body of a message of several parts."""
+"""Precedes a text in the body of a message with several parts."""
 
 
 def question_columns(bodies: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
-    """The columns of a conversation that begins with these messages: the beginning of the first user message with a
-    text, in one line, and the same for a search that ignores case; None where there is no such message."""
+    """Builds the columns for a conversation that begins with these messages: the start of the first user message with
+    text, on one line, and the same folded for a search that ignores case; None if there is no such message."""
     for body in bodies:
         if body.get("role") == "user" and (text := _begins(body.get("content"))):
             return {"question": text, "question_folded": folded(text)[:LENGTH]}
@@ -35,7 +35,7 @@ def question_columns(bodies: Iterable[Mapping[str, Any]]) -> dict[str, str | Non
 
 
 def folded(text: str) -> str:
-    """A text as questions are searched: in one line, whatever its case."""
+    """Normalizes a text for searching questions: one line, case folded."""
     return storable(" ".join(text.split())).casefold()
 
 
@@ -45,8 +45,8 @@ def _begins(content: Any) -> str:
 
 
 def texts_begin(connection: sa.Connection, message_ids: Sequence[str]) -> dict[str, str]:
-    """How the texts of these messages begin, out of the first `TEXT_CHARS` of their stored bodies; behind a picture,
-    out of as many from where the first text stands."""
+    """Returns how the text of each message begins, from the first `TEXT_CHARS` of its stored body; behind an image,
+    from as many characters where the first text is."""
     found = _begin(connection, message_ids, 1)
     if vault_of(connection.dialect) is None and (others := [name for name, text in found.items() if not text]):
         position = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
@@ -69,7 +69,7 @@ def _begin(connection: sa.Connection, message_ids: Sequence[str], first: Any) ->
 
 
 def beginning(stored: str) -> str:
-    """How the text of a message begins, out of the beginning of its stored body, which may end anywhere."""
+    """Returns how a message's text begins, from the start of its stored body, which may be cut anywhere."""
     for mark in ('"content":"', TEXT_MARK):
         _, is_there, rest = stored.partition(mark)
         if not is_there:
@@ -80,13 +80,13 @@ def beginning(stored: str) -> str:
             try:
                 value = jsons.loads(f'"{text[:end]}"')
             except jsons.JSONDecodeError:
-                continue  # it ends in the midst of an escape
+                continue  # cut in the middle of an escape
             return str(value)
     return ""
 
 
 def _end_of_string(text: str) -> int:
-    """Where a JSON string ends whose opening quote is before `text`; its length if it does not."""
+    """Returns where a JSON string ends whose opening quote precedes `text`; its length if it does not end."""
     at = 0
     while at < len(text):
         if text[at] == "\\":

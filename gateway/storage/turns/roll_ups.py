@@ -21,9 +21,9 @@ from gateway.storage.encryption.columns import RowInsert
 from gateway.storage.rows import MAX_INT, utc
 
 SHARDS = 16
-"""Rows among which processes divide what they add to one sum, so that they do not wait for each other."""
+"""Rows over which processes spread what they add to one sum, so that they do not wait for each other."""
 WHO = ("tenant", "model", "key_id", "project", "end_user", "agent", "endpoint")
-"""What a roll-up tells apart beside the day, by the ledger's columns."""
+"""The ledger's columns by which roll-ups are grouped, beside the day."""
 SUMS = tuple(column.name for column in schema.usage_days.columns if isinstance(column.type, sa.BigInteger))
 OF_A_CONVERSATION = (
     "requests",
@@ -39,14 +39,14 @@ OF_A_CONVERSATION = (
 )
 SUMS_OF, who_of, sums_of_conversation = itemgetter(*SUMS), itemgetter(*WHO), itemgetter(*OF_A_CONVERSATION)
 DIGESTS = 1000
-"""Digests that are remembered: most bills are of who had the one before."""
+"""Digests that are cached: most bills have the same `WHO` as the previous one."""
 CONVERSATIONS = schema.conversations
 Row = Mapping[str, Any]
 
 
 def _plus(column: str) -> str:
-    """Both together, within what a column holds: a hostile upstream may report any number of tokens. An older version
-    leaves newer columns empty."""
+    """Returns the SQL that adds both values within a column's range: a hostile upstream may report any number of
+    tokens. An older version leaves newer columns empty."""
     old, new = f"COALESCE(usage_days.{column}, 0)", f"excluded.{column}"
     over, under = f"{new} > 0 AND {old} > {MAX_INT} - {new}", f"{new} < 0 AND {old} < -{MAX_INT} - {new}"
     return f"{column} = CASE WHEN {over} THEN {MAX_INT} WHEN {under} THEN -{MAX_INT} ELSE {old} + {new} END"
@@ -56,7 +56,7 @@ ADD_DAYS = RowInsert(schema.usage_days, f"ON CONFLICT (day, digest) DO UPDATE SE
 
 
 def add_to_days(connection: sa.Connection, ledger_rows: Sequence[Row], sign: int = 1) -> None:
-    """Adds rows of the ledger to the sums of their days, or with `sign` -1 takes them out."""
+    """Adds ledger rows to the sums of their days; with `sign` -1 subtracts them."""
     alike: dict[tuple[Any, ...], list[dict[str, int]]] = {}
     for row in ledger_rows:
         at: datetime = row["created_at"]
@@ -72,7 +72,7 @@ def add_to_days(connection: sa.Connection, ledger_rows: Sequence[Row], sign: int
 
 
 def add_sums(connection: sa.Connection, groups: Mapping[tuple[Any, ...], Mapping[str, int]]) -> None:
-    """Adds to the sums of a day and of who asked for what (`WHO`)."""
+    """Adds to the sums of days and of who asked for what (`WHO`)."""
     shard = _shard(connection)
     found = [
         {"digest": _digest(shard, day, *who), "day": day, **dict(zip(WHO, who, strict=True)), **added}
@@ -82,7 +82,7 @@ def add_sums(connection: sa.Connection, groups: Mapping[tuple[Any, ...], Mapping
 
 
 def sums_of(row: Row) -> dict[str, int]:
-    """What a row of the ledger adds to each of `SUMS`; no figure is more than a column holds."""
+    """Computes what a ledger row adds to each of `SUMS`; no figure exceeds its column."""
     known, held_out = row["known_cost_picousd"], row["held_out"]
     return {
         "requests": 1,
@@ -112,25 +112,25 @@ def sums_of(row: Row) -> dict[str, int]:
 
 
 def conversation_sums(row: Row) -> dict[str, int]:
-    """What a row of the ledger adds to the sums of its conversation; nothing while it is in no roll-up."""
+    """Computes what a ledger row adds to the sums of its conversation: 0 while no roll-up includes it."""
     if not row["rolled_up"]:
         return dict.fromkeys(OF_A_CONVERSATION, 0)
     return dict(zip(OF_A_CONVERSATION, sums_of_conversation(sums_of(row)), strict=True))
 
 
 def with_more(row: Any, more: Row) -> dict[str, int]:
-    """The sums of a conversation, which this transaction has locked, with what is added to them."""
+    """Adds `more` to the sums of a conversation, which this transaction has locked."""
     return {name: _bounded((getattr(row, name) or 0) + more[name]) for name in OF_A_CONVERSATION}
 
 
 def add_to_conversation(connection: sa.Connection, row: Row) -> None:
-    """Adds a bill that comes without its turn to the sums of its conversation."""
+    """Adds a bill without a turn to the sums of its conversation."""
     if row["conversation_id"] is not None and row["rolled_up"]:
         _add(connection, row["conversation_id"], conversation_sums(row))
 
 
 def replaced(connection: sa.Connection, before: Row, after: Row) -> None:
-    """A bill was amended: its day and its conversation have the new figures instead of the old."""
+    """Replaces the figures of an amended bill in the sums of its day and its conversation."""
     if not before["rolled_up"]:
         return
     add_to_days(connection, [before], -1)
@@ -141,8 +141,8 @@ def replaced(connection: sa.Connection, before: Row, after: Row) -> None:
 
 
 def rename_users(connection: sa.Connection, where: sa.ColumnElement[bool], name: str | None) -> None:
-    """Gives those rows of the ledger that name a user another name there, or none; the sums of their days follow, and
-    keep nothing of the old one."""
+    """Renames the user in the matching ledger rows, or removes it; the sums of their days follow, and keep nothing of
+    the old name."""
     table = schema.ledger
     named = sa.and_(where, table.c.end_user.is_not(None))
     columns = [column for column in table.columns if column.name not in ("response_metadata", "error_code", "failure")]
@@ -158,7 +158,7 @@ def rename_users(connection: sa.Connection, where: sa.ColumnElement[bool], name:
 
 
 def _forget_empty(connection: sa.Connection, named: Iterable[tuple[str, date, str]]) -> None:
-    """Deletes roll-ups of users of whom nothing is left in them."""
+    """Deletes roll-ups of users of whom they count nothing any more."""
     table = schema.usage_days
     for tenant, day, user in sorted(named):
         of_user = (table.c.tenant == tenant, table.c.day == day, table.c.end_user == user)
@@ -190,5 +190,5 @@ def _digest(shard: int, day: date, *who: str | None) -> bytes:
 
 def _shard(connection: sa.Connection) -> int:
     if connection.dialect.name == "sqlite":
-        return 0  # it has one writer at a time anyway
+        return 0  # SQLite has one writer at a time anyway
     return zlib.crc32(f"{socket.gethostname()}:{os.getpid()}".encode()) % SHARDS

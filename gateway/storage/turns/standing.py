@@ -1,4 +1,4 @@
-"""Puts the artifacts that stand back into stored bills, out of the messages that they stand in (ADR 19)."""
+"""Restores standing artifacts into stored bills, from the messages that hold them (ADR 19)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,20 +14,20 @@ from gateway.storage.encryption.columns import OfRow, sealed, vault_of
 from gateway.storage.lookup.locate import MESSAGES, body_of_message, upwards
 
 BATCH = 500
-"""Bodies that one statement reads; of a result no more is kept than its id and size."""
+"""Bodies that one statement reads; of a result only the id and size are retained."""
 Metadata = dict[str, Any]
 SPOILT = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What a bill raises that somebody has changed: it is shown as it stands, and an audit finds it."""
+"""What a tampered bill raises: it is shown as stored, and an audit finds it."""
 
 
 class StoredPaths:
-    """Messages by their ids, each with its parent's id and its number in the path."""
+    """Messages by id, each with its parent's id and its number in the path."""
 
     def __init__(self, places: Mapping[str, tuple[str | None, int]] | None = None) -> None:
         self.places = dict(places or {})
 
     def up_to(self, message_id: str | None) -> list[tuple[int, str]]:
-        """Numbers and ids of the messages up to this one, as far as they are known, oldest first."""
+        """Returns numbers and ids of the known messages up to `message_id`, oldest first."""
         found = []
         while message_id is not None and message_id in self.places:
             parent, number = self.places[message_id]
@@ -37,7 +37,7 @@ class StoredPaths:
 
 
 def whole_entries(connection: sa.Connection, entries: Sequence[turn.LedgerEntry]) -> list[turn.LedgerEntry]:
-    """These bills with all artifacts in their lists. Each message that they name is read once."""
+    """Returns the bills with all artifacts in their lists. Each message that they name is read once."""
     short = [entry for entry in entries if entry.conversation_id and omitted_records.unlisted_of(entry.metadata)]
     if not short:
         return list(entries)
@@ -55,7 +55,7 @@ def whole_entries(connection: sa.Connection, entries: Sequence[turn.LedgerEntry]
 
 
 def needed_messages(metadata: Metadata, paths: StoredPaths) -> list[str]:
-    """The ids of the messages that tell what this bill leaves out."""
+    """Returns the ids of the messages that hold what the bill leaves out."""
     unlisted = omitted_records.unlisted_of(metadata)
     try:
         return omitted_records.messages_in_runs(unlisted, _path_of(unlisted, paths)) if unlisted else []
@@ -64,8 +64,8 @@ def needed_messages(metadata: Metadata, paths: StoredPaths) -> list[str]:
 
 
 def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, omitted_records.MessageRecord]) -> Metadata:
-    """The bill with all artifacts in its list, but for those that have been deleted.
-    `said`: what the messages say that `needed_messages` names, by their ids."""
+    """Returns the bill with all artifacts in its list, except deleted ones.
+    `said`: the records of the messages that `needed_messages` names, by id."""
     unlisted = omitted_records.unlisted_of(metadata)
     if unlisted is None:
         return metadata
@@ -77,7 +77,7 @@ def whole(metadata: Metadata, paths: StoredPaths, said: Mapping[str, omitted_rec
 
 
 def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: Iterable[str]) -> None:
-    """Tells the bills whose paths lead through a message that it is being deleted.
+    """Notes a message's deletion in the bills whose paths lead through it.
     `deleted`: the row of the message, still in its place; `below`: the ids of all messages behind it."""
     table, ends = schema.ledger, {deleted.id, *below}
     calls = bool(tool_steps.calls_of(rows.body_of(deleted)))
@@ -114,7 +114,7 @@ def _path_of(unlisted: dict[str, Any], paths: StoredPaths) -> list[tuple[int, st
 def _walk(
     connection: sa.Connection, paths: StoredPaths, conversation_id: str, unlisted: Iterable[dict[str, Any]]
 ) -> None:
-    """Reads the paths of one conversation's bills. Most end on the way of a later one, so the longest comes first."""
+    """Reads the paths of one conversation's bills. Most are part of a later one's path, so the longest comes first."""
     ends = []
     for each in unlisted:
         try:
@@ -139,7 +139,7 @@ def _read(connection: sa.Connection, ids: list[str]) -> dict[str, omitted_record
 
 
 def _way_query() -> sa.Select[Any]:
-    """From `:from` upwards, to the message that has the number `:floor`."""
+    """Selects the messages from `:from` upwards, to the one with the number `:floor`."""
     here = MESSAGES.c.conversation_id == sa.bindparam("conversation", type_=sa.String)
     inside = MESSAGES.c.sequence_number >= sa.bindparam("floor", type_=sa.Integer)
     chain = upwards(MESSAGES.c.sequence_number, first=sa.and_(here, inside), onwards=lambda _: inside)

@@ -22,8 +22,8 @@ _finished: WeakSet[sa.Engine] = WeakSet()
 
 
 def results_apart(connection: sa.Connection) -> bool:
-    """Whether results are written to `reasoning_events`. As long as older versions may run on the database, which know
-    nothing of that table, they are left in their messages. What was said once is never taken back."""
+    """Returns whether results are written to `reasoning_events`. They stay in their messages as long as older versions,
+    which do not know that table, may run on the database. Once true, it stays true."""
     if connection.engine in _finished:
         return True
     table = schema.schema_revisions
@@ -46,13 +46,13 @@ class OpenToolCalls:
         self._open = list(self._made)
 
     def branched(self) -> "OpenToolCalls":
-        """The same calls, for results of another branch."""
+        """Copies the calls, for results of another branch."""
         other = copy(self)
         other._open = list(self._open)
         return other
 
     def answered_by(self, result: dict[str, Any]) -> Row:
-        """The columns that tell the call which a result answers; all NULL where there is none."""
+        """Takes the call that a result answers and returns its columns; all NULL where there is none."""
         call = tool_steps.take_call(self._open, result)
         if not call:
             return dict(NO_CALL)
@@ -74,10 +74,10 @@ def step_rows(
     *,
     apart: bool,
 ) -> list[Row]:
-    """The rows of the results among new messages.
-    `open_step`: the message whose calls the first of the new ones may answer, and the results that followed it. `new`:
-    messages that follow each other, each with its row of `messages`. With `apart` the bodies of results move from these
-    rows to those of the steps."""
+    """Builds the rows of the results among new messages.
+    `open_step`: the message whose calls the first new ones may answer, and the results that followed it. `new`:
+    consecutive messages, each with its row of `messages`. With `apart` the bodies of results move from these rows to
+    those of the steps."""
     calls = OpenToolCalls()
     for message in open_step:
         if message.role in tool_steps.RESULT_ROLES:
@@ -94,7 +94,7 @@ def step_rows(
 
 
 def step_row(calls: OpenToolCalls, result: dict[str, Any], row: Row, answer_id: str | None, *, apart: bool) -> Row:
-    """The row of one step. `result`: the message that answers one of the calls; `row` is its row of `messages`."""
+    """Builds the row of one step. `result`: the message that answers one of the calls; `row`: its row of `messages`."""
     step = {
         "conversation_id": row["conversation_id"],
         "message_id": row["id"],
@@ -110,7 +110,7 @@ def step_row(calls: OpenToolCalls, result: dict[str, Any], row: Row, answer_id: 
 
 
 def text_of_step(value: str) -> str:
-    """A text as both databases can keep it, NUL and halves of surrogate pairs escaped. Messages have it as it is."""
+    """Escapes NUL and lone surrogates, which not both databases can store. Messages keep the text unchanged."""
     if value.isascii() and "\x00" not in value:
         return value
     return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -1,4 +1,4 @@
-"""The one place where a turn and its bill are written (guarantee §3.6, §3.7)."""
+"""Writes a turn and its bill, as the only place that does (guarantee §3.6, §3.7)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, add_to_conversatio
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
 NOTHING_MORE = dict.fromkeys(column.name for column in schema.conversations.columns)
-"""A row without values, for what a turn does not say of a conversation that it begins."""
+"""A row without values, for columns that a turn does not set in a new conversation."""
 
 INSERT_CONVERSATION = RowInsert(schema.conversations)
 UPDATE_CONVERSATION = RowUpdate(schema.conversations)
@@ -51,16 +51,15 @@ INSERT_MESSAGES = RowInsert(schema.messages)
 INSERT_COMPLETION = RowInsert(schema.completions)
 INSERT_INSTRUCTIONS = RowInsert(schema.instructions, "ON CONFLICT DO NOTHING")
 INSERT_NEW_LINKS = RowInsert(schema.message_links, "ON CONFLICT DO NOTHING")
-"""Of a replay: a client that resends what was said goes on where it was said first."""
+"""For a replay: a client that resends a message continues where it was said first."""
 INSERT_CACHED = RowInsert(schema.cached_contents, "ON CONFLICT DO NOTHING")
 
 
 def write_turns(connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime) -> list[str]:
-    """Writes everything that requests leave. Turns are appended whole, in the order in which they commit: one that
+    """Writes everything that requests leave. Turns are appended whole, in the order in which they commit: a turn that
     began at the head is appended to the present head (guarantee §3.7).
 
-    Returns the cache groups to evict, as the conversations that they were filled for are gone.
-    """
+    Returns the cache groups to evict, as the conversations that they were filled for are gone."""
     gone: list[str] = []
     bills = write_bills(connection, commits, now)
     for commit, bill in zip(commits, bills, strict=True):
@@ -73,19 +72,19 @@ def write_turns(connection: sa.Connection, commits: Sequence[turn.TurnCommit], n
 
 
 def left_behind(connection: sa.Connection, turn: turn.StoredTurn, tenant: str) -> tuple[str, ...]:
-    """What `write_turns` returns of a turn that is recorded already: no cache groups while its conversation exists."""
+    """Returns the cache groups to evict for a turn recorded before: none while its conversation exists."""
     if CONVERSATION_FOR_UPDATE(connection, turn.conversation_id) is not None:
         return ()
     return unheld_groups(connection, tenant, turn.cached, but=[turn.conversation_id])
 
 
 def _without_turn(connection: sa.Connection, entry: turn.LedgerEntry, bill: Row) -> None:
-    """A bill that comes without its turn: of a conversation that is gone, or never came to be, it names nothing."""
+    """Writes a bill without its turn: if its conversation is gone, or was never stored, the bill names nothing."""
     row = CONVERSATION_FOR_UPDATE(connection, bill["conversation_id"])
     if row is None:
         anonymise_bills(connection, schema.ledger.c.request_id == bill["request_id"])
         return
-    if row.forgotten_at is not None:  # nobody can say whether the request had read that
+    if row.forgotten_at is not None:  # the request may have read what was deleted
         _forget_words(connection, entry)
     add_to_conversation(connection, bill)
 
@@ -94,14 +93,14 @@ def _write_turn(
     connection: sa.Connection, turn: turn.StoredTurn, entry: turn.LedgerEntry, bill: Row, now: datetime
 ) -> tuple[str, ...]:
     row = CONVERSATION_FOR_UPDATE(connection, turn.conversation_id)
-    if row is None and not turn.created:  # deleted while the model was answering: deleted is deleted, the bill stays
+    if row is None and not turn.created:  # deleted while the model was answering: it stays deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
         delete_unheld(
             connection, entry.tenant, [each.metadata[artifacts.LARGE] for each in turn.attachments if each.is_excerpt]
         )
         return unheld_groups(connection, entry.tenant, turn.cached, but=[turn.conversation_id])
     is_stale = row is not None and utc_or_none(row.forgotten_at) != turn.forgotten_at
-    if is_stale and turn.branch is not None:  # what a replay asks again may be what was deleted
+    if is_stale and turn.branch is not None:  # the replay may ask again what was deleted
         _forget_names(connection, entry)
         _without_turn(connection, entry, bill)
         return unheld_groups(connection, entry.tenant, turn.cached, but=[turn.conversation_id])
@@ -173,13 +172,13 @@ def _write_turn(
 
 
 def _forget_names(connection: sa.Connection, entry: turn.LedgerEntry) -> None:
-    """Takes the names of documents and tools out of a bill that was written just now."""
+    """Removes the names of documents and tools from a bill that was just written."""
     of_it = schema.ledger.c.request_id == entry.request_id
     anonymise_bills(connection, of_it, keeping=[entry.end_user or ""])
 
 
 def _forget_words(connection: sa.Connection, entry: turn.LedgerEntry) -> None:
-    """Takes what upstreams said out of a failure that was billed just now: it may quote what was deleted meanwhile."""
+    """Removes what upstreams said from a failure that was just billed: it may quote what was deleted meanwhile."""
     if entry.failure is not None:
         values = {"failure": failure_text(entry.failure.without_words())}
         of_it = schema.ledger.update().where(schema.ledger.c.request_id == entry.request_id)
@@ -187,7 +186,7 @@ def _forget_words(connection: sa.Connection, entry: turn.LedgerEntry) -> None:
 
 
 def _told(turn: turn.StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
-    """What the list of conversations tells of one: its latest model and user, and how it begins."""
+    """Returns what the list of conversations shows of one: its latest model and user, and how it begins."""
     told = {name: bill[name] for name in ("model", "end_user")}
     if row is None or row.question is None:
         told |= question_columns(message.body for message in turn.new_messages)
@@ -195,7 +194,7 @@ def _told(turn: turn.StoredTurn, bill: Row, row: Any) -> dict[str, Any]:
 
 
 def _steps(connection: sa.Connection, turn: turn.StoredTurn, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of the results that the turn brings, whose bodies they take from those of the messages."""
+    """Builds the rows of the turn's results; their bodies move there from the messages' rows."""
     new = turn.new_messages
     if not any(message.role in tool_steps.RESULT_ROLES for message in new):
         return []
@@ -205,7 +204,7 @@ def _steps(connection: sa.Connection, turn: turn.StoredTurn, messages: list[dict
 
 
 def _without_deleted_instructions(connection: sa.Connection, turn: turn.StoredTurn) -> turn.StoredTurn:
-    """The turn without system messages that its request took over from the conversation, and that are not there now."""
+    """Removes system messages that the request inherited from the conversation and that have been deleted since."""
     if not turn.inherited:
         return turn
     table = schema.instructions.c
@@ -216,7 +215,7 @@ def _without_deleted_instructions(connection: sa.Connection, turn: turn.StoredTu
 
 
 def _instructions(turn: turn.StoredTurn) -> tuple[str | None, dict[str, Any] | None]:
-    """System messages are kept once per conversation; the messages of a turn name those in force."""
+    """Returns digest and row of the system messages: stored once per conversation, named by a turn's messages."""
     if not turn.instructions:
         return None, None
     body = jsons.dumps_stored(turn.instructions)
@@ -259,8 +258,8 @@ def _write_attachments(
 
 
 def _write_completion(connection: sa.Connection, turn: turn.StoredTurn, request_id: str) -> None:
-    """The answer's envelope; what its messages say stands in `messages` alone, here only their empty fields. After a
-    prefill all of their fields, as the message is stored together with that."""
+    """Stores the answer's envelope. Message content is in `messages` alone, so that only empty fields are stored here;
+    after a prefill all fields are, as the message is stored merged with the prefill."""
     completion = turn.completion or {}
     choices = [
         {**choice, "message": {k: v for k, v in (choice.get("message") or {}).items() if turn.prefilled or not v}}
@@ -291,4 +290,4 @@ _COUNTS = (
     .where(schema.messages.c.id == sa.bindparam("message"), schema.messages.c.tokens.is_(None))
     .values(tokens=sa.bindparam("counts"))
 )
-"""A count is no content: it is filled in where there is none, and never changed."""
+"""A count is no content: it is added where it is missing, and never changed."""
