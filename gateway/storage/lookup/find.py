@@ -42,20 +42,19 @@ from gateway.storage.lookup.path_cache import PathCache, instant, newer_rows, re
 from gateway.storage.lookup.segments import read_segments, with_kept
 from gateway.storage.rows import message_of
 
-# The messages before a window, in which what a question needs is looked for. Those that were read lately are kept in
-# the process beside their conversation's paths: the next question reads what has left the window since (ADR 20).
+# The messages before a window, which are searched for what a question needs. Those read recently are cached in the
+# process beside their conversation's paths: the next question reads only what has left the window since (ADR 20).
 
 INDEX_BYTES = 2
-"""Of memory for the index of a message's words, for each byte of the message."""
+"""Bytes of memory for the index of a message's words, per byte of the message."""
 
 
 @record
 class EarlierPath:
     """The messages before a window, oldest first, with their weights, as many as `limit` allowed.
 
-    `forgotten_at` and `steps` say whether they are still what is stored, as with `CachedPath`. `turns` is how
-    many turns began before the first of them.
-    """
+    `forgotten_at` and `steps` show whether they still match the storage, as with `CachedPath`. `turns`: how many turns
+    began before the first of them."""
 
     conversation_id: str
     forgotten_at: datetime | None
@@ -69,7 +68,7 @@ class EarlierPath:
 
     @classmethod
     def of(cls, connection: sa.Connection, last: Any, rows: Sequence[Any], turns: int, limit: int) -> "EarlierPath":
-        """What was read just now: the rows before the message `last`, the latest first."""
+        """Builds the entry from rows that were just read: those before the message `last`, latest first."""
         conversation_id, steps = last.conversation_id, steps_of(connection, last.conversation_id)
         nothing = cls(conversation_id, last.forgotten_at, frozenset(), limit, (), (), (), turns, RecalledNotes())
         return nothing.followed_by(rows, steps)
@@ -85,7 +84,7 @@ class EarlierPath:
         return self.messages[-1].message_id
 
     def followed_by(self, rows: Sequence[Any], steps: frozenset[str]) -> "EarlierPath":
-        """With these rows behind it, the latest first, and without what is too old then; for the next request."""
+        """Appends rows, latest first, and drops what then exceeds the limit; for the next request."""
         messages = (*self.messages, *map(message_of, reversed(rows)))
         weights = (*self.weights, *(row.weight for row in reversed(rows)))
         sizes = (*self.sizes, *map(_size, reversed(rows)))
@@ -96,12 +95,12 @@ class EarlierPath:
         return EarlierPath(*of_it, messages[first:], weights[first:], sizes[first:], turns, self.notes.following())
 
     def read(self) -> EarlierMessages:
-        """What a request gets of it."""
+        """Returns what a request gets of the entry."""
         return EarlierMessages(self.messages, self.turns, self.notes)
 
 
 def kept_earlier(connection: sa.Connection, last: Any, max_bytes: int, paths: PathCache) -> EarlierPath | None:
-    """What is kept of the messages before a window, if it is still what is stored, with what has left the window.
+    """Returns the cached messages before a window, if they match the storage, with those that have left the window.
     `last`: parent, conversation and `forgotten_at` of the first message that was read for the window."""
     kept = paths.earlier(last.conversation_id)
     if not isinstance(kept, EarlierPath) or kept.limit != max_bytes:
@@ -123,15 +122,15 @@ def _size(row: Any) -> int:
 # Recognises the stored conversation that a chain of messages belongs to, by keyed digests (guarantee §3.2, ADR 8).
 
 MAX_CHAINS = 1000
-"""Chains that say the same, of which one is chosen. Among more, a new conversation starts."""
+"""Equal chains among which one is chosen. If there are more, a new conversation starts."""
 
 
 class ChainMatch(NamedTuple):
     """A chain that an answered request left.
 
-    `conversation_id` is empty where it left none (`store: false`). `whole` is `ChainKey.whole`, `answered_at` when its
-    answer was last given. `living`: its conversation has not been deleted. `at_head`: that conversation ends with it.
-    """
+    `conversation_id` is empty if it was not stored (`store: false`). `whole`: `ChainKey.whole`; `answered_at`: when its
+    answer was last returned. `living`: its conversation has not been deleted. `at_head`: that conversation ends with
+    it."""
 
     conversation_id: str
     calls: bytes
@@ -142,8 +141,8 @@ class ChainMatch(NamedTuple):
 
 
 def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey]) -> str | None:
-    """The conversation that one of these chains leads to, the first that is known; None if there is none, or if
-    nothing tells which of several it is (guarantee §3.2)."""
+    """Returns the conversation of the first of these chains that is known; None if none is, or if it is ambiguous which
+    of several it is (guarantee §3.2)."""
     for key in keys:
         matches = _matches(connection, _BY_WORDS, tenant, key)
         if key.calls and len({match.conversation_id for match in matches}) > 1:
@@ -154,13 +153,13 @@ def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey])
 
 
 def chosen(matches: Sequence[ChainMatch], sent: bytes) -> str | None:
-    """The conversation that is continued, of at least one match.
+    """Chooses the conversation to continue, from at least one match.
 
-    Of several it is the one that ends with the chain; of several of those the latest, if they are equal in everything.
-    What was answered without being stored, or was deleted, may have ended there, too: it makes doubtful whatever is not
-    equal to it.
-    `sent`: the keyed digest of all messages that were sent, where tool steps are among them: only a chain with the very
-    same steps is meant, if there is one. Else empty."""
+    Of several, it is the one that ends with the chain; of several of those the latest, if they are equal in everything.
+    A chain that was answered without being stored, or was deleted, may have ended there, too: it makes every chain that
+    differs from it doubtful.
+    `sent`: the keyed digest of all sent messages, if tool steps are among them: then only a chain with exactly these
+    steps is meant, if there is one. Else empty."""
     if len({match.conversation_id for match in matches}) == 1:
         return matches[0].conversation_id or None
     if len(matches) > MAX_CHAINS:
@@ -185,7 +184,7 @@ def _matches(connection: sa.Connection, query: sa.Select[ChainMatch], tenant: st
 
 
 def _query(*conditions: sa.ColumnElement[bool]) -> sa.Select[ChainMatch]:
-    """Chains by their digest, and whether their conversations end with them; more than `MAX_CHAINS` are not needed."""
+    """Selects chains by digest, and whether their conversations end with them; `MAX_CHAINS` + 1 suffice."""
     chains, conversations, head = schema.chains, schema.conversations, schema.messages
     joined = chains.outerjoin(conversations, conversations.c.id == chains.c.conversation_id)
     joined = joined.outerjoin(head, head.c.id == conversations.c.head_id)
@@ -201,7 +200,7 @@ _BY_CALLS = _query(schema.chains.c.calls == sa.bindparam("calls"))
 
 
 MAX_OF_WINDOW = 4
-"""Times the bytes of a path that are read for a window at most, where that window was frozen."""
+"""How many times `max_bytes` are read at most to reach the beginning of a frozen window."""
 
 
 def find(
@@ -213,8 +212,8 @@ def find(
     model: str | None = None,
     paths: PathCache | None = None,
 ) -> StoredConversation | None:
-    """The conversation that is named, or the one that `lookup.keys` recognise (`ConversationStore.find_conversation`).
-    `paths`: where paths that were read lately are kept."""
+    """Finds the conversation that is named, or that `lookup.keys` recognise (`ConversationStore.find_conversation`).
+    `paths`: the cache of recently read paths."""
     if lookup is not None and lookup.keys:
         conversation_id = recognised(connection, tenant, lookup.keys)
         if conversation_id is None:
@@ -244,7 +243,7 @@ def find(
         point = branched
     elif lookup is not None:
         located = locate(connection, row.id, row.head_id, lookup)
-        if located is None and lookup.keys:  # all of it was deleted since: it was emptied
+        if located is None and lookup.keys:  # its whole content was deleted since: the conversation was emptied
             return None
         point = located or (point if lookup.maybe_delta else conversation.BEFORE_ALL)
     found = _load(connection, row, point, lookup, max_bytes, paths, framed=bool(row.framed) and model is not None)
@@ -268,7 +267,7 @@ def find(
 
 
 def _branch_point(connection: sa.Connection, conversation_id: str, branch: BranchPoint) -> ResumePoint | None:
-    """The point behind the message that a replay goes on behind; None if that was deleted."""
+    """Returns the point behind the message that a replay continues; None if that was deleted."""
     if branch.behind is None:
         return conversation.BEFORE_ALL
     where = (MESSAGES.c.id == branch.behind, MESSAGES.c.conversation_id == conversation_id)
@@ -277,8 +276,8 @@ def _branch_point(connection: sa.Connection, conversation_id: str, branch: Branc
 
 
 def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
-    """The row of the message that a point names, with `CHAIN_COLUMNS`, its conversation, and the body of its completion
-    where there is one: the first answer of a tenant's stored completion, or a message by its id. None where there is
+    """Reads the row of the message that a point names, with `CHAIN_COLUMNS`, its conversation, and its completion's
+    body if there is one: the first answer of a tenant's stored completion, or a message by its id. None if there is
     none, or it was deleted."""
     name = ref.behind if ref.behind is not None else ref.at or ""
     if names.has_nul(name):
@@ -302,21 +301,21 @@ def answer_of(connection: sa.Connection, tenant: str, ref: ConversationRef) -> A
 
 
 def without_own(stored: tuple[dict[str, Any], ...], completion: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """The system messages without the `instructions` of the response that they were in force for: these hold for one
+    """Removes the `instructions` of the response that the system messages were in force for: these hold for one
     response alone."""
     return stored[1:] if turn.is_own(completion.get(turn.ASKED), stored) else stored
 
 
 def _as_of_branch(found: StoredConversation, branch: BranchPoint) -> StoredConversation:
-    """The conversation as a replay reads it: it brings the system messages of then itself, and later documents are not
-    there."""
+    """Returns the conversation as a replay reads it: without its system messages, as the replay brings those of that
+    time, and without later documents."""
     until = branch.until
     attached = tuple(a for a in found.attachments if until is None or a.timestamp is None or a.timestamp <= until)
     return replace(found, instructions=(), attachments=attached)
 
 
 def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRef) -> Any:
-    """The row of a tenant's conversation by id or session, with the chain digests of its head, or None."""
+    """Reads a tenant's conversation by id or session, with the chain digests of its head; None if there is none."""
     if names.has_nul(ref.conversation_id, ref.session):
         return None
     table = schema.conversations
@@ -342,7 +341,7 @@ def _load(
     *,
     framed: bool,
 ) -> StoredConversation:
-    """`framed`: what was sent of it before may be something else, so its messages have to be looked at."""
+    """`framed`: a model may have been sent other content before, so the messages must be read."""
     attached: tuple[Artifact, ...] = ()
     if row.attachments:
         documents = schema.attachments
@@ -360,7 +359,7 @@ def _load(
 
 
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:
-    """The system messages in force at a message; before the first one those that the conversation itself names."""
+    """Reads the system messages in force at a message; before the first message those that the conversation names."""
     messages, table = schema.messages, schema.instructions
     digest: Any = row.instructions_digest
     if message_id is not None:
@@ -375,8 +374,8 @@ def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -
 def _path(
     connection: sa.Connection, row: Any, last: str | None, max_bytes: int | None, paths: PathCache | None
 ) -> tuple[tuple[ConversationMessage, ...], FormNotes]:
-    """The messages that end with `last`, oldest first: all of them, or as many as take up `max_bytes` in a window; and
-    what is noted of them."""
+    """Reads the messages that end with `last`, oldest first: all of them, or as many as take `max_bytes` in a window;
+    and what is noted of them."""
     if last is None:
         return (), FormNotes()
     limit = max_bytes if max_bytes is not None else 2**62
@@ -393,8 +392,8 @@ def _path(
 def _to_window(
     connection: sa.Connection, path: tuple[ConversationMessage, ...], frame: PromptFrame, max_bytes: int
 ) -> tuple[ConversationMessage, ...]:
-    """The path from where the window of its frame begins, if less of it was read: messages take up fewer bytes in a
-    window than they have where a document in them was reduced, and a window stays while it fits (guarantee §4 I7)."""
+    """Extends the path to where the window of its frame begins, if less was read. Messages take fewer bytes in a window
+    than stored if a document in them was reduced, and a window stays while it fits (guarantee §4 I7)."""
     if not path or not path[0].sequence_number or any(message.message_id == frame.first for message in path):
         return path
     bounds = {"from": path[0].message_id, "first": frame.first or "", "limit": MAX_OF_WINDOW * max_bytes}
@@ -406,8 +405,8 @@ def _to_window(
 def read_earlier(
     connection: sa.Connection, tenant: str, message_id: str, max_bytes: int, paths: PathCache | None = None
 ) -> EarlierMessages:
-    """The messages before this one, newest first until they exceed `max_bytes`. Empty for an unknown message.
-    `paths`: where those that were read lately are kept."""
+    """Reads the messages before `message_id`, newest first until they exceed `max_bytes`; none for an unknown message.
+    `paths`: the cache of recently read messages."""
     of_tenant = schema.conversations.c.tenant == tenant
     joined = MESSAGES.join(schema.conversations, schema.conversations.c.id == MESSAGES.c.conversation_id)
     columns = (MESSAGES.c.parent_id, MESSAGES.c.conversation_id, MESSAGES.c.sequence_number)
@@ -429,7 +428,7 @@ def read_earlier(
 
 
 def turns_before(connection: sa.Connection, row: Any) -> int:
-    """How many turns began before a message. Counted along its path only if there are branches or gaps before it."""
+    """Counts the turns that began before a message. Walks its path only if branches or gaps precede it."""
     if row.parent_id is None:
         return 0
     number = MESSAGES.c.sequence_number
@@ -442,7 +441,7 @@ def turns_before(connection: sa.Connection, row: Any) -> int:
 
 
 def _messages(found: Sequence[Any]) -> tuple[ConversationMessage, ...]:
-    """Rows, the latest first, as messages, the first first."""
+    """Converts rows, latest first, to messages, oldest first."""
     return tuple(map(rows.message_of, reversed(found)))
 
 
@@ -451,8 +450,8 @@ def _weight_within(chain: sa.CTE) -> Condition:
 
 
 def _path_query() -> sa.Select[Any]:
-    """The path to `:from` while its weight is within `:limit`, and on to the message that begins its first turn: no
-    tool's result is before that (`turn_starts`)."""
+    """Selects the path to `:from` while its weight is within `:limit`, and on to the message that begins its first
+    turn: no tool result is before that (`turn_starts`)."""
 
     def onwards(chain: sa.CTE) -> Condition:
         return sa.or_(_weight_within(chain), chain.c.role != "user", MESSAGES.c.role != "assistant")
@@ -461,25 +460,25 @@ def _path_query() -> sa.Select[Any]:
 
 
 def _window_query() -> sa.Select[Any]:
-    """The path to `:from` until `:first` is reached, while its weight is within `:limit`."""
+    """Selects the path to `:from` until `:first` is reached, while its weight is within `:limit`."""
     first = sa.bindparam("first", type_=sa.String)
     return messages_of(upwards(onwards=lambda chain: sa.and_(chain.c.id != first, _weight_within(chain)), weighed=True))
 
 
 def _earlier_query() -> sa.Select[Any]:
-    """The path to `:from` while its weight is within `:limit`."""
+    """Selects the path to `:from` while its weight is within `:limit`."""
     first = MESSAGES.c.weight <= sa.bindparam("limit", type_=sa.BigInteger)
     return messages_of(upwards(first=first, onwards=_weight_within, weighed=True))
 
 
 def _begun_query() -> sa.Select[int]:
-    """How many turns begin on the path to `:from`."""
+    """Counts the turns that begin on the path to `:from`."""
     chain = upwards(MESSAGES.c.role)
     return _begun(sa.select((-chain.c.depth).label("number"), chain.c.role))
 
 
 def _begun(messages: sa.Select[Any]) -> sa.Select[int]:
-    """How many turns begin in messages with a `number` and a `role`: as `turn_starts` says."""
+    """Counts the turns that begin in messages with a `number` and a `role`, by the rule of `turn_starts`."""
     of = messages.subquery()
     is_result = sa.case((of.c.role.in_(tool_steps.RESULT_ROLES), 1), else_=0)
     answer = sa.case((of.c.role.in_(("assistant", *tool_steps.RESULT_ROLES)), 2 * of.c.number + is_result))

@@ -1,4 +1,4 @@
-"""What a model was sent of a conversation: a row where it is not what the messages say (guarantee §4 I7, ADR 12)."""
+"""What a model was sent of a conversation: a row where messages do not show it (guarantee §4 I7, ADR 12)."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -16,23 +16,22 @@ from gateway.storage.encryption.columns import RowInsert
 from gateway.storage.lookup.locate import MESSAGES, upwards
 
 FEW_READ, MAX_READ = 8, 200
-"""Rows that are read, the latest first, to find the full frame: a few, and if it is not among them the most that can
-matter (`pipeline.unstored_frames.MAX_ADDITIONS` is less). A long conversation may have more."""
+"""Rows that are read, latest first, to find the full frame: a few, and if it is not among them the most that can matter
+(`pipeline.unstored_frames.MAX_ADDITIONS` is less). A long conversation may have more."""
 MAX_TRIED = 3
-"""Frames of a branch that the client has left, the latest first, that are tried for where that branch was left."""
+"""Frames of a branch that the client has left that are tried, latest first, to find where it was left."""
 UNDECIDED = PromptFrame(additions=-1)
-"""More rows are needed to tell."""
+"""More rows are needed to decide."""
 INSERT_FRAMES = RowInsert(schema.frames)
 
 
 def read_frame(
     connection: sa.Connection, conversation_id: str, model: str, path: Sequence[ConversationMessage]
 ) -> PromptFrame | None:
-    """What a model was sent along a path: the latest full frame on it and all additions since; None if there is none.
-    Where the client has gone back, frames of the branch that it left count as far as their messages are shared.
+    """Reads what a model was sent along a path: the latest full frame on it and all additions since; None if there is
+    none. If the client has gone back, frames of the branch that it left count as far as their messages are shared.
 
-    Frames of other branches are passed over by their ids; only the bodies of those that count are read.
-    """
+    Frames of other branches are skipped by their ids; only bodies of frames that count are read."""
     if not path:
         return None
     here = {message.message_id for message in path}
@@ -48,7 +47,7 @@ def read_frame(
 def read_frame_then(
     connection: sa.Connection, conversation_id: str, model: str, way: AbstractSet[str | None], at: datetime
 ) -> PromptFrame | None:
-    """What a model had been sent along a path at a time, by the frames of that path alone.
+    """Reads what a model had been sent along a path at a given time, by the frames of that path alone.
     `way`: the ids of the path's messages."""
     rows = connection.execute(_THEN, {"conversation": conversation_id, "model": model, "at": at, "rows": MAX_READ})
     ids, _ = _since_full(rows.all(), way)
@@ -58,7 +57,7 @@ def read_frame_then(
 def _found(
     connection: sa.Connection, rows: Sequence[Any], here: set[str | None], last: ConversationMessage, *, is_all: bool
 ) -> PromptFrame | None:
-    """The frame that the latest rows make; `UNDECIDED` if that takes older ones, too."""
+    """Builds the frame from the latest rows; `UNDECIDED` if older rows are needed, too."""
     if not is_all and rows[-1].sequence_number > (last.sequence_number or 0):
         return UNDECIDED
     beyond = _beyond(connection, rows, last)
@@ -76,8 +75,8 @@ def _found(
 
 
 def _beyond(connection: sa.Connection, rows: Sequence[Any], last: ConversationMessage) -> set[str]:
-    """Messages on the way from the end of a path to where it was last forwarded from: a client that changes a message
-    leaves them, but what was forwarded before that message stays as it was then."""
+    """Returns the messages between the end of a path and where it was last forwarded: a client that changes a message
+    leaves them, but what was forwarded before that message stays as it was."""
     number = last.sequence_number or 0
     later = sorted((row for row in rows if row.sequence_number > number), key=lambda row: row.created_at, reverse=True)
     for row in later[:MAX_TRIED]:
@@ -89,7 +88,7 @@ def _beyond(connection: sa.Connection, rows: Sequence[Any], last: ConversationMe
 
 
 def _since_full(rows: Sequence[Any], way: AbstractSet[str | None]) -> tuple[list[str], bool]:
-    """The ids of the frames on a way, the latest first, to the full one; and whether that is among them."""
+    """Returns the ids of a path's frames, latest first, down to the full one; and whether that is among them."""
     ids: list[str] = []
     for row in rows:
         if row.message_id in way:
@@ -113,7 +112,7 @@ def _read(connection: sa.Connection, ids: Sequence[str]) -> PromptFrame | None:
 def write_frame(
     connection: sa.Connection, conversation_id: str, anchor: str | None, number: int, new: NewFrame, now: datetime
 ) -> None:
-    """Stores a frame with the last message that was forwarded, `anchor`, whose sequence number is `number`."""
+    """Stores a frame at `anchor`, the last forwarded message, with sequence number `number`; not without one."""
     if anchor is None:
         return
     row = {
@@ -141,7 +140,7 @@ def _latest_query() -> sa.Select[tuple[Any, ...]]:
 
 
 def _upwards_query() -> sa.Select[Any]:
-    """From `:from` upwards, messages whose sequence number is more than `:floor`."""
+    """Selects, from `:from` upwards, messages whose sequence number exceeds `:floor`."""
     behind = MESSAGES.c.sequence_number > sa.bindparam("floor", type_=sa.Integer)
     chain = upwards(first=behind, onwards=lambda _: behind)
     return sa.select(chain.c.id, chain.c.parent_id)

@@ -21,7 +21,7 @@ MESSAGES = schema.messages
 STEPS = schema.reasoning_events
 Condition = sa.ColumnElement[bool]
 MESSAGE_BODY = SealedText("messages.body", source=MESSAGES.c.id)
-"""Of a message, wherever it stands."""
+"""The type of a message's body, wherever it is stored."""
 
 
 def upwards(
@@ -30,10 +30,10 @@ def upwards(
     onwards: Callable[[sa.CTE], Condition] | None = None,
     weighed: bool = False,
 ) -> sa.CTE:
-    """The chain that ends with the message `:from`, as a table of its messages' `id`, `parent_id` and `depth`.
+    """Returns the chain that ends with the message `:from`, as a table of its messages' `id`, `parent_id` and `depth`.
     `columns`: further columns of `messages`; `first`: a condition on the message `:from`; without it the chain is
-    empty; `onwards`: the condition to go on to the next message, of the chain so far and `messages`; `weighed`: a
-    column `total`, the sum of the weights up to and with each message."""
+    empty; `onwards`: the condition for continuing to the next message, given the chain so far and `messages`;
+    `weighed`: adds a column `total`, the sum of the weights up to and including each message."""
     weight = sa.cast(MESSAGES.c.weight, sa.BigInteger).label("total")
     own = (MESSAGES.c.id, MESSAGES.c.parent_id, *columns)
     begin = sa.select(*own, sa.literal(1).label("depth"), *([weight] if weighed else []))
@@ -45,12 +45,12 @@ def upwards(
 
 
 def fewer_than(chain: sa.CTE) -> Condition:
-    """Goes on to at most `:count` messages."""
+    """Returns the condition for continuing to at most `:count` messages."""
     return chain.c.depth < sa.bindparam("count", type_=sa.Integer)
 
 
 def body_of_message() -> sa.Label[str]:
-    """The body of a message wherever it stands: a tool's result is read from its step. NULL where that is gone."""
+    """Selects a message's body wherever it is stored: a tool result's is in its step. NULL where that is gone."""
     of_it = (STEPS.c.conversation_id == MESSAGES.c.conversation_id, STEPS.c.message_id == MESSAGES.c.id)
     result = sa.select(STEPS.c.result).where(*of_it).scalar_subquery()
     found = sa.case((MESSAGES.c.body != "", MESSAGES.c.body), else_=result)
@@ -58,23 +58,23 @@ def body_of_message() -> sa.Label[str]:
 
 
 def whole_messages() -> sa.Select[Any]:
-    """All that is stored of messages."""
+    """Selects all that is stored of messages."""
     columns = [column for column in MESSAGES.c if column.name not in ("body", "reasoning_events")]
     return sa.select(*columns, body_of_message())
 
 
 def messages_of(chain: sa.CTE) -> sa.Select[Any]:
-    """The whole rows of a chain, the latest first. Bodies are read only once small columns have said which."""
+    """Selects a chain's whole rows, latest first. Bodies are read only after small columns have chosen rows."""
     return whole_messages().join(chain, chain.c.id == MESSAGES.c.id).order_by(chain.c.depth)
 
 
 def leads_to(connection: sa.Connection, first: str | None, last: str | None) -> bool:
-    """Whether `last` comes after `first` on one branch."""
+    """Returns whether `last` comes after `first` on one branch."""
     return connection.execute(_BETWEEN, {"first": first, "from": last}).first() is not None
 
 
 def _between_query() -> sa.Select[Any]:
-    """`:first`, if it is on the way from `:from` upwards; walks no further than it could be."""
+    """Selects `:first`, if it is on the path from `:from` upwards; walks no further than it could be."""
     first = sa.bindparam("first", type_=sa.String)
     floor = sa.select(MESSAGES.c.sequence_number).where(MESSAGES.c.id == first).scalar_subquery()
     chain = upwards(onwards=lambda _: MESSAGES.c.sequence_number >= floor)
@@ -89,36 +89,36 @@ INSERT_LINKS = RowInsert(
     "EXISTS (SELECT 1 FROM messages WHERE id = excluded.message_id AND path_digest = excluded.digest) OR NOT "
     "EXISTS (SELECT 1 FROM messages WHERE id = message_links.message_id AND path_digest = message_links.digest)",
 )
-"""Of two chains that say the same the latest is continued, but a chain that is stored just so before one that says the
-same with tool steps between."""
+"""Of two chains that say the same, the latest is continued; but a chain that is stored exactly so comes before one that
+says the same with tool steps between."""
 
 
 class ChainEnd(NamedTuple):
-    """A chain up to one message: its digest, the answers that stand next to each other at its end, its length."""
+    """A chain up to one message: its digest, the consecutive answers at its end, its length."""
 
     digest: ChainDigest = chain.CHAIN_START
     run: AnswerRun | None = None
     length: int = 0
 
     def followed_by(self, body: dict[str, Any], *, status: str, reworded: bool) -> "ChainEnd":
-        """The chain after one more message."""
+        """Returns the chain after one more message."""
         digest, run = chain.following(self.digest, self.run, body, status=status, reworded=reworded)
         return ChainEnd(digest, run, self.length + 1)
 
 
 def chain_digest(row: Any) -> ChainDigest:
-    """The digest of the chain that ends with a message, from its row."""
+    """Returns the digest of the chain that ends with a message, from the message's row."""
     return ChainDigest(bytes(row.path_digest), bytes(row.said_digest), bool(row.plain))
 
 
 def digest_columns(digest: ChainDigest) -> dict[str, Any]:
-    """The same as values of the row."""
+    """Returns a chain's digest as column values of the message's row."""
     return {"path_digest": digest.path, "said_digest": digest.said, "plain": digest.plain}
 
 
 def linked(before: ChainDigest, after: ChainDigest) -> list[bytes]:
-    """The digests that lead to a chain's last message: those that it changed. An unchanged one names a chain that ends
-    earlier."""
+    """Returns the digests that lead to a chain's last message: those that the message changed. An unchanged digest
+    names a chain that ends earlier."""
     found = [after.said] if after.said != before.said else []
     if after.path not in (before.path, after.said):
         found.append(after.path)
@@ -131,17 +131,16 @@ def write_links(
     links: Iterable[tuple[bytes, str]],
     insert: RowInsert = INSERT_LINKS,
 ) -> None:
-    """Stores digests with the messages that they lead to, in the order of the index; of one digest the last counts
+    """Stores digests with the messages that they lead to, in index order; of equal digests the last counts
     (`INSERT_LINKS`)."""
     found = sorted(links, key=itemgetter(0))
     insert(connection, [{"conversation_id": conversation_id, "digest": key, "message_id": to} for key, to in found])
 
 
 def backfill_digests(connection: sa.Connection, conversation_id: str) -> None:
-    """Gives each message that has none its digests, links and sequence number. Failed turns are in no chain.
+    """Computes digests, links and sequence number of each message that lacks them. Failed turns are in no chain.
 
-    Reads the small columns of all messages of the conversation, and the bodies of those without digests.
-    """
+    Reads the small columns of all messages of the conversation, and the bodies of those without digests."""
     table = schema.messages
     columns = (table.c.id, table.c.parent_id, table.c.role, table.c.path_digest, table.c.said_digest, table.c.plain)
     where = sa.and_(table.c.conversation_id == conversation_id, table.c.status != "failed")
@@ -181,7 +180,7 @@ def _parents_first(children: dict[str | None, list[Any]]) -> Iterator[Any]:
 
 
 def _goes_on(row: Any, children: dict[str | None, list[Any]]) -> bool:
-    """Whether an answer is followed by another: the digest after both depends on its words."""
+    """Returns whether another answer follows an answer: the digest after both depends on its text."""
     return row.role == "assistant" and any(child.role == "assistant" for child in children.get(row.id, ()))
 
 
@@ -213,11 +212,11 @@ LOCATE_RECENT_MESSAGES = 8
 CHUNK = 200
 """Rows that one query reads upwards."""
 MAX_TURN_MESSAGES = 1000
-"""Messages of one turn among which a step that its client still sends is searched."""
+"""Messages of one turn that are searched for a step that its client still sends."""
 
 
 def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
-    """The point behind a stored message, from its row with `CHAIN_COLUMNS`; `kept` sent messages lead there."""
+    """Returns the point behind a stored message, from a row with `CHAIN_COLUMNS`; `kept` sent messages lead there."""
     if row.message_id is None:
         return conversation.BEFORE_ALL
     return ResumePoint(row.message_id, chain_digest(row), kept, branch_restores=bool(row.restored))
@@ -226,11 +225,10 @@ def resume_behind(row: Any, kept: int = 0) -> ResumePoint:
 def locate(
     connection: sa.Connection, conversation_id: str, head_id: str | None, lookup: HistoryLookup
 ) -> ResumePoint | None:
-    """Where a resend continues that conversation; None if nothing of it is stored there.
+    """Finds where a resend continues the conversation; None if nothing of it is stored there.
 
-    It is compared in order from the beginning first, else as a run that ends at the head: the sent messages are only
-    the end of the stored chain, as of a client that trims its history (guarantee §3.1).
-    """
+    Compares it in order from the beginning first, else as a run that ends at the head: the sent messages are only the
+    end of the stored chain, as from a client that trims its history (guarantee §3.1)."""
     search = _PathSearch(connection, conversation_id, lookup)
     found = search.by_path() or search.by_what_was_said()
     may_be_run = not lookup.maybe_delta or lookup.bodies[-1]["role"] == "assistant"
@@ -242,7 +240,7 @@ def locate(
 def known_behind(
     connection: sa.Connection, end: ResumePoint, conversation_id: str, lookup: HistoryLookup
 ) -> ResumePoint:
-    """The point with the sent messages that are the run that ends there (guarantee §3.1); what follows them is new."""
+    """Completes a point with the length of the sent run that ends there (guarantee §3.1); what follows is new."""
     if end.message_id is None:
         return end
     return replace(end, kept=_PathSearch(connection, conversation_id, lookup).run_length(end.message_id))
@@ -255,8 +253,8 @@ class _PathSearch:
         self._lookup = lookup
 
     def by_path(self) -> ResumePoint | None:
-        """By the chain as it was sent, from the last answer on, the deepest first; then as far as the chain goes on
-        from there as it is stored, where that is another one."""
+        """Finds the deepest stored chain equal to the sent one, from the last answer on; then follows the stored chain
+        from there, where it differs from the sent one."""
         digests, bodies = self._lookup.digests, self._lookup.bodies
         last = next((i for i in range(len(bodies) - 1, -1, -1) if bodies[i]["role"] == "assistant"), 0)
         candidates = range(max(last, len(digests) - AT_ONCE), len(digests))
@@ -266,7 +264,7 @@ class _PathSearch:
         return self._onwards(found)
 
     def by_what_was_said(self) -> ResumePoint | None:
-        """By what was said in it; then as far as the chain goes on from there."""
+        """Finds the deepest chain by what was said in it; then follows the stored chain from there."""
         lookup = self._lookup
         said = [i for i in range(len(lookup.digests)) if lookup.said(i) and not chain.is_continued(lookup.bodies, i)]
         found = self._deepest([(lookup.digests[i].said, i) for i in said[-LOCATE_RECENT_MESSAGES:]])
@@ -277,13 +275,13 @@ class _PathSearch:
         return self._onwards(self._verified(found))
 
     def is_part_of_run(self, point: ResumePoint) -> bool:
-        """Whether a point was found by the link of a run, not from the beginning, and answers follow it."""
+        """Returns whether a point was found by a run's link, not from the beginning, and answers follow it."""
         answers = any(body["role"] == "assistant" for body in self._lookup.bodies[point.kept :])
         return answers and point.digest.said != self._lookup.digests[point.kept - 1].said
 
     def run_to(self, head_id: str | None) -> ResumePoint | None:
-        """As a run that ends at the head, or at another of the answers that were given with it; answers that are
-        stored nowhere may follow it."""
+        """Finds a run that ends at the head, or at another answer of the same request; answers that are stored nowhere
+        may follow it."""
         if head_id is None:
             return None
         for end in self._choices(head_id):
@@ -292,18 +290,18 @@ class _PathSearch:
         return None
 
     def run_length(self, end: str) -> int:
-        """How many of the sent messages are the end of the chain that ends with that message; the last is an answer."""
+        """Counts the sent messages that form the end of the chain of message `end`; the last is an answer."""
         bodies = self._lookup.bodies
         answers = [i for i, body in enumerate(bodies) if body["role"] == "assistant"][-LOCATE_RECENT_MESSAGES:]
         return next((i + 1 for i in reversed(answers) if _is_run(self._upwards(end), bodies, i)), 0)
 
     def _choices(self, head_id: str) -> Iterator[str]:
-        """The head, and only then the answers of the same request beside it (guarantee §3.4)."""
+        """Yields the head, and only then the other answers of its request (guarantee §3.4)."""
         yield head_id
         yield from (row.id for row in self._connection.execute(_CHOICES, {"head": head_id}).all())
 
     def _halving(self, candidates: list[int]) -> ResumePoint | None:
-        """The deepest of these messages that is stored: all that lead to a stored one are stored."""
+        """Finds the deepest stored message by bisection: all messages that lead to a stored one are stored."""
         best: ResumePoint | None = None
         low, high = 0, len(candidates)
         while low < high:
@@ -317,10 +315,9 @@ class _PathSearch:
         return best
 
     def _onwards(self, point: ResumePoint) -> ResumePoint | None:
-        """As far as the messages behind a point are stored in the same order; None if nothing is left.
+        """Advances a point as far as the messages behind it are stored in the same order; None if nothing is left.
 
-        Behind a point that was found by what a client once sent, the chain goes on as it is stored.
-        """
+        Behind a point that was found by what a client once sent, the chain continues as it is stored."""
         bodies = self._lookup.bodies
         while point.kept < len(bodies):
             digests: list[tuple[bytes, int]] = []
@@ -335,7 +332,7 @@ class _PathSearch:
         return self._skipping(point) if point.kept else None
 
     def _skipping(self, point: ResumePoint) -> ResumePoint:
-        """Steps of the turn under way, where steps before them were left out."""
+        """Advances a point over steps of the turn under way, where earlier steps were left out."""
         bodies = self._lookup.bodies
         steps = list(takewhile(lambda i: not self._lookup.said(i), range(point.kept, len(bodies))))[:AT_ONCE]
         if point.message_id is None or not any(chain.call_ids(bodies[i]) for i in steps):
@@ -351,7 +348,7 @@ class _PathSearch:
         return point
 
     def _leads(self, first: str, last: str, digests: list[str]) -> bool:
-        """Whether the way from one message to another holds all these messages in their order."""
+        """Returns whether the path between two messages holds all these messages in order."""
         rest = list(digests)
         for row in self._upwards(last):
             if row.id == first:
@@ -363,8 +360,8 @@ class _PathSearch:
         return False
 
     def _verified(self, point: ResumePoint) -> ResumePoint:
-        """What was said is the same up to there. If steps or system messages were sent, too, each of them must be one
-        of those that are stored; else the request continues before the first that is not."""
+        """Verifies steps and system messages up to a point where what was said is equal: if any were sent, each must be
+        stored; else the request continues before the first that is not."""
         index = point.kept - 1
         if all(self._lookup.said(i) for i in range(point.kept)):
             return point
@@ -374,7 +371,7 @@ class _PathSearch:
         return self._point(base, difference) if base is not None else conversation.BEFORE_ALL
 
     def _deepest(self, candidates: Sequence[tuple[bytes, int]]) -> ResumePoint | None:
-        """The point behind the deepest of these digests, each with the index of its message, that has a link."""
+        """Returns the point behind the deepest linked digest; each digest comes with its message's index."""
         if not candidates:
             return None
         table = schema.message_links
@@ -392,7 +389,7 @@ class _PathSearch:
         return resume_behind(self._connection.execute(query).one(), kept)
 
     def _upwards(self, message_id: str | None) -> Iterator[Any]:
-        """Light rows from a message up to the first of its chain, read as they are needed."""
+        """Yields light rows from a message up to the first of its chain, read on demand."""
         while message_id is not None:
             rows = self._connection.execute(_UPWARDS, {"from": message_id, "count": CHUNK}).all()
             yield from rows
@@ -403,11 +400,10 @@ def _compared(rows: Iterator[Any], lookup: HistoryLookup, last: int) -> tuple[in
     """Compares the sent messages up to `last` with a stored chain that says the same, both from their ends backwards.
     Returns the index of the first message that is not stored there (None if all are) and the stored message before it.
 
-    `rows` go up the stored chain, `at` goes back in what was sent. A stored step that was left out moves only the
-    first, a sent message that is stored nowhere only the second. Both stop where the chains are the same from there to
-    their beginning. Where a conversation is recognised by what was said, system messages make no difference
-    (guarantee §3.2).
-    """
+    `rows` go up the stored chain, `at` goes back in what was sent. A stored step that was left out advances only the
+    first, a sent message that is stored nowhere only the second. Both stop where the chains are equal from there to
+    their beginning. If a conversation is recognised by what was said, system messages make no difference (guarantee
+    §3.2)."""
     difference: int | None = None
     base: str | None = None
     at = last
@@ -426,7 +422,7 @@ def _compared(rows: Iterator[Any], lookup: HistoryLookup, last: int) -> tuple[in
         if is_same_to_beginning:
             return difference, base or row.id
         while at >= 0 and row.is_said and not lookup.said(at):
-            if chain.is_step(lookup.bodies[at]) or not lookup.keys:  # it is stored nowhere in this part of the chain
+            if chain.is_step(lookup.bodies[at]) or not lookup.keys:  # not stored in this part of the chain
                 difference, base = at, None
             at -= 1
         if at < 0:
@@ -443,7 +439,7 @@ def _compared(rows: Iterator[Any], lookup: HistoryLookup, last: int) -> tuple[in
 
 
 def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) -> bool:
-    """Whether the messages up to `last` are the end of a stored chain, but for steps that were left out."""
+    """Returns whether the messages up to `last` are the end of a stored chain, except for steps that were left out."""
     at = last
     for row in rows:
         if at < 0:
@@ -462,7 +458,7 @@ def _is_run(rows: Iterator[Any], bodies: Sequence[dict[str, Any]], last: int) ->
 
 
 def _upwards_query() -> sa.Select[tuple[Any, ...]]:
-    """From `:from` upwards, at most `:count` messages, without their bodies."""
+    """Selects, from `:from` upwards, at most `:count` messages, without their bodies."""
     table = schema.messages
     cte = upwards(table.c.digest, table.c.path_digest, table.c.said_digest, onwards=fewer_than)
     parent = table.alias("parent")
@@ -473,7 +469,7 @@ def _upwards_query() -> sa.Select[tuple[Any, ...]]:
 
 
 def _steps_query() -> sa.Select[tuple[Any, ...]]:
-    """The latest messages with `:digests` that add nothing to what was said at `:after`."""
+    """Selects the latest messages with `:digests` that add nothing to what was said at `:after`."""
     table = schema.messages
     number = sa.select(table.c.sequence_number).where(table.c.id == sa.bindparam("after", type_=sa.String))
     from_there = number.scalar_subquery()
@@ -488,7 +484,7 @@ def _steps_query() -> sa.Select[tuple[Any, ...]]:
 
 
 def _choices_query() -> sa.Select[tuple[str]]:
-    """The other answers of the request that `:head` answers."""
+    """Selects the other answers of the request that `:head` answers."""
     table, head = schema.messages, schema.messages.alias("head")
     same = [head.c[name] == table.c[name] for name in ("request_id", "conversation_id", "parent_id")]
     where = (head.c.id == sa.bindparam("head"), table.c.id != head.c.id, table.c.choice.is_not(None))

@@ -1,5 +1,5 @@
-"""Paths of conversations that were read lately, kept in the process: a request that goes on with one reads only what is
-new of it (ADR 20)."""
+"""Recently read paths of conversations, cached in the process: a request that continues one reads only what is new
+(ADR 20)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
@@ -20,27 +20,25 @@ from gateway.storage.lookup.locate import MESSAGES, messages_of, upwards
 from gateway.storage.rows import message_of
 
 EARLIER = "/earlier"
-"""What is kept of the messages before a window has the conversation's name with this behind it."""
+"""Suffix of the conversation's id, under which the messages before a window are cached."""
 Messages = tuple[ConversationMessage, ...]
 KEPT_SECONDS = 600.0
-"""What nobody goes on with, as stored or as sent, is kept so long: what another replica deletes is gone by then."""
+"""How long an unused entry is cached: what another replica has deleted is gone after that."""
 MAX_NEW = 64
-"""Messages behind a kept path that are read beside it; where there are more, all is read."""
+"""Messages behind a cached path that are read to extend it; if there are more, the whole path is read."""
 MAX_PATHS = 4
-"""Paths of one conversation that are kept: its branches."""
+"""Paths of one conversation that are cached: its branches."""
 PATH_CACHE_MESSAGE_BYTES = 2200
-"""What a message takes in memory beside its texts, with what is noted of it."""
+"""Bytes of memory that a message takes beside its texts, including its notes."""
 
 
 @record
 class CachedPath:
     """A whole path, from the first message of a conversation on.
 
-    `forgotten_at` and `steps` say whether it is still what is stored: when an item of the conversation was last
-    deleted, and which of its messages are results that stand in `reasoning_events`. `weight` is the sum of its
-    messages' weights, `size` the bytes that it takes in memory. `notes` are shared by the paths that grew out of one
-    another.
-    """
+    `forgotten_at` and `steps` show whether it still matches the storage: when an item of the conversation was last
+    deleted, and which of its messages are results stored in `reasoning_events`. `weight`: the sum of its messages'
+    weights; `size`: bytes that it takes in memory. Paths that grew out of one another share `notes`."""
 
     conversation_id: str
     forgotten_at: datetime | None
@@ -56,13 +54,13 @@ class CachedPath:
         return self.messages[-1].message_id
 
     def among(self, before: "Sequence[CachedPath]") -> "tuple[CachedPath, ...]":
-        """It and those kept before. What is its beginning, or was read before a deletion, is not needed any more."""
+        """Returns this path and those cached before, without its own beginnings and those read before a deletion."""
         others = [p for p in before if not _begins(p, self) and p.forgotten_at == self.forgotten_at]
         return (self, *others)[:MAX_PATHS]
 
 
 class CachedConversation(Protocol):
-    """What is kept of a conversation."""
+    """What is cached of a conversation."""
 
     @property
     def conversation_id(self) -> str: ...
@@ -74,11 +72,10 @@ class CachedConversation(Protocol):
 
 
 class PathCache:
-    """An LRU cache of paths by conversation, for threads. Stored messages never change but by a deletion: what is kept
-    is used only where the conversation says that there was none since. `hits` and `misses` count the paths that were
-    asked for.
-    `max_bytes`: of all paths together; `ttl`: seconds that a path is kept which nobody goes on with; `also_forget`: is
-    called by `forget`."""
+    """A thread-safe LRU cache of paths by conversation. Stored messages never change except by a deletion: an entry is
+    used only if the conversation shows none since. `hits` and `misses` count the requested paths.
+    `max_bytes`: of all paths together; `ttl`: seconds that an unused path is cached; `also_forget`: called by
+    `forget`."""
 
     def __init__(
         self,
@@ -98,15 +95,15 @@ class PathCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all kept paths."""
+        """Bytes of all cached paths."""
         return self._paths.weight
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> CachedPath | None:
-        """The path of a conversation that ends with the message `last`. None if it is not kept, or has more weight than
-        `max_bytes`; then its caller reads it, and `keep`s it.
+        """Returns the path of a conversation that ends with the message `last`. None if it is not cached, or has more
+        weight than `max_bytes`; then the caller reads it, and `keep`s it.
         `row`: the conversation's row."""
         found = self._read(connection, row, last, max_bytes)
         with self._lock:
@@ -135,15 +132,15 @@ class PathCache:
 
     @property
     def moment(self) -> int:
-        """A counter of deletions: what is read from here on may be kept if nothing is deleted until then."""
+        """A counter of deletions: what is read from here on may be cached if nothing is deleted until then."""
         return self._moment
 
     def keep(
         self, connection: sa.Connection, row: Any, rows: Sequence[Any], messages: Messages, since: int
     ) -> FormNotes:
-        """Keeps a path that was read just now, if it is whole. Returns its notes, which are empty yet.
-        `row`: the conversation's row; `rows`: the rows of its messages, the latest first; `since`: the `moment` before
-        they were read."""
+        """Caches a path that was just read, if it is whole. Returns its notes, which are still empty.
+        `row`: the conversation's row; `rows`: the rows of its messages, latest first; `since`: the `moment` before they
+        were read."""
         notes = FormNotes()
         if not rows or rows[-1].parent_id is not None:
             return notes
@@ -156,7 +153,7 @@ class PathCache:
         return notes
 
     def forget(self) -> None:
-        """Drops everything: something was deleted, and its words must not stay here."""
+        """Drops all entries: something was deleted, and its text must not stay here."""
         with self._lock:
             self._moment += 1
             self._paths.clear()
@@ -168,22 +165,22 @@ class PathCache:
             self._paths.expire()
 
     def drop(self, conversation_id: str) -> None:
-        """Drops all that is kept of one conversation."""
+        """Drops all that is cached of one conversation."""
         with self._lock:
             self._paths.pop(conversation_id)
             self._paths.pop(conversation_id + EARLIER)
 
     def recount(self, conversation_id: str) -> None:
-        """Drops the paths of one conversation, which lack counts that were stored. Those before a window need none."""
+        """Drops one conversation's paths, which lack counts stored since; messages before a window need none."""
         with self._lock:
             self._paths.pop(conversation_id)
 
     def earlier(self, conversation_id: str) -> "CachedConversation | None":
-        """What is kept of the messages before a window."""
+        """Returns what is cached of the messages before a window."""
         return next(iter(self._get(conversation_id + EARLIER)), None)
 
     def keep_earlier(self, path: "CachedConversation", since: int) -> None:
-        """Keeps the messages before a window, if nothing was deleted since the `moment` before they were read."""
+        """Caches the messages before a window, if nothing was deleted since the `moment` before they were read."""
         if path.size <= self._max_bytes // 2:
             self._put(path.conversation_id + EARLIER, lambda before: (path,), since)
 
@@ -192,8 +189,8 @@ class PathCache:
             return self._paths.peek(name) or ()
 
     def _put(self, name: str, among: Callable[[tuple[Any, ...]], tuple[CachedConversation, ...]], since: int) -> None:
-        """Keeps what `among` gives for what was kept until now.
-        `since`: the moment from which on a deletion is too late for what was read."""
+        """Replaces the cached entries by what `among` makes of them.
+        `since`: the `moment` before the data was read; a deletion since then prevents caching."""
         with self._lock:
             if since != self._moment:
                 return
@@ -202,18 +199,18 @@ class PathCache:
 
 
 def _begins(path: CachedPath, other: CachedPath) -> bool:
-    """Whether one path is the beginning of another: a message has one place in a conversation."""
+    """Returns whether one path is the beginning of another: a message has one place in a conversation."""
     count = len(path.messages)
     return count <= len(other.messages) and other.messages[count - 1].message_id == path.last
 
 
 def steps_of(connection: sa.Connection, conversation_id: str) -> frozenset[str]:
-    """The messages of a conversation whose results stand in `reasoning_events`; an index knows them."""
+    """Returns the messages of a conversation whose results are in `reasoning_events`, by an index."""
     return frozenset(connection.execute(_STEPS, {"conversation": conversation_id}).scalars())
 
 
 def results_in(rows: Sequence[Any], steps: frozenset[str]) -> frozenset[str]:
-    """Those of them that are in these rows."""
+    """Returns which of the messages `steps` are in these rows."""
     return steps.intersection(row.id for row in rows if row.role in tool_steps.RESULT_ROLES)
 
 
@@ -225,23 +222,23 @@ def _longer(path: CachedPath, rows: Sequence[Any], steps: frozenset[str], weight
 
 
 def newer_rows(connection: sa.Connection, known: str | None, last: str) -> Sequence[Any] | None:
-    """The rows from `last` up to the message behind `known`, the latest first; None if the path does not lead there."""
+    """Reads the rows from `last` up to the one behind `known`, latest first; None if the path lacks `known`."""
     rows = connection.execute(_NEWER, {"from": last, "known": known}).all()
     return rows if rows and rows[-1].parent_id == known else None
 
 
 def row_bytes(row: Any) -> int:
-    """Bytes of memory that a message takes, about."""
+    """Estimates the bytes of memory that a message takes."""
     return PATH_CACHE_MESSAGE_BYTES + jsons.parsed_bytes(row.body or "") + jsons.parsed_bytes(row.rendered or "")
 
 
 def instant(value: datetime | None) -> datetime | None:
-    """A time of either database."""
+    """Removes the zone of a time, so that times of either database compare."""
     return value.replace(tzinfo=None) if value is not None else None
 
 
 def _newer_query() -> sa.Select[Any]:
-    """From `:from` upwards, until a message hangs on `:known`, at most `MAX_NEW`."""
+    """Selects, from `:from` upwards, messages until one follows `:known`, at most `MAX_NEW`."""
     known = sa.bindparam("known", type_=sa.String)
     return messages_of(upwards(onwards=lambda chain: sa.and_(MESSAGES.c.id != known, chain.c.depth < MAX_NEW)))
 
@@ -254,7 +251,7 @@ _STEPS = sa.select(schema.reasoning_events.c.message_id).where(
 
 @record
 class StorageCaches:
-    """Where what the storage holds is kept besides: with other replicas, and, of paths that were read lately, here."""
+    """The caches beside the storage: one shared with other replicas, and this process's recently read paths."""
 
     shared: ports.CacheBackend | None = None
     paths: PathCache | None = None
@@ -264,7 +261,7 @@ NO_CACHES = StorageCaches()
 
 
 class CachedRows:
-    """What every class has that changes rows of which caches hold copies."""
+    """Base of classes that change rows of which caches hold copies."""
 
     def __init__(
         self,
@@ -273,6 +270,6 @@ class CachedRows:
         cache: ports.CacheBackend,
         paths: PathCache | None = None,
     ) -> None:
-        """`paths`: where this process keeps what it read lately."""
+        """`paths`: this process's cache of recently read paths."""
         self._transactions, self._cache, self._paths = transactions, cache, paths
         self.clock = clock

@@ -1,8 +1,8 @@
 """Summaries of old turns that hold on a path, and what none of them covers (guarantee §11.13); pinned messages, and
 system messages amid a path (ADR 20, ADR 22).
 
-Pins are rows of their own, so that a stored message never changes; `conversations.pins` says how many there are. System
-messages are found by an index of them alone. Where all of a path was read and nothing is pinned, this costs nothing.
+Pins are rows of their own, so that a stored message never changes; `conversations.pins` counts them. System messages
+are found by an index of them alone. If a whole path was read and nothing is pinned, this costs nothing.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ from gateway.storage.lookup.locate import MESSAGES, Condition, leads_to, message
 from gateway.storage.rows import message_of, utc_or_none
 
 MAX_WALKED = 50_000
-"""Messages behind the last summary: a conversation that was longer when summaries were switched on gets none."""
+"""The most messages behind the last summary: a conversation longer than this when summaries were enabled gets none."""
 SUMMARIES, CONVERSATIONS = schema.summaries, schema.conversations
 OF_SEGMENT = {
     "segment_id": "id",
@@ -38,8 +38,8 @@ Segments = Mapping[str, Any]
 def read_segments(
     connection: sa.Connection, conversation_id: str, path: Sequence[ConversationMessage]
 ) -> tuple[memory.SummarySegment, ...]:
-    """The segments on the way to the end of a path, oldest first: an unbroken cover from the first message on. `path`
-    may begin later than the conversation."""
+    """Reads the segments on the way to the end of a path, oldest first: an unbroken cover from the first message on.
+    `path` may begin later than the conversation."""
     segments = all_segments(connection, conversation_id)
     if not (segments and path):
         return ()
@@ -51,7 +51,7 @@ def read_segments(
 def segments_before(
     connection: sa.Connection, conversation_id: str, message_id: str | None
 ) -> tuple[memory.SummarySegment, ...]:
-    """The segments on the way to a message, oldest first."""
+    """Reads the segments on the path to a message, oldest first."""
     segments = all_segments(connection, conversation_id)
     return _chain(segments, end_before(connection, message_id, segments)) if segments else ()
 
@@ -59,8 +59,8 @@ def segments_before(
 def read_uncovered(
     connection: sa.Connection, tenant: str, conversation_id: str, request_id: str
 ) -> memory.UncoveredPath | None:
-    """The end of the path to a request's answer that no segment covers, without bodies. None if the tenant has no such
-    answer, or there are more than `MAX_WALKED` messages."""
+    """Reads the end of the path to a request's answer that no segment covers, without bodies. None if the tenant has no
+    such answer, or there are more than `MAX_WALKED` messages."""
     where = {"tenant": tenant, "conversation": conversation_id, "request": request_id}
     answer = connection.execute(_ANSWER, where).first()
     if answer is None:
@@ -78,7 +78,7 @@ def read_uncovered(
 def read_messages(
     connection: sa.Connection, conversation_id: str, message_ids: Sequence[str]
 ) -> list[ConversationMessage]:
-    """These messages with their bodies, in this order, as far as they are there."""
+    """Reads the given messages of a conversation with their bodies, in the given order; missing ones are left out."""
     found: dict[str, ConversationMessage] = {}
     for start in range(0, len(message_ids), 500):
         of_it = (MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.id.in_(message_ids[start : start + 500]))
@@ -87,7 +87,7 @@ def read_messages(
 
 
 def read_said(connection: sa.Connection, tenant: str, message_ids: Sequence[str]) -> dict[str, ConversationMessage]:
-    """A tenant's messages by their ids, of whichever conversations, as far as they are there; none of a failed turn."""
+    """Reads a tenant's messages by id, in any conversation; missing ones and those of failed turns are left out."""
     found: dict[str, ConversationMessage] = {}
     table = schema.conversations
     owned = sa.select(table.c.id).where(table.c.id == MESSAGES.c.conversation_id, table.c.tenant == tenant).exists()
@@ -98,13 +98,13 @@ def read_said(connection: sa.Connection, tenant: str, message_ids: Sequence[str]
 
 
 def all_segments(connection: sa.Connection, conversation_id: str) -> Segments:
-    """Those of all branches."""
+    """Reads the segments of all branches of a conversation."""
     query = sa.select(SUMMARIES).where(SUMMARIES.c.conversation_id == conversation_id)
     return {row.last_message_id: row for row in connection.execute(query)}
 
 
 def _chain(segments: Segments, last: str | None) -> tuple[memory.SummarySegment, ...]:
-    """The segments up to the one that ends with `last`; none if one of them is gone."""
+    """Returns the segments up to the one that ends with `last`; none if one of them is gone."""
     found: list[memory.SummarySegment] = []
     while last is not None and last in segments:
         found.append(segment_of(segments[last]))
@@ -117,18 +117,18 @@ def segment_of(row: Any) -> memory.SummarySegment:
 
 
 def end_before(connection: sa.Connection, message_id: str | None, segments: Segments) -> str | None:
-    """The last message of the last segment on the way to a message, that message included."""
+    """Returns the last message of the last segment on the path up to and including a message."""
     found = _walked(connection, message_id, segments)
     return found[-1].id if found and found[-1].id in segments else None
 
 
 def _walked(connection: sa.Connection, message_id: str | None, segments: Segments) -> list[Any]:
-    """The messages from this one upwards to the end of a segment, or to the first, without bodies."""
+    """Reads the messages from this one upwards to the end of a segment, or to the first, without bodies."""
     return list(connection.execute(_WALK, {"from": message_id, "ends": list(segments) or [""], "count": MAX_WALKED}))
 
 
 def _walk_query() -> sa.Select[Any]:
-    """From `:from` upwards to the first of the messages `:ends`, or `:count` messages; the latest first."""
+    """Selects, from `:from` upwards, messages to the first of `:ends`, at most `:count`; latest first."""
     ends = sa.bindparam("ends", expanding=True, type_=sa.String)
     count = sa.bindparam("count", type_=sa.Integer)
 
@@ -155,16 +155,16 @@ _ANSWER = (
 
 
 def locked(connection: sa.Connection, tenant: str, conversation_id: str) -> Any:
-    """The row of a tenant's conversation, locked; None if it is gone. Of two replicas that summarize the same turns the
-    second one finds the segment of the first; a deletion, which rewrites bills, comes before or after."""
+    """Reads and locks the row of a tenant's conversation; None if it is gone. Of two replicas that summarize the same
+    turns the second finds the segment of the first; a deletion, which rewrites bills, comes before or after."""
     columns = (CONVERSATIONS.c.id, CONVERSATIONS.c.forgotten_at)
     where = (CONVERSATIONS.c.tenant == tenant, CONVERSATIONS.c.id == conversation_id)
     return connection.execute(sa.select(*columns).where(*where).with_for_update()).first()
 
 
 def write_segment(connection: sa.Connection, row: Any, request_id: str, new: memory.NewSegment, now: datetime) -> bool:
-    """Stores a segment of a conversation whose row is `locked`. False where it must not be: an item was deleted since
-    its turns were read, or one of these is covered by now."""
+    """Stores a segment of a conversation whose row is `locked`. Returns False if it must not be stored: an item was
+    deleted since its turns were read, or one of these is covered by now."""
     if utc_or_none(row.forgotten_at) != utc_or_none(new.uncovered.forgotten_at):
         return False
     segment, segments = new.segment, all_segments(connection, row.id)
@@ -188,8 +188,8 @@ def write_segment(connection: sa.Connection, row: Any, request_id: str, new: mem
 
 
 def _is_covered(connection: sa.Connection, new: memory.NewSegment, segments: Segments) -> bool:
-    """Whether a segment that goes on further on the same branch covers its last message. One that ends on another
-    branch, behind what this one shares with it, does not hold here."""
+    """Returns whether a longer segment on the same branch covers the new segment's last message. One that ends on
+    another branch, behind what this one shares with it, does not count."""
     segment, path = new.segment, {each.message_id for each in new.uncovered.messages}
     longer = [s for s in segments.values() if s.first_number <= segment.last < s.last_number]
     end = new.uncovered.messages[-1].message_id
@@ -201,17 +201,17 @@ BATCH = 500
 
 
 def pinned_ids(connection: sa.Connection, row: Any) -> frozenset[str]:
-    """The pinned messages of a conversation, in any branch. `row`: the conversation's row, with its `pins`."""
+    """Reads the pinned messages of a conversation, in any branch. `row`: the conversation's row, with its `pins`."""
     return frozenset(connection.execute(_PINS, {"conversation": row.id}).scalars()) if row.pins else frozenset()
 
 
 def marked(messages: Sequence[ConversationMessage], pinned: Collection[str]) -> tuple[ConversationMessage, ...]:
-    """The messages, those among them that are pinned marked so."""
+    """Returns the messages, with the pinned ones marked."""
     return tuple(replace(each, pinned=True) if each.message_id in pinned else each for each in messages)
 
 
 def with_kept(connection: sa.Connection, row: Any, found: StoredConversation) -> StoredConversation:
-    """The conversation with what stays in every window (guarantee §11.12): what is pinned on its path, and system
+    """Adds to the conversation what stays in every window (guarantee §11.12): messages pinned on its path, and system
     messages, also those before what was read of it."""
     pinned = pinned_ids(connection, row)
     path = marked(found.path, pinned) if pinned else found.path
@@ -222,8 +222,8 @@ def with_kept(connection: sa.Connection, row: Any, found: StoredConversation) ->
 def _older(
     connection: sa.Connection, row: Any, first: ConversationMessage, pinned: Collection[str]
 ) -> tuple[ConversationMessage, ...]:
-    """The system messages before `first` and what is pinned there, oldest first: each result behind its call, each call
-    before its results."""
+    """Reads the system messages before `first` and what is pinned there, oldest first: each result after its call, each
+    call before its results."""
     where = {"conversation": row.id, "below": first.sequence_number}
     kept = [*connection.execute(INSTRUCTIONS, where), *(connection.execute(_PINNED, where) if pinned else ())]
     found: dict[str | None, ConversationMessage] = {}
@@ -242,9 +242,9 @@ def _older(
 
 
 def _of_path(connection: sa.Connection, row: Any, kept: Sequence[Any], first: ConversationMessage) -> list[Any]:
-    """Those of the `kept` rows that are on the way from `first` upwards. It has each number once, so a message that no
-    other branch has a rival for is on it. It is walked only where there is a rival, or where numbers are missing as
-    something was deleted: by its ids, no further than to the oldest of `kept`."""
+    """Returns those of the `kept` rows that are on the path from `first` upwards. A path has each number once, so a
+    message without a rival on another branch is on it. The path is walked only if there is a rival, or if a deletion
+    left gaps in the numbers: by ids, no further than the oldest of `kept`."""
     if not kept or (row.forgotten_at is None and not any(each.rivals for each in kept)):
         return list(kept)
     floor = min(each.sequence_number for each in kept)
@@ -254,7 +254,7 @@ def _of_path(connection: sa.Connection, row: Any, kept: Sequence[Any], first: Co
 
 
 def _results(connection: sa.Connection, bounds: dict[str, Any]) -> list[Any]:
-    """The rows of the results behind a call; of several branches, those of the first."""
+    """Returns the rows of the results behind a call; of several branches, those of the first."""
     rows, parent = [], bounds.pop("parent")
     for each in connection.execute(_RESULTS, bounds):
         if each.parent_id == parent and each.role in tool_steps.RESULT_ROLES:
@@ -264,7 +264,7 @@ def _results(connection: sa.Connection, bounds: dict[str, Any]) -> list[Any]:
 
 
 def pin(connection: sa.Connection, conversation_id: str, message_ids: Sequence[str]) -> None:
-    """Pins messages of a conversation, as far as they are there."""
+    """Pins those of the given messages that the conversation has."""
     for start in range(0, len(message_ids), BATCH):
         batch = message_ids[start : start + BATCH]
         where = (MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.id.in_(batch))
@@ -276,7 +276,7 @@ def pin(connection: sa.Connection, conversation_id: str, message_ids: Sequence[s
 
 
 def unpin(connection: sa.Connection, conversation_id: str, message_id: str) -> None:
-    """Takes a pin away, where there is one."""
+    """Removes a message's pin, if it has one."""
     where = (PINS.c.conversation_id == conversation_id, PINS.c.message_id == message_id)
     if connection.execute(PINS.delete().where(*where)).rowcount:
         _count(connection, conversation_id)
@@ -288,7 +288,7 @@ def _count(connection: sa.Connection, conversation_id: str) -> None:
 
 
 def _kept_query(*which: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Messages before the number `:below`, whole, and whether others have their number (`rivals`)."""
+    """Selects whole messages before the number `:below`, and whether others have the same number (`rivals`)."""
     other = MESSAGES.alias("other")
     same = (other.c.conversation_id == MESSAGES.c.conversation_id, other.c.id != MESSAGES.c.id)
     beside = (other.c.sequence_number == MESSAGES.c.sequence_number, other.c.status != "failed")
@@ -298,7 +298,7 @@ def _kept_query(*which: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def _on_path_query() -> sa.Select[Any]:
-    """The system messages and the pinned ones on the way from `:from` upwards, down to the number `:floor`."""
+    """Selects the system messages and pinned messages from `:from` upwards, down to the number `:floor`."""
     floor = sa.bindparam("floor", type_=sa.Integer)
     chain = upwards(MESSAGES.c.role, onwards=lambda _: MESSAGES.c.sequence_number >= floor)
     return sa.select(chain.c.id).where(sa.or_(chain.c.role.in_(conversation.INSTRUCTION_ROLES), chain.c.id.in_(_PINS)))

@@ -1,9 +1,9 @@
-"""What bills add up to, by any groups (guarantee §13.1): whole days from the roll-ups; the rest, and what these do not
-tell apart (conversations, hours, minutes), from the ledger. Exact in both databases: SQLite breaks off a sum that
-leaves 64 bits, so the halves of a figure are added up apart there.
+"""Sums bills by any groups (guarantee §13.1): whole days from the roll-ups; the rest, and groups that roll-ups lack
+(conversations, hours, minutes), from the ledger. Exact in both databases: SQLite fails on a sum beyond 64 bits, so it
+sums the halves of a figure separately.
 
-Whether the kept sums are the ledger's: a day, and some hundred conversations, are compared in one statement each, which
-sees one state of the storage.
+Compares the stored sums with the ledger's: a day, and some hundred conversations, in one statement each, which sees one
+state of the storage.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -31,14 +31,14 @@ COUNT_COLUMNS = frozenset(
         *("metered", "held_out_requests", "economised_requests"),
     )
 )
-"""Figures that grow by one or a few a request: their sums stay within 64 bits."""
+"""Figures that grow by one or a few per request: their sums stay within 64 bits."""
 HALF = 32
 LOW_HALF_MASK = (1 << HALF) - 1
 Expression = sa.ColumnElement[Any]
 
 
 def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> tuple[bill.CostRow, ...]:
-    """Rows of the same names as one; groups of which nothing is left go."""
+    """Merges rows with the same names; drops groups whose sums are all 0."""
     found: dict[tuple[str | None, ...], bill.CostSums] = {}
     for names, figures in rows:
         more = bill.CostSums(**figures)
@@ -47,7 +47,7 @@ def joined(rows: Iterable[tuple[tuple[str | None, ...], Mapping[str, int]]]) -> 
 
 
 def in_order(rows: Iterable[bill.CostRow], by: tuple[str, ...]) -> tuple[bill.CostRow, ...]:
-    """By time first where that is a group, then the dearest first, then by name."""
+    """Sorts rows: by time where that is a group, then by descending cost, then by name."""
     times = [place for place, group in enumerate(by) if group in bill.TIME_GROUPS]
 
     def key(row: bill.CostRow) -> tuple[list[str], int, int, tuple[str, ...]]:
@@ -62,7 +62,7 @@ def _flag(condition: Expression) -> Expression:
 
 
 def _of_ledger() -> dict[str, Expression]:
-    """What a row of the ledger adds to each sum, as `turns.roll_ups.sums_of` says it."""
+    """Returns what a ledger row adds to each sum, equal to `turns.roll_ups.sums_of`."""
     columns = LEDGER.c
     same = ("prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens", "planning_cost_picousd")
     bounced = ("bounced_tokens", "bounced_cost_picousd")
@@ -90,7 +90,7 @@ OF_DAYS: Mapping[str, Expression] = {name: DAYS.c[name] for name in bill.SUM_NAM
 
 
 def summed(dialect: sa.Dialect, figures: Mapping[str, Expression]) -> list[sa.Label[Any]]:
-    """The columns of a query that adds these figures up, in the order of `FIGURES`; `whole_sums` reads them."""
+    """Returns the columns of a query that sums these figures, in the order of `FIGURES`; `whole_sums` reads them."""
     found = []
     for name in (name for name in bill.SUM_NAMES if name in figures):
         figure = figures[name]
@@ -103,7 +103,7 @@ def summed(dialect: sa.Dialect, figures: Mapping[str, Expression]) -> list[sa.La
 
 
 def whole_sums(row: Any, names: Any = bill.SUM_NAMES) -> dict[str, int]:
-    """The sums of a row that `summed` asked for."""
+    """Reads the sums from a row of a `summed` query."""
     found = row._mapping
     whole = {name: int(found[name] or 0) for name in names if name in found}
     halves = {
@@ -115,7 +115,7 @@ def whole_sums(row: Any, names: Any = bill.SUM_NAMES) -> dict[str, int]:
 
 
 def time_of(dialect: sa.Dialect, unit: str) -> Expression:
-    """When a request came, in UTC, as text: `2026-03-01`, `2026-03-01 23`, `2026-03-01 23:59`."""
+    """Selects when a request came, in UTC, as text: `2026-03-01`, `2026-03-01 23`, `2026-03-01 23:59`."""
     if dialect.name == "sqlite":
         size = {"day": 10, "hour": 13, "minute": 16}[unit]
         return sa.func.substr(sa.type_coerce(LEDGER.c.created_at, sa.String), *_constants("1", str(size)))
@@ -125,7 +125,7 @@ def time_of(dialect: sa.Dialect, unit: str) -> Expression:
 
 
 def group_of(dialect: sa.Dialect, table: sa.Table, group: str) -> Expression:
-    """What a group is told apart by, in the roll-ups or in the ledger."""
+    """Returns the expression that identifies a group, in the roll-ups or in the ledger."""
     if group == "day" and table is DAYS:
         return DAYS.c.day
     if group in ("day", "hour", "minute"):
@@ -136,7 +136,7 @@ def group_of(dialect: sa.Dialect, table: sa.Table, group: str) -> Expression:
 
 
 def conditions(table: sa.Table, query: bill.CostQuery) -> list[Expression]:
-    """The filters of a query, without its times."""
+    """Builds the filters of a query, without its times."""
     columns, found = table.c, []
     if query.tenant is not None:
         found.append(columns.tenant == query.tenant)
@@ -154,25 +154,25 @@ def conditions(table: sa.Table, query: bill.CostQuery) -> list[Expression]:
 
 
 def _constants(*texts: str) -> list[Expression]:
-    """Not as parameters: PostgreSQL would not see that what it groups by is what it selects."""
+    """Returns literals, not parameters: with parameters PostgreSQL would not see that it selects what it groups by."""
     return [sa.literal_column(text) for text in texts]
 
 
 CONVERSATIONS = schema.conversations
 IN_LEDGER_ALONE = frozenset(("hour", "minute", "conversation"))
 STRETCH = timedelta(days=31)
-"""Of the ledger that one transaction adds up: no statement takes endless."""
+"""The time range of the ledger that one transaction sums, so that no statement takes too long."""
 LARGE_REPORT_ROWS = 2000
-"""Rows that are put in order in a thread: streams run meanwhile."""
+"""Rows from which on sorting runs in a thread, so that streams go on."""
 Period = tuple[datetime | None, datetime | None]
 Found = tuple[tuple[str | None, ...], dict[str, int]]
 
 
 class CostReports(DatabaseClient):
-    """Adds up bills of one tenant, or of all."""
+    """Sums the bills of one tenant, or of all."""
 
     async def report(self, query: bill.CostQuery) -> bill.CostReport:
-        """The sums by the groups of the query, in order of time, then the dearest first.
+        """Computes the sums by the query's groups, ordered by time, then by descending cost.
         Raises StorageUnavailable: the storage cannot be reached."""
         missing = await count_older(self._transactions, query.tenant)
         if IN_LEDGER_ALONE.isdisjoint(query.by) and query.conversation is None:
@@ -185,8 +185,8 @@ class CostReports(DatabaseClient):
     async def dearest_conversations(
         self, tenant: str | None, since: datetime | None, limit: int
     ) -> tuple[bill.CostRow, ...]:
-        """So many conversations that were active since then, with the sums that are kept with them: of all their
-        requests, whenever these came. What is not kept of a conversation is 0: tokens of caches, savings, failures.
+        """Lists the dearest `limit` conversations that were active since `since`, with their stored sums: of all their
+        requests, whenever these came. Figures that conversations do not store are 0: cache tokens, savings, failures.
         Raises StorageUnavailable: the storage cannot be reached."""
         columns = CONVERSATIONS.c
         where = [columns.tenant == tenant] if tenant is not None else []
@@ -212,7 +212,7 @@ class CostReports(DatabaseClient):
 
 
 def days_of(since: datetime | None, until: datetime | None) -> tuple[date | None, date | None, list[Period]]:
-    """The whole days of a time, from the first on and before the last, and what of it lies beside them."""
+    """Splits a time range into whole days, from the first to before the last, and the remaining periods beside them."""
     first = None if since is None else _day(since + timedelta(days=1, microseconds=-1))
     last = None if until is None else _day(until)
     if first is not None and last is not None and first >= last:
@@ -239,7 +239,7 @@ def _by_days(query: bill.CostQuery, connection: sa.Connection) -> list[Found]:
 
 
 def _rolled_up_costs(query: bill.CostQuery, period: Period, connection: sa.Connection) -> list[Found]:
-    """What is in the sums already, as it is with roll-ups."""
+    """Sums only bills that the stored sums include already, as roll-ups do."""
     since, until = period
     where = [LEDGER.c.rolled_up, *conditions(LEDGER, query)]
     where += [LEDGER.c.created_at >= since] if since is not None else []
@@ -258,7 +258,7 @@ def _added(connection: sa.Connection, table: sa.Table, by: tuple[str, ...], wher
 
 
 def _ends(query: bill.CostQuery, connection: sa.Connection) -> tuple[datetime, datetime]:
-    """When the first and the last of these bills came; the second just behind."""
+    """Returns when the first of these bills came, and the time just after the last."""
     columns = LEDGER.c
     of_tenant = [columns.tenant == query.tenant] if query.tenant is not None else []
     ends = []
@@ -269,7 +269,7 @@ def _ends(query: bill.CostQuery, connection: sa.Connection) -> tuple[datetime, d
 
 
 def _kept_sums(row: Any) -> bill.CostSums:
-    """A conversation that has a cost has a price; one without may be of free models, or of unknown ones."""
+    """Returns stored sums. With a cost, a conversation has a price; without, its models are free or unknown."""
     kept = {name: row._mapping[name] or 0 for name in OF_A_CONVERSATION}
     return bill.CostSums(**kept, priced=int(kept["cost_picousd"] > 0 or kept["unpriced"] < kept["requests"]))
 
@@ -289,7 +289,7 @@ Names = tuple[str | None, ...]
 
 @record
 class SumDifference:
-    """A sum that is kept, and what the ledger adds up to."""
+    """A stored sum, and what the ledger adds up to."""
 
     where: str
     figure: str
@@ -299,7 +299,7 @@ class SumDifference:
 
 @record
 class ComparedSums:
-    """How many were compared with one statement, and what differs."""
+    """How many sums one statement compared, and which differ."""
 
     days: int = 0
     conversations: int = 0
@@ -307,7 +307,8 @@ class ComparedSums:
 
 
 async def compare_sums(transactions: DatabaseTransactions) -> AsyncIterator[ComparedSums]:
-    """Compares all of them, piece by piece. Raises StorageUnavailable: the storage cannot be reached."""
+    """Compares all stored sums with the ledger's, in pieces. Raises StorageUnavailable: the storage cannot be
+    reached."""
     for day in await transactions.run(_days):
         yield await transactions.run(partial(_compare_day, day))
     after = ""
@@ -320,7 +321,7 @@ async def compare_sums(transactions: DatabaseTransactions) -> AsyncIterator[Comp
 
 
 def _days(connection: sa.Connection) -> list[date]:
-    """Each day that either has, one look at an index for a day of the ledger."""
+    """Lists each day of the roll-ups or the ledger; takes one index look-up per day of the ledger."""
     found = set(connection.execute(sa.select(DAYS.c.day).distinct()).scalars())
     came = LEDGER.c.created_at
     when = time_of(connection.dialect, "day")
@@ -343,8 +344,8 @@ def _compare_day(day: date, connection: sa.Connection) -> ComparedSums:
 
 
 async def set_right(transactions: DatabaseTransactions) -> None:
-    """Makes the sums of days those of the ledger. A version before, while it runs beside this one, moves bills from one
-    user to another without the figures that it does not know. May be run at any time, beside requests and itself.
+    """Corrects the daily sums to those of the ledger. A previous version that runs beside this one moves bills between
+    users without the figures that it does not know. May be run at any time, beside requests and itself.
     Raises StorageUnavailable: the storage cannot be reached."""
     for day in await transactions.run(_days):
         await transactions.run(partial(_set_right, day), write=True)
@@ -361,7 +362,7 @@ def _set_right(day: date, connection: sa.Connection) -> None:
 
 
 def _sides(day: date, connection: sa.Connection) -> dict[Names, tuple[dict[str, int], dict[str, int]]]:
-    """What is kept of a day, and what its bills add up to, by who asked for what."""
+    """Reads the stored sums of a day and what its bills add up to, by who asked for what."""
     dialect = connection.dialect
     came = LEDGER.c.created_at
     within = (LEDGER.c.rolled_up, came >= _midnight(day), came < _midnight(day + timedelta(days=1)))
@@ -406,13 +407,13 @@ def _compare_conversations(after: str, connection: sa.Connection) -> tuple[list[
 
 
 def _differences(where: str, kept: dict[str, int], found: dict[str, int]) -> Iterator[SumDifference]:
-    """A figure that fills its column was cut there, and is compared no further."""
+    """Yields differing sums. A figure that fills its column was clamped there, and is not compared."""
     for name, value in kept.items():
         if value != found[name] and abs(value) < MAX_INT:
             yield SumDifference(where, name, value, found[name])
 
 
 def _described(day: date, names: Names) -> str:
-    """Of whom, as the filters of `gateway costs` have it."""
+    """Renders the group as the filters of `gateway costs` name it."""
     told = (f"{name}={value}" for name, value in zip(WHO, names, strict=True) if value is not None)
     return " ".join((day.isoformat(), *told))

@@ -1,11 +1,11 @@
-"""Requests that are looked for: by any of their facts, in the order of one of them (guarantee §13.18).
+"""Searches requests: by any of their facts, in the order of one of them (guarantee §13.18).
 
-However many requests there are, a look reads a bounded number of them. One filter leads: the first one by whose index
-no more than `MAX_READ` requests are left, an amount last. The indexes of tenants, users, keys and times have the
-amounts in them: what they leave is put in order without reading a request, so they may leave `MAX_SORTED`. Where no
-filter is so narrow, the index of the order is followed as far as `MAX_READ` requests (in SQLite, of those that the
-index of a filter leaves), and whoever looks is told where that ended, and may go on from there. Of a user's requests,
-those with a key are told by the index of keys.
+However many requests there are, a search reads a bounded number of them. One filter leads: the first whose index
+leaves no more than `MAX_READ` requests, an amount last. The indexes of tenants, users, keys and times contain the
+amounts: they sort what they leave without reading a request, so they may leave `MAX_SORTED`. If no filter is so narrow,
+the index of the order is scanned for up to `MAX_READ` requests (in SQLite, of those that the index of a filter leaves);
+the result names where that ended, and a search may continue from there. For a user's requests with a given key, the
+index of keys supplies the ids.
 """
 
 import string
@@ -29,27 +29,27 @@ from gateway.storage.turns.questions import folded, question_columns, texts_begi
 
 MESSAGES, SESSIONS, DAYS = schema.messages, schema.sessions, schema.usage_days
 MAX_READ = 4_000
-"""Requests that one look reads at the most: each may lie on a page of its own, that no cache has yet."""
+"""The most requests that one search reads: each may lie on a disk page of its own that no cache holds yet."""
 WITH_AMOUNTS = ("user", "key", "tenant")
-"""Filters whose index has the amounts in it, as that of times has."""
+"""Filters whose index contains the amounts, as that of times does."""
 COVERED_FILTERS = ("tenant", "status", "model")
-"""Filters whose columns each of these indexes has, too."""
+"""Filters whose columns each of these indexes contains, too."""
 MAX_SORTED = 40_000
-"""Requests that one look puts in order by an index alone."""
+"""Requests that one search sorts by an index alone."""
 READ_AT_ONCE = 500
-"""Of those, how many are read to see whether the other filters leave them."""
+"""How many of those are read together, to apply the other filters."""
 MAX_TIMED = 4_000
-"""Of the latest requests, how long they took is read."""
+"""The latest requests whose durations are read."""
 MAX_TEXTS = 2_000
-"""The same where their texts are looked at."""
+"""The most requests that one search reads where it also checks their texts."""
 MAX_BODIES = 100
-"""Requests whose messages are read whole at once, to look for a text."""
+"""Requests whose whole messages one statement reads, to search for a text."""
 SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-"""What either database does to letters before it compares."""
+"""The case folding that both databases apply before they compare."""
 MAX_WORDS = 8
-"""Of a text, by which the database finds what may have it."""
+"""Words of a text by which the database finds candidates."""
 MAX_NAMES = 5
-"""Things of one name that a search tells of."""
+"""The most sessions of one name that a search lists."""
 SORTED_BY = {
     "time": TABLE.c.created_at,
     "cost": TABLE.c.known_cost_picousd,
@@ -65,7 +65,7 @@ Limits = tuple[int | None, int | None]
 
 
 def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -> report_lists.FoundRequests:
-    """A part of what is found, in its order."""
+    """Finds a part of the matching requests, in the query's order."""
     choice = _known(connection, query.having)
     if choice is None or (choice.text and sealing(connection)):
         return report_lists.FoundRequests((), None, None)
@@ -90,7 +90,7 @@ def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -
         where += [driver] if driver is not None else []
     else:
         where.append(by.is_not(None))
-        if is_narrow:  # all of them are read and put in order: not by the index of the order
+        if is_narrow:  # all of them are read and sorted: not by the index of the order
             place = (sa.func.coalesce(by, by), TABLE.c.request_id)
             where += [*period, *([driver] if driver is not None else [])]
         else:
@@ -111,7 +111,7 @@ def _read(
     driver: Condition | None,
     told: Condition | None = None,
 ) -> report_lists.FoundRequests:
-    """`most`: requests that may be read; None: all that the conditions leave, as these are few."""
+    """Reads matching requests. `most`: how many may be read; None: all that match, as these are few."""
     is_down = query.ascending != (query.direction == "older")
     order = [column.desc() if is_down else column.asc() for column in place]
     behind = [rows.behind(place, _value(query, query.at), is_down=is_down)] if query.at is not None else []
@@ -135,8 +135,8 @@ def _read(
 
 
 def _joined(connection: sa.Connection, leading: dict[str, Condition], period: Sequence[Condition]) -> list[Condition]:
-    """Takes the filter by key out of those that may lead where one by user does: no index has both, so whose key it was
-    is told by the ids in the index of keys. Not where these are so few that they lead, or more than are sorted."""
+    """Removes the filter by key from those that may lead if one by user does: no index has both, so the ids in the
+    index of keys tell which requests match. Not if these are so few that they lead, or more than are sorted."""
     if not {"user", "key"} <= leading.keys():
         return []
     if not MAX_READ < _count(connection, [leading["key"], *period], MAX_SORTED) <= MAX_SORTED:
@@ -151,8 +151,8 @@ def _told(
     leading: Mapping[str, Condition],
     period: Sequence[Condition],
 ) -> Condition | None:
-    """A filter as the rows that its own index leaves, where these are no more than `MAX_SORTED`: whoever follows the
-    index of an order sees by it which requests need not be read. Of SQLite, whose every index has the rows' numbers."""
+    """Returns a filter as the row numbers that its own index leaves, up to `MAX_SORTED`: a scan of the order's index
+    then skips other requests unread. Only for SQLite, whose every index has the row numbers."""
     if connection.dialect.name != "sqlite":
         return None
     some = [[each, *period] for each in leading.values()]
@@ -169,8 +169,8 @@ def _inside(
     leading: Mapping[str, Condition],
     period: Sequence[Condition],
 ) -> list[Condition] | None:
-    """What an index that has the amounts says of the requests, if it leaves no more than `MAX_SORTED`; None: there is
-    none, or so few are left that all of them are read."""
+    """Returns conditions that an index with the amounts answers, if it leaves no more than `MAX_SORTED` requests; None:
+    there is no such index, or it leaves so few that all of them are read."""
     says_all = choice.endpoint is None and choice.http_status is None
     for name, each in leading.items():
         most = MAX_SORTED if name in WITH_AMOUNTS else MAX_READ
@@ -186,7 +186,7 @@ def _inside(
 
 
 def _beside(choice: report_lists.RequestChoice, leading: Mapping[str, Condition]) -> Iterable[Condition]:
-    """The other filters whose columns are in each of these indexes."""
+    """Yields the other filters whose columns each of these indexes has."""
     yield from (_aside(leading[name]) for name in COVERED_FILTERS if name in leading)
     for column, limits in _amounts(choice):
         yield from _within(sa.func.coalesce(column, column), limits)
@@ -195,8 +195,8 @@ def _beside(choice: report_lists.RequestChoice, leading: Mapping[str, Condition]
 def _read_inside(
     connection: sa.Connection, query: report_lists.RequestQuery, inside: list[Condition], others: list[Condition]
 ) -> report_lists.FoundRequests:
-    """`inside`: conditions of one index, which has the amounts; by it alone requests are put in order. Then they are
-    read until the page is full, or `MAX_READ` of them were."""
+    """Sorts requests by one index alone, which has the amounts, then reads them until the page is full, or `MAX_READ`
+    of them were read. `inside`: conditions that this index answers."""
     by = SORTED_BY[query.sort]
     place = (sa.func.coalesce(by, by), TABLE.c.request_id)  # not by the index of the order
     is_down = query.ascending != (query.direction == "older")
@@ -220,8 +220,8 @@ def _read_inside(
 def _part(
     query: report_lists.RequestQuery, found: Sequence[report_lists.FoundRequest], end: tuple[Any, str] | None
 ) -> report_lists.FoundRequests:
-    """What was found as a part of the list. `found`: in the order of the reading, one more than are asked for where
-    there are more; `end`: where the reading ended before all was read."""
+    """Builds the part of the list from what was found. `found`: in the order of reading, one more than requested if
+    there are more; `end`: where reading ended early."""
     more, shown = len(found) > query.limit, found[: query.limit]
     onwards = position_of(query.sort, shown[-1].line) if more else None
     ended = None
@@ -234,7 +234,7 @@ def _part(
 
 
 def position_of(sort: str, request: report_lists.RequestLine) -> report_lists.RequestPosition:
-    """Where a request stands in an order."""
+    """Returns the position of a request in an order."""
     if sort == "time":
         return report_lists.RequestPosition(_number(sort, request.created_at), request.id)
     if sort == "latency":
@@ -263,9 +263,9 @@ def _horizon(
     *,
     is_down: bool,
 ) -> tuple[Any, str] | None:
-    """Where the request stands that is `most` further in the order; None where there are no more than that. Requests of
-    one time are few, and all of them are looked at; many may have one cost. With `told` only those are counted that it
-    leaves among the next `MAX_SORTED`."""
+    """Returns the position of the request that is `most` further in the order; None if there are no more than that.
+    Requests of one time are few, and all of them are read; many may have one cost. With `told`, only those are counted
+    that it leaves among the next `MAX_SORTED`."""
     by = SORTED_BY[query.sort]
     where: list[Condition] = list(behind)
     if query.sort == "time":
@@ -289,7 +289,7 @@ def _horizon(
 def _driver(
     connection: sa.Connection, leading: Sequence[Condition], period: Sequence[Condition], most: int
 ) -> tuple[Condition | None, bool]:
-    """The filter by whose index requests are read, and whether it leaves no more than `most`."""
+    """Chooses the filter by whose index requests are read, and whether it leaves no more than `most`."""
     for each in leading:
         if _count(connection, [each, *period], most) <= most:
             return each, True
@@ -306,8 +306,8 @@ def _count(connection: sa.Connection, where: Sequence[Condition], most: int) -> 
 def _period(
     query: report_lists.RequestQuery, end: datetime | None = None, *, is_down: bool = True
 ) -> Iterable[Condition]:
-    """The times that are asked for, without a bound that lies behind `end`: SQLite's index goes by one bound on each
-    side, and would go by the wrong one."""
+    """Yields the requested times, without a bound that lies behind `end`: SQLite's index uses one bound on each side,
+    and would use the wrong one."""
     if query.since is not None and not (end is not None and is_down and query.since <= end):
         yield TABLE.c.created_at >= query.since
     if query.until is not None and not (end is not None and not is_down and query.until > end):
@@ -315,7 +315,7 @@ def _period(
 
 
 def _known(connection: sa.Connection, choice: report_lists.RequestChoice) -> report_lists.RequestChoice | None:
-    """The choice with the tenant of its conversation, by which that is found; None where there is nothing to find."""
+    """Adds the tenant of the choice's conversation, which the index needs; None if nothing can be found."""
     if choice.conversation is None or choice.tenant is not None:
         return choice
     tenant = tenant_of(connection, choice.conversation)
@@ -325,7 +325,7 @@ def _known(connection: sa.Connection, choice: report_lists.RequestChoice) -> rep
 def _conditions(
     connection: sa.Connection, choice: report_lists.RequestChoice
 ) -> tuple[dict[str, Condition], list[Condition]]:
-    """The filters that have an index, the narrowest kinds first, and the others."""
+    """Returns the filters that have an index, the narrowest kinds first, and the others."""
     columns, leading, others = TABLE.c, dict[str, Condition](), list[Condition]()
     of_tenant = columns.tenant == storable(choice.tenant) if choice.tenant is not None else None
     if choice.conversation is not None and of_tenant is not None:
@@ -360,7 +360,7 @@ def _conditions(
 
 
 def _amount(connection: sa.Connection, choice: report_lists.RequestChoice, most: int) -> Condition | None:
-    """The first amount by whose index no more than `most` requests are left, if there is one."""
+    """Returns the first amount whose index leaves no more than `most` requests; None if there is none."""
     found = (sa.and_(*_within(column, limits)) for column, limits in _amounts(choice))
     return next((each for each in found if _count(connection, [each], most) <= most), None)
 
@@ -385,8 +385,8 @@ def _within(column: sa.ColumnElement[int], limits: Limits) -> Iterable[Condition
 
 
 def _said(text: str) -> Condition:
-    """Whether a user message of a request may have the text; what is found is looked at again. SQLite knows the cases
-    of ASCII letters alone: others are found as they are written, all small, or all large."""
+    """Returns the condition that a user message of a request may have the text; matches are checked again. SQLite folds
+    only ASCII letters: others are found as written, all lower-case, or all upper-case."""
     body = sa.type_coerce(MESSAGES.c.body, sa.Text)
     has = []
     for word in text.split()[:MAX_WORDS]:
@@ -400,7 +400,7 @@ def _said(text: str) -> Condition:
 def _with_text(
     connection: sa.Connection, lines: Sequence[report_lists.RequestLine], text: str
 ) -> Iterable[report_lists.FoundRequest]:
-    """Those of these requests whose user messages have a text, each with the last of them."""
+    """Yields those requests whose user messages have the text, each with the last of them."""
     said: dict[str, list[dict[str, Any]]] = {}
     columns = (MESSAGES.c.id, MESSAGES.c.request_id, MESSAGES.c.body)
     of_them = (MESSAGES.c.request_id.in_([each.id for each in lines]), MESSAGES.c.role == "user", MESSAGES.c.body != "")
@@ -416,7 +416,7 @@ def _with_text(
 def _with_questions(
     connection: sa.Connection, lines: Sequence[report_lists.RequestLine]
 ) -> Iterable[report_lists.FoundRequest]:
-    """Requests with the beginning of their last user messages, where these are stored; no message is read whole."""
+    """Yields requests with the beginning of their last user message, where stored; reads no message whole."""
     last = sa.select(MESSAGES.c.id).where(MESSAGES.c.request_id == TABLE.c.request_id, MESSAGES.c.role == "user")
     last = last.order_by(MESSAGES.c.sequence_number.desc()).limit(1)
     wanted = sa.select(last.scalar_subquery()).where(TABLE.c.request_id.in_([each.id for each in lines]))
@@ -428,15 +428,15 @@ def _with_questions(
 
 
 def _aside(condition: Condition) -> Condition:
-    """The same condition, by no index."""
+    """Returns the condition in a form that uses no index."""
     return sa.and_(sa.case((condition, 1), else_=0) == 1)
 
 
 def read_speeds(
     connection: sa.Connection, tenant: str | None, since: datetime
 ) -> dict[str | None, report_lists.RequestSpeed]:
-    """How long requests took that have come since then, by model, and of all under None; without those of which that
-    is not known."""
+    """Computes percentiles of how long requests since `since` took, by model, and of all under None; requests without a
+    known duration are left out."""
     where = [TABLE.c.created_at >= since, *([TABLE.c.tenant == storable(tenant)] if tenant is not None else [])]
     query = sa.select(TABLE.c.model, TABLE.c.total_ms).where(*where).order_by(TABLE.c.created_at.desc())
     read = connection.execute(query.limit(MAX_TIMED + 1)).all()
@@ -455,8 +455,8 @@ def _speed(took: Sequence[int], *, is_part: bool) -> report_lists.RequestSpeed:
 
 
 def named_things(connection: sa.Connection, tenant: str | None, name: str) -> list[tuple[str, str]]:
-    """What a name stands for: pairs of a kind (`session`, `user`, `model`, `agent`, `key`) and an id or name by which
-    it is found; of sessions the ids of their conversations."""
+    """Lists what a name stands for: pairs of a kind (`session`, `user`, `model`, `agent`, `key`) and the id or name by
+    which it is found; for sessions their conversations' ids."""
     found: list[tuple[str, str]] = []
     owners: Any = [storable(tenant)] if tenant is not None else _tenants_of_sessions()
     query = sa.select(SESSIONS.c.conversation_id).where(
@@ -480,7 +480,7 @@ def named_things(connection: sa.Connection, tenant: str | None, name: str) -> li
 
 
 def _tenants_of_sessions() -> sa.Select[Any]:
-    """Each tenant that has one, by a step in the index for each."""
+    """Selects each tenant that has a session, by one step in the index per tenant."""
     each = sa.select(sa.func.min(SESSIONS.c.tenant).label("tenant")).cte("each_tenant", recursive=True)
     following = sa.select(sa.func.min(SESSIONS.c.tenant)).where(SESSIONS.c.tenant > each.c.tenant).scalar_subquery()
     each = each.union_all(sa.select(following).where(each.c.tenant.is_not(None)))

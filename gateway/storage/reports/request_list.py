@@ -1,6 +1,5 @@
-"""Lists requests, out of the ledger, those that arrived last in front, and conversations, those that were active last
-(guarantee §13.9). Parts of lists are read by an index, however long the list is: each begins where the one before
-ended."""
+"""Lists requests from the ledger, latest arrival first, and conversations, latest activity first (guarantee §13.9).
+An index finds each part of a list, however long the list is: a part begins where the previous one ended."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -25,8 +24,8 @@ def rows_of(
     found: Sequence[report_lists.T],
     place: Callable[[report_lists.T], report_lists.ListPosition],
 ) -> report_lists.ListPage[report_lists.T]:
-    """A part of a list out of what was read of it.
-    `found`: in the order of the reading, one more than `part.limit` where there are more."""
+    """Builds a page of a list from the rows that were read.
+    `found`: in the order of reading, one more than `part.limit` if there are more."""
     more, shown = len(found) > part.limit, list(found[: part.limit])
     if part.direction == "newer":
         shown.reverse()
@@ -39,7 +38,7 @@ def rows_of(
 
 
 def in_part(place: Place, part: report_lists.ListPart[Any]) -> Iterable[sa.ColumnElement[bool]]:
-    """The rows within the times and behind the position that are asked for."""
+    """Yields the conditions for rows within the requested times and behind the requested position."""
     time = place[0]
     if part.since is not None:
         yield time >= part.since
@@ -50,7 +49,7 @@ def in_part(place: Place, part: report_lists.ListPart[Any]) -> Iterable[sa.Colum
 
 
 def read_order(place: Place, part: report_lists.ListPart[Any]) -> Iterable[sa.ColumnElement[Any]]:
-    """The order in which a part is read: away from its position."""
+    """Returns the order in which a part is read: away from its position."""
     return [column.desc() if part.direction == "older" else column.asc() for column in place]
 
 
@@ -65,13 +64,13 @@ COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
 OF_MONEY = ("known_cost", "planning_cost", "saved", "direct_cost", "net_saving")
 """Fields of a line whose columns hold picodollars."""
 REQUEST_IDS_PER_QUERY = 500
-"""Requests that are asked for by their ids in one query."""
+"""Requests that one query reads by id."""
 
 
 def list_requests(
     connection: sa.Connection, part: report_lists.ListPart[report_lists.RequestChoice]
 ) -> report_lists.ListPage[report_lists.RequestLine]:
-    """A part of the list, in the order in which requests arrived."""
+    """Lists a part of the requests, in order of arrival."""
     where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
     query = sa.select(*COLUMNS).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit + 1)
     lines = [line_of(row) for row in connection.execute(query)]
@@ -79,7 +78,7 @@ def list_requests(
 
 
 def read_request(connection: sa.Connection, tenant: str | None, request_id: str) -> report_lists.RequestLine | None:
-    """One request by `req_…`, or by the id of its completion; None if there is none, or it is not this tenant's (None:
+    """Reads one request by `req_…`, or by its completion's id; None if there is none, or it is not this tenant's (None:
     of any tenant)."""
     column = TABLE.c.request_id if request_id.startswith("req_") else TABLE.c.completion_id
     row = connection.execute(sa.select(*COLUMNS).where(column == storable(request_id))).first()
@@ -89,15 +88,15 @@ def read_request(connection: sa.Connection, tenant: str | None, request_id: str)
 def read_arrivals(
     connection: sa.Connection, part: report_lists.ListPart[report_lists.RequestChoice]
 ) -> list[report_lists.ListPosition]:
-    """Where requests stand in the list, the newest first or, if asked for newer ones, the oldest: for whoever wants to
-    know which there are, and has seen most of them."""
+    """Lists the positions of requests in the list, newest first or, if newer ones are asked for, oldest first: for a
+    caller that has seen most of them and wants to know which there are."""
     where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
     query = sa.select(*PLACE).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit)
     return [report_lists.ListPosition(rows.utc(row.created_at), row.request_id) for row in connection.execute(query)]
 
 
 def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[report_lists.RequestLine]:
-    """These requests, in the order in which they arrived."""
+    """Reads the given requests, in order of arrival."""
     found: list[report_lists.RequestLine] = []
     for first in range(0, len(request_ids), REQUEST_IDS_PER_QUERY):
         named = TABLE.c.request_id.in_(request_ids[first : first + REQUEST_IDS_PER_QUERY])
@@ -106,7 +105,7 @@ def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[re
 
 
 def read_metadata(connection: sa.Connection, request_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The `response_metadata` of these requests, in their order; {} where there is none that can be read."""
+    """Reads the `response_metadata` of each request, in the given order; {} where it is missing or unreadable."""
     found: dict[str, dict[str, Any]] = {}
     columns = (TABLE.c.request_id, TABLE.c.response_metadata)
     for first in range(0, len(request_ids), REQUEST_IDS_PER_QUERY):
@@ -117,7 +116,7 @@ def read_metadata(connection: sa.Connection, request_ids: Sequence[str]) -> list
 
 
 def tenant_of(connection: sa.Connection, name: str) -> str | None:
-    """Whose a conversation (`conv_…`), a request (`req_…`) or a completion is; None if there is none of that id."""
+    """Returns the tenant of a conversation (`conv_…`), request (`req_…`) or completion; None if the id is unknown."""
     if name.startswith("conv_"):
         query = sa.select(CONVERSATIONS.c.tenant).where(CONVERSATIONS.c.id == storable(name))
         found = connection.execute(query).scalar()
@@ -127,7 +126,7 @@ def tenant_of(connection: sa.Connection, name: str) -> str | None:
 
 
 def _tenant_by_bills(connection: sa.Connection, conversation_id: str) -> str | None:
-    """Whose a deleted conversation was: its bills outlive it."""
+    """Returns whose a deleted conversation was: its bills outlive it."""
     of_it = (TABLE.c.conversation_id == storable(conversation_id), TABLE.c.tenant.in_(sa.select(DAYS.c.tenant)))
     found: str | None = connection.execute(sa.select(TABLE.c.tenant).where(*of_it).limit(1)).scalar()
     return found
@@ -150,7 +149,7 @@ def _chosen(connection: sa.Connection, choice: report_lists.RequestChoice) -> It
     )
     yield from (TABLE.c[name] == storable(value) for name, value in named if value is not None)
     if choice.status not in (None, "complete"):
-        yield TABLE.c.status != COMPLETE  # by which SQLite sees that the index of these will do
+        yield TABLE.c.status != COMPLETE  # shows SQLite that the partial index of these suffices
     if choice.endpoint == report_lists.CHAT_ENDPOINT:
         yield TABLE.c.endpoint.is_(None)
     elif choice.endpoint is not None:
@@ -186,7 +185,7 @@ CONVERSATION_ID_CHARS = len(ids.new_id("conv_"))
 def list_conversations(
     connection: sa.Connection, part: report_lists.ListPart[report_lists.ConversationChoice]
 ) -> report_lists.ListPage[report_lists.ConversationLine]:
-    """A part of the list, in the order of the latest activity; `since` and `until` are of that."""
+    """Lists a part of the conversations, in the order of the latest activity, to which `since` and `until` apply."""
     place = CONVERSATION_PLACE
     ended = _end_of_search(connection, part)
     where = [*_conversations_chosen(connection, part.having), *in_part(place, part)]
@@ -206,8 +205,8 @@ def list_conversations(
 def _end_of_search(
     connection: sa.Connection, part: report_lists.ListPart[report_lists.ConversationChoice]
 ) -> report_lists.ListPosition | None:
-    """The last conversation that this part looks at; None where it looks at all: an index leads to what is asked for,
-    or there are no more."""
+    """Returns the last conversation that this part checks; None if it need not check: an index leads to the wanted
+    ones, or there are no more."""
     choice, place = part.having, CONVERSATION_PLACE
     is_led = choice.id or choice.session or not (choice.text or choice.user or choice.model)
     if part.searched is None or is_led:
@@ -221,8 +220,8 @@ def _end_of_search(
 def read_conversation(
     connection: sa.Connection, tenant: str | None, conversation_id: str
 ) -> report_lists.ConversationLine | None:
-    """One conversation as the list has it; None if there is none of that id, or it is not this tenant's (None: of any
-    tenant)."""
+    """Reads one conversation as a line of the list; None if there is none of that id, or it is not this tenant's (None:
+    of any tenant)."""
     query = sa.select(*(CONVERSATIONS.c[name] for name in CONVERSATION_LIST_COLUMNS)).where(
         CONVERSATIONS.c.id == conversation_id
     )

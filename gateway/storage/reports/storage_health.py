@@ -1,4 +1,4 @@
-"""What the storage tells of itself, for a page about its health."""
+"""The storage's own state, for the health page of the web UI."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ VERSIONS = {"sqlite": "SELECT sqlite_version()", "postgresql": "SHOW server_vers
 
 @dataclass(frozen=True, slots=True)
 class StorageHealth:
-    """`not_added`: bills that are in no sums yet (guarantee §13.1). `processes`: gateways that are alive and hold
-    claims, on any machine. `sessions`: logins at the page that last."""
+    """`not_added`: bills that no sums include yet (guarantee §13.1). `processes`: gateways that are alive and hold
+    claims, on any machine. `sessions`: active logins to the web UI."""
 
     kind: str
     version: str
@@ -35,7 +35,7 @@ class StorageHealth:
 
 
 async def read_health(transactions: DatabaseTransactions, now: datetime) -> StorageHealth:
-    """Raises StorageUnavailable: it cannot be reached."""
+    """Reads the storage's health. Raises StorageUnavailable: the storage cannot be reached."""
     state = await transactions.run(schema_state)
     if not state.serves:
         kind, version = await transactions.run(_about)
@@ -65,8 +65,8 @@ def _count(connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[
 
 @dataclass(frozen=True, slots=True)
 class KeptContent:
-    """When the conversation was active last that nobody has gone on with for the longest time, and how many files are
-    kept, with their bytes."""
+    """`oldest`: the last activity of the conversation that has been inactive longest; `files`: how many are stored,
+    with `file_bytes` in all."""
 
     oldest: datetime | None
     files: int
@@ -74,7 +74,7 @@ class KeptContent:
 
 
 def read_kept(connection: sa.Connection) -> KeptContent:
-    """What retention has left."""
+    """Reads what retention has left."""
     oldest = connection.execute(sa.select(sa.func.min(schema.conversations.c.updated_at))).scalar()
     columns = files.c
     count, size = connection.execute(sa.select(sa.func.count(), sa.func.sum(columns.bytes)).select_from(files)).one()
