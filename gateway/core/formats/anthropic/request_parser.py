@@ -16,6 +16,7 @@ from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import COVERED, CompactedMessages, edits_of
 from gateway.core.ids import FILE
 from gateway.core.types.chat import CacheMark, NativeRequest
+from gateway.core.types.conversation import dicts_of
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_file, named_picture, part_at
 
 Block = dict[str, Any]
@@ -64,8 +65,9 @@ class MessageReader:
             return
         blocks = checked_blocks(content, f"{where}.content")
         if role == "assistant":
-            self._mark(blocks, only_last=True)
-            self.add(assistant_message(blocks, f"{where}.content"), where)
+            answer = assistant_message(blocks, f"{where}.content")
+            self._mark_answer(blocks, answer)
+            self.add(answer, where)
         else:
             self._said(role, blocks, where)
 
@@ -90,7 +92,7 @@ class MessageReader:
         for index, block in enumerate(blocks):
             path = f"{under}[{index}]"
             if block["type"] == "tool_result":
-                self._mark([block])
+                self._mark([*dicts_of(block.get("content")), block])
                 self.add(self._result(block, path), path)
                 continue
             found = self._parts(block, path)
@@ -137,9 +139,21 @@ class MessageReader:
             self.needs.append(where)
         return [{"type": ANTHROPIC_BLOCK, ANTHROPIC_BLOCK: _without_mark(block)}]
 
-    def _mark(self, blocks: list[Block], *, only_last: bool = False) -> None:
+    def _mark_answer(self, blocks: list[Block], answer: dict[str, Any]) -> None:
+        """Records the cache marks of the next message, an answer: on its texts, and at its end. Blocks that are kept
+        verbatim have one at their end."""
+        if ANTHROPIC_BLOCKS in answer:
+            self._mark(blocks)
+            return
+        texts = [block for block in blocks if block["type"] == "text" and block["text"] != PICTURES_NOTE]
+        for part, block in enumerate(texts):
+            if block.get(BREAKPOINT) and block is not blocks[-1]:
+                self.marks.append(CacheMark(len(self.messages), part, block[BREAKPOINT]))
+        self._mark(blocks[-1:])
+
+    def _mark(self, blocks: list[Block]) -> None:
         """Records the cache mark of the next message: marks on its blocks count as one at its end."""
-        for block in reversed(blocks[-1:] if only_last else blocks):
+        for block in reversed(blocks):
             if block.get(BREAKPOINT):
                 self.marks.append(CacheMark(len(self.messages), None, block[BREAKPOINT]))
                 return

@@ -492,7 +492,8 @@ def _answer(message: Json, ids: _CallIds) -> list[Block]:
     kept = message.get(ANTHROPIC_BLOCKS)
     if isinstance(kept, list) and kept:
         still = [block for block in kept if _still_said(block, named, message)]
-        return [{**b, "id": ids.of_call(str(b.get("id")))} if b.get("type") == "tool_use" else b for b in still]
+        said = [{**b, "id": ids.of_call(str(b.get("id")))} if b.get("type") == "tool_use" else b for b in still]
+        return _with_breakpoint(said, message)
     thoughts = [block for block in message.get("thinking_blocks") or () if isinstance(block, dict)]
     # Anthropic does not accept unsigned thoughts
     blocks = [

@@ -10,6 +10,7 @@ from gateway.core.errors import ContextLengthExceeded, InvalidRequest, UpstreamR
 from gateway.core.formats.anthropic.edits import edits_of, limit_of, thinking_turns, without_old_thoughts
 from gateway.core.formats.anthropic.message_events import error_body
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
+from gateway.core.formats.anthropic.serializer import as_turns
 from gateway.core.types.chat import CacheMark, ModelDeployment
 from gateway.pipeline.payload import as_upstream_takes, with_marks
 from tests.unit.making import chat
@@ -107,6 +108,51 @@ def test_marks_stand_beside_the_messages_and_are_set_where_they_are_taken() -> N
     assert marked[1:-1] == forwarded[1:-1]
     shorter = with_marks([sent[0], sent[3]], sent, reading.native.marks)
     assert shorter[1] == marked[-1]
+
+
+SEARCHED: list[Json] = [
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+    {"type": "text", "text": "found"},
+]
+CALLED: list[Json] = [
+    {"type": "text", "text": "I look."},
+    {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
+]
+RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "r"}]}
+
+
+def marked_at(block: Json) -> Json:
+    return {**block, "cache_control": MARK}
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        ([[marked_at(CALLED[0]), CALLED[1]], [RESULT]], [[marked_at(CALLED[0]), CALLED[1]], [RESULT]]),
+        ([list(map(marked_at, CALLED)), [RESULT]], [list(map(marked_at, CALLED)), [RESULT]]),
+        (
+            [CALLED, [{**RESULT, "content": [marked_at(RESULT["content"][0])]}]],
+            [CALLED, [marked_at(RESULT)]],
+        ),
+        ([[SEARCHED[0], marked_at(SEARCHED[1]), SEARCHED[2]]], [[*SEARCHED[:2], marked_at(SEARCHED[2])]]),
+        ([[*SEARCHED[:2], marked_at(SEARCHED[2])]], [[*SEARCHED[:2], marked_at(SEARCHED[2])]]),
+    ],
+    ids=["text before a call", "text and call", "inside a result", "a page found", "behind pages"],
+)
+def test_s4_i7_marks_in_answers_and_in_results_go_up(turns: list[list[Json]], expected: list[list[Json]]) -> None:
+    """At the end of the result, and of an answer that is kept verbatim; else where they stand."""
+    roles = ("user", "assistant") * 2
+    said = [{"role": role, "content": each} for role, each in zip(roles, [[CALLED[0]], *turns], strict=False)]
+    reading = read(messages=said)
+    sent = reading.chat["messages"]
+    _, told = as_turns(with_marks(sent, sent, reading.native.marks))
+    shown = [
+        {**block, "content": [{"type": "text", "text": block["content"]}]} if block["type"] == "tool_result" else block
+        for turn in told[1:]
+        for block in turn["content"]
+    ]
+    assert shown == [block for each in expected for block in each]
 
 
 def test_what_each_upstream_is_sent() -> None:
