@@ -1,2 +1,2 @@
-"""Features that the core does without. Each is a module, acts at points of `pipeline/stages.py` or
-`context/build.py`, and knows no other feature. `pipeline/wiring.py` lists those that a process has (ADR 35)."""
+"""Optional features of the pipeline. Each is a module, acts at points of `pipeline/stages.py` or `context/build.py`,
+and knows no other feature. `pipeline/wiring.py` lists those that a process has (ADR 35)."""

@@ -1,6 +1,6 @@
-"""What an agent reads in place of the messages: sections that its assembler words of team task, context and message
-(guarantee §11.2, §11.3). One whose body is empty is not emitted. Third parties add types by entry points of the group
-`context_gateway.assemblers`."""
+"""What an agent reads in place of the messages: sections that its assembler renders from team task, context and message
+(guarantee §11.2, §11.3). A section with an empty body is not emitted. Third parties add types by entry points of the
+group `context_gateway.assemblers`."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -40,24 +40,24 @@ UNLABELLED_SECTIONS = SectionHeaders()
 
 
 def claude_code(given: agents.AssemblerInput) -> agents.AssemblerOutput:
-    """Sections in brackets; the instruction apart from them, as the system message."""
+    """Renders sections in brackets; the instruction is separate, as the system message."""
     system = agents.system_body(given)
     made = _assembled(given, "", BRACKETED, len(system.encode()))
     return agents.AssemblerOutput(made.prompt, system or None, made.dropped)
 
 
 def openai_codex(given: agents.AssemblerInput) -> agents.AssemblerOutput:
-    """Sections in brackets, the instruction as the first of them."""
+    """Renders sections in brackets, the instruction as the first of them."""
     return _assembled(given, agents.system_body(given), BRACKETED)
 
 
 def google_gemini(given: agents.AssemblerInput) -> agents.AssemblerOutput:
-    """Sections with headers in words, without brackets."""
+    """Renders sections with headers in words, without brackets."""
     return _assembled(given, agents.system_body(given), LABELLED_SECTIONS)
 
 
 def plain(given: agents.AssemblerInput) -> agents.AssemblerOutput:
-    """Sections without headers: for agents of a type that nobody knows."""
+    """Renders sections without headers: for agents of an unknown type."""
     return _assembled(given, agents.system_body(given), UNLABELLED_SECTIONS)
 
 
@@ -72,7 +72,7 @@ BUILT_IN: dict[str, agents.Assembler] = {
 def _assembled(
     given: agents.AssemblerInput, system: str, headers: SectionHeaders, apart: int = 0
 ) -> agents.AssemblerOutput:
-    """The sections in their order, with as much context as has room. `apart`: bytes of what is sent beside them."""
+    """Renders the sections in their order, with as much context as fits. `apart`: bytes of what is sent beside them."""
     lines = [f"{message.speaker}: {message.content}" for message in given.context_messages]
 
     def prompt(context: Sequence[str]) -> str:
@@ -93,7 +93,7 @@ def _assembled(
 
 
 def too_old(lines: Sequence[str], size: int, max_bytes: int) -> int:
-    """How many lines have to leave, the oldest first: the one trimmer of all assemblers.
+    """Counts the lines that have to leave, the oldest first: the one trimmer of all assemblers.
     `lines`: those that may leave; `size`: bytes of all sections with these lines."""
     count = 0
     while count < len(lines) and size > max_bytes:
@@ -103,14 +103,14 @@ def too_old(lines: Sequence[str], size: int, max_bytes: int) -> int:
 
 
 class AssemblerRegistry:
-    """The assemblers by type. Those of third parties are loaded when a request first names a type that is not built
-    in: looking for entry points takes longer than a request."""
+    """The assemblers by type. Those of third parties are loaded when a request first names a type that is not built in:
+    searching for entry points takes longer than a request."""
 
     def __init__(self) -> None:
         self._added: dict[str, agents.Assembler | None] | None = None
 
     def of(self, agent_type: str) -> agents.Assembler | None:
-        """The assembler of that type; None if nobody knows it."""
+        """Returns the assembler of that type; None if it is unknown."""
         return BUILT_IN.get(agent_type) or self._of_third_parties().get(agent_type)
 
     def _of_third_parties(self) -> dict[str, agents.Assembler | None]:
@@ -128,15 +128,15 @@ class AssemblerRegistry:
 # §11.4).
 
 SECTION = re.compile(r"^[ \t]*\[(?:SYSTEM|TEAM_TASK|CONTEXT|MESSAGE)\][ \t]*$\n?", re.IGNORECASE | re.MULTILINE)
-"""Lines that an agent could take for the beginning of a section."""
+"""Lines that an agent could mistake for the beginning of a section."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDelivery:
-    """What an agent gets of a conversation.
+    """What is delivered to an agent of a conversation.
 
-    `instructions` are the client's system messages, wherever they stand. `context` are messages before the current one,
-    the oldest first; `parts` are what the current one holds beside text; `steps` are the tool steps after it, and a
+    `instructions` are the client's system messages, wherever they are. `context` holds messages before the current one,
+    the oldest first; `parts` holds the current message's parts beside text; `steps` are the tool steps after it, and a
     prefill.
     """
 
@@ -148,15 +148,15 @@ class AgentDelivery:
     is_empty: bool
 
     def documents(self, min_chars: int) -> list[dict[str, Any]]:
-        """Parts of the current message of which a document may be reduced: its files, and its text where that is
-        longer than so many characters."""
+        """Returns the parts of the current message that may be reduced as documents: its files, and its text if that is
+        longer than `min_chars`."""
         text = [{"type": "text", "text": self.text}] if len(self.text) > min_chars else []
         return [*text, *(part for part in self.parts if part.get("type") == "file")]
 
 
 def deliver(history: ConversationHistory, window: int, *, prefills: bool = False) -> AgentDelivery:
-    """The latest message, whoever said it, as many as `window` of those before it that say something, and what is
-    pinned before it.
+    """Selects the latest message, whoever said it, up to `window` messages before it that have text, and pinned ones
+    before these.
     `prefills`: an assistant message at the end of the request is the beginning of the answer."""
     said = [message for message in history.messages if message.role not in conversation.INSTRUCTION_ROLES]
     inside = tuple(m.body for m in (*history.older_kept, *history.messages) if m.role in conversation.INSTRUCTION_ROLES)
@@ -183,16 +183,16 @@ def deliver(history: ConversationHistory, window: int, *, prefills: bool = False
 
 
 def speaker(message: ConversationMessage) -> str:
-    """The name of who said it, else who speaks in that role."""
+    """Returns the name of the message's speaker, else the name for its role."""
     return message.said_by or (agents.ASSISTANT if message.role == "assistant" else agents.PERSON)
 
 
 def without_repeat(
     context: tuple[agents.PromptContextMessage, ...], message_id: str | None, name: str, text: str
 ) -> tuple[agents.PromptContextMessage, ...]:
-    """The context of an agent's message without that very message at its end: the same id, else the same speaker and
-    words. What people say is never taken for a repeat.
-    `message_id, name, text`: of the current message, which an agent said."""
+    """Removes the current message, which an agent said, from the end of its context: the same id, else the same speaker
+    and text. What people say is never taken for a repeat.
+    `message_id, name, text`: of the current message."""
     if not context:
         return context
     last = context[-1]
@@ -201,7 +201,7 @@ def without_repeat(
 
 
 def _current(said: Sequence[ConversationMessage], *, prefilled: bool) -> int | None:
-    """The index of the latest message that is no tool step, and no prefill of the request."""
+    """Returns the index of the latest message that is neither a tool step nor a prefill of the request."""
     at = len(said) - 1
     if prefilled and at > 0 and said[at].role == "assistant" and not chain.is_step(said[at].body):
         at -= 1  # the request brings the beginning of the answer
@@ -211,7 +211,7 @@ def _current(said: Sequence[ConversationMessage], *, prefilled: bool) -> int | N
 
 
 def _window(before: Iterable[ConversationMessage], window: int) -> tuple[agents.PromptContextMessage, ...]:
-    """The latest messages that say something; tool results only where they are pinned."""
+    """Returns the latest messages that have text; tool results only if they are pinned."""
     found: list[agents.PromptContextMessage] = []
     count = 0
     for message in reversed(list(before)):
@@ -228,9 +228,9 @@ def _window(before: Iterable[ConversationMessage], window: int) -> tuple[agents.
 
 log = logs.get_logger("gateway.pipeline.features.agents")
 FILE_LABEL = 150
-"""Tokens that are kept free for the label of a file that is read as text, which may be longer than the file."""
+"""Tokens reserved for the label of a file that is read as text, which may be longer than the file."""
 MIN_KEPT_BYTES = 64
-"""Of a message that is cut: with less of it an agent could not tell what it is about."""
+"""Least that remains of a cut message: with less, an agent could not see what it is about."""
 BYTES_LEFT_OUT = "\n\n[{} bytes of this message left out]\n\n"
 UNKNOWN_TYPE, FAILED, CUT = "agent_type_unknown", "agent_assembler_failed", "agent_message_cut"
 
@@ -240,7 +240,7 @@ class SectionRoom:
     """How many tokens the sections may take.
 
     Attributes:
-        count: the tokens of one message.
+        count: counts the tokens of one message.
         around: tokens of tools and of the reply's beginning.
         budget: of the whole prompt.
     """
@@ -250,25 +250,25 @@ class SectionRoom:
     budget: PromptBudget
 
     def total(self, messages: list[dict[str, Any]]) -> int:
-        """Tokens of a prompt of these messages."""
+        """Counts the tokens of a prompt of these messages."""
         return self.around + sum(map(self.count, messages))
 
     def fits(self, messages: list[dict[str, Any]], spare: int) -> bool:
-        """Whether these messages are within the budget and leave so much, tools and schema included."""
+        """Returns whether these messages leave `spare` tokens of the budget, tools and schema included."""
         return self.budget.tokens is None or self.total(messages) + spare <= self.budget.tokens
 
 
 @dataclass(frozen=True, slots=True)
 class ForAgent:
-    """A conversation as an agent reads it. `excluded`: how many messages stand in none of its sections."""
+    """A conversation as an agent reads it. `excluded`: how many messages are in none of its sections."""
 
     history: ConversationHistory
     excluded: int
     warnings: tuple[str, ...] = ()
 
     def reported(self, built: BuiltContext) -> BuiltContext:
-        """The context that was made of it, with what the bill says of the sections. Nothing of it is frozen: the next
-        agent reads other sections."""
+        """Adds to the context's bill what became of the sections. Nothing of the context is frozen: the next agent
+        reads other sections."""
         used = built.utilization
         used.strategy = "simple" if used.strategy == "passthrough" else used.strategy
         used.messages_excluded += self.excluded
@@ -277,7 +277,7 @@ class ForAgent:
 
 
 class AgentSections:
-    """Words conversations for agents that read anything but the messages as they are."""
+    """Renders conversations for agents that read anything but the messages as they are."""
 
     def __init__(self, counters: CounterRegistry, settings: ContextSettings) -> None:
         self._counters = counters
@@ -309,9 +309,9 @@ def for_agent(
     settings: ContextSettings,
     room: SectionRoom,
 ) -> ForAgent:
-    """The conversation in the words of the agent's assembler; of one of type `chat`, with its instruction. While that
-    does not fit, the oldest context leaves that is not pinned. A current message that alone exceeds the bytes is cut.
-    Raises InvalidRequest: there is nothing to deliver; ContextLengthExceeded: what is pinned has no room, or the
+    """Renders the conversation by the agent's assembler; for type `chat`, adds its instruction. While the sections do
+    not fit, the oldest unpinned context leaves. A current message that alone exceeds the bytes is cut.
+    Raises InvalidRequest: there is nothing to deliver; ContextLengthExceeded: pinned messages do not fit, or the
     instruction and the team task exceed the bytes."""
     if not agent.is_assembled:
         return ForAgent(with_instruction(history, agent), 0)
@@ -348,7 +348,7 @@ def for_agent(
 
 
 def with_instruction(history: ConversationHistory, agent: agents.RequestAgent) -> ConversationHistory:
-    """The conversation with the agent's own instruction behind the system messages. It is not stored with it."""
+    """Adds the agent's own instruction after the system messages. The conversation is stored without it."""
     given = agents.AssemblerInput((), "", None, agent.instruction, agent.instruction_file_text, 0)
     body = agents.system_body(given)
     own = ({"role": "system", "content": body},) if body else ()
@@ -356,7 +356,7 @@ def with_instruction(history: ConversationHistory, agent: agents.RequestAgent) -
 
 
 class _SectionWriter:
-    """An agent's assembler at work. One of a third party that fails costs its wording, never the answer."""
+    """An agent's assembler at work. If a third party's assembler fails, the plain one replaces it."""
 
     def __init__(
         self,
@@ -376,11 +376,11 @@ class _SectionWriter:
             self._assembler, self.warnings = plain, (UNKNOWN_TYPE,)
 
     def excess(self, made: agents.AssemblerOutput) -> int:
-        """By how many bytes the sections are over those that they may take."""
+        """Returns by how many bytes the sections exceed their limit."""
         return len((made.system_flag or "").encode()) + len(made.prompt.encode()) - self._max_bytes
 
     def cut(self, made: agents.AssemblerOutput) -> agents.AssemblerOutput:
-        """The sections without any context that may leave, and with as much of the current message as has room."""
+        """Renders the sections without unpinned context, and with as much of the current message as fits."""
         text = shortened(self.delivery.text, len(self.delivery.text.encode()) - self.excess(made))
         if text is None:
             return made
@@ -389,7 +389,7 @@ class _SectionWriter:
         return self.with_context(0)
 
     def with_context(self, count: int) -> agents.AssemblerOutput:
-        """The sections with the latest `count` messages of the context, and those pinned."""
+        """Renders the sections with the latest `count` unpinned messages of the context, and those pinned."""
         gone = frozenset(self.free[: len(self.free) - count])
         context = tuple(message for number, message in enumerate(self.delivery.context) if number not in gone)
         given = agents.AssemblerInput(
@@ -408,9 +408,8 @@ class _SectionWriter:
             return plain(given)
 
     def check_kept(self, made: agents.AssemblerOutput, room: SectionRoom, document_min_chars: int) -> None:
-        """Nothing is cut of the sections but the current message; tool steps behind it are reduced.
-        Raises ContextLengthExceeded: the sections have no room although nothing is left of the context but what is
-        pinned."""
+        """Checks that the sections fit: only the current message may be cut; tool steps after it are reduced later.
+        Raises ContextLengthExceeded: the sections do not fit although only pinned messages are left of the context."""
         messages = _messages(replace(self.delivery, steps=()), made)
         said = self.delivery.documents(document_min_chars)
         total = room.total(messages)
@@ -426,8 +425,8 @@ class _SectionWriter:
 
 
 def shortened(text: str, room: int) -> str | None:
-    """The beginning and the end of a text, with a label between them that says how much is left out: `room` bytes at
-    most. None where that is too little to be of use."""
+    """Shortens a text to its beginning and end, with a label between them that counts what is left out: `room` bytes at
+    most. None if that is too little to be of use."""
     raw = text.encode()
     half = (room - len(BYTES_LEFT_OUT.format(len(raw)))) // 2
     if half * 2 < MIN_KEPT_BYTES:
@@ -437,7 +436,7 @@ def shortened(text: str, room: int) -> str | None:
 
 
 def _checked(made: agents.AssemblerOutput) -> agents.AssemblerOutput:
-    """Raises TypeError: it is not what an assembler gives."""
+    """Raises TypeError: it is not an assembler's output."""
     texts = isinstance(made.prompt, str) and isinstance(made.system_flag, str | None)
     if not (isinstance(made, agents.AssemblerOutput) and texts):
         raise TypeError("an assembler gives an AssemblerOutput of texts")
@@ -445,7 +444,7 @@ def _checked(made: agents.AssemblerOutput) -> agents.AssemblerOutput:
 
 
 def _most(known: int, fits: Callable[[int], bool]) -> int:
-    """The largest number below `known` that fits; 0 if none does."""
+    """Returns the largest number below `known` that fits; 0 if none does."""
     low, high = 0, known - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -470,14 +469,14 @@ def _prompt(delivery: AgentDelivery, made: agents.AssemblerOutput) -> dict[str, 
 
 
 def _spoken(delivery: AgentDelivery, made: agents.AssemblerOutput) -> tuple[int, int]:
-    """Where the prompt has the current message, the last time; nowhere if an assembler words that anew. Documents are
-    in there alone: what is pinned in the context stays, and the message's first paragraph is not that of the prompt."""
+    """Returns where the prompt last contains the current message; an empty span if an assembler rewords it. Only that
+    span holds documents: pinned context stays, and the message's first paragraph is not the prompt's."""
     at = made.prompt.rfind(delivery.text)
     return (at, at + len(delivery.text)) if at >= 0 else (0, 0)
 
 
 def _new(steps: tuple[ConversationMessage, ...]) -> tuple[ConversationMessage, ...]:
-    """The steps as messages that are not stored: they follow a prompt that is not."""
+    """Returns the steps as messages that are not stored, as the prompt they follow is not."""
     found = tuple(conversation.new_message(step.body, number) for number, step in enumerate(steps, 1))
     for message, step in zip(found, steps, strict=True):
         message.pinned = step.pinned

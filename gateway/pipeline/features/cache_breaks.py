@@ -1,4 +1,4 @@
-"""Holds what a provider read from its cache against what it was sent before (guarantee §6.11)."""
+"""Compares what a provider read from its cache with what it was sent before (guarantee §6.11)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,14 +14,14 @@ from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequ
 
 log = logs.get_logger("gateway.pipeline.features.cache_breaks")
 MAX_LATEST_PROMPTS = 4096
-"""Conversations whose latest prompt this process knows, whatever branch it was of."""
+"""Conversations whose latest prompt this process knows, on any branch."""
 LARGE_PROMPT_BYTES = 2**20
-"""The digests of a larger prompt are made in a thread."""
+"""The digests of a larger prompt are computed in a thread."""
 
 
 class CacheBreaks:
-    """Knows what was forwarded last: of conversations that this process answered, and else of the branch that goes on,
-    as its latest answer says."""
+    """Knows the last prompt of each conversation that this process answered, and of other branches the one that their
+    latest answer records."""
 
     def __init__(self) -> None:
         self._latest: BoundedCache[str, tuple[str, bill.SentPrompt]] = BoundedCache(MAX_LATEST_PROMPTS)
@@ -40,7 +40,7 @@ class CacheBreaks:
             before = self._before(prepared)
             if prepared.conversation_id is not None:
                 self._latest.put(prepared.conversation_id, (prepared.request.model, sent))
-        except Exception as fault:  # noqa: BLE001 - it costs what is told of the cache, not the answer
+        except Exception as fault:  # noqa: BLE001 - a fault costs the report on the cache, not the answer
             log.fault("cache_break_not_told", fault, request_id=prepared.request.request_id)
             return settled
         settled = replace(settled, costs=replace(costs, sent=sent))
@@ -53,7 +53,7 @@ class CacheBreaks:
         return replace(settled, metadata=metadata, document=jsons.dumps(metadata))
 
     def _before(self, prepared: PreparedRequest) -> tuple[str, bill.SentPrompt] | None:
-        """The model and the prompt of the request before, of the conversation's latest or else of its branch."""
+        """Returns the model and the prompt of the previous request: the conversation's latest, or else its branch's."""
         known = self._latest.peek(prepared.conversation_id or "")
         of_branch: bill.BranchCosts | None = prepared.history.costs if prepared.history is not None else None
         if of_branch is None or of_branch.sent is None:
@@ -64,7 +64,7 @@ class CacheBreaks:
 
 
 def _ends_early(before: bill.SentPrompt, sent: bill.SentPrompt) -> bool:
-    """Whether a prompt is the beginning of the one before, as where an answer is asked for again: nothing broke."""
+    """Returns whether a prompt is the beginning of the previous one, as when an answer is requested again."""
     if sent.count >= before.count or before.tools != sent.tools:
         return False
     digest = sent.digest_after(sent.count)
@@ -72,7 +72,7 @@ def _ends_early(before: bill.SentPrompt, sent: bill.SentPrompt) -> bool:
 
 
 def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> bill.SentPrompt:
-    """What a request forwarded, and how much of it its provider has now."""
+    """Returns what a request forwarded, and how much of it its provider has cached now."""
     request = prepared.request
     native = request.native.fields.get("tools") if request.native is not None else None
     tools = native or request.forward.get("tools") or request.forward.get("functions") or ()

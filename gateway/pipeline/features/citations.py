@@ -16,22 +16,22 @@ from gateway.core.types.places import TextPlaces
 from gateway.core.types.window import ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs
 from gateway.pipeline.stages import RequestFeature, SettledRequest
 
-# What an answer cites, read out of its text. What names no artifact that the model was sent, or no place of it, is
-# none: nothing is made up (guarantee §14.8).
+# What an answer cites, parsed from its text. A citation of an artifact, or of a place in one, that the model was not
+# sent is dropped: nothing is invented (guarantee §14.8).
 
 CITATION = re.compile(r"\[(art_[0-9a-f]{16}(?:-\d{1,4})?|step_\d{1,4}:[^\[\],\n]{1,120})(?:, ([^\[\]\n]{1,300}))?\]")
 """`[art_0123456789abcdef]`, or with a place: `[art_0123456789abcdef, page 12]`; or `[step_2:weather]` for a result of a
 tool step of the turn."""
 PASSAGE_CHARS = 500
-"""Characters of a passage at most."""
+"""Most characters of a passage."""
 MAX_PASSAGES = 8
-"""Passages of one citation at most."""
+"""Most passages of one citation."""
 STATEMENT_CHARS = 300
-"""Characters before a citation that may be what rests on it."""
+"""Characters before a citation that may be the statement it supports."""
 STATEMENT_WORD = re.compile(r"\w{2,40}")
 EQUAL = 1e-9
 MAX_CITATIONS = 200
-"""Different citations of one answer at most: each costs a look at its artifact's places."""
+"""Most different citations of one answer: each costs a search of its artifact's places."""
 
 Span = tuple[int, int]
 
@@ -41,8 +41,8 @@ class SentArtifact:
     """An artifact of which the model was sent the characters `spans` of the content.
 
     Attributes:
-        summarized: it was sent a summary of it, in other words.
-        original: the content is the original one, so that its characters can be told.
+        summarized: the model was sent a summary of it, in other words.
+        original: the content is the original one, so that its character positions are valid.
         excerpt: the content is parts of a large document (`core.types.places`).
     """
 
@@ -58,16 +58,16 @@ class SentArtifact:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCitations:
-    """The citations of an answer in its order, each once, as JSON-ready values; how many others were dropped."""
+    """The citations of an answer in its order, each once, as JSON-ready values; and how many others were dropped."""
 
     found: list[dict[str, Any]]
     dropped: int
 
 
 def citations_of(answer: str, sent: Callable[[str], Sequence[SentArtifact]]) -> AnswerCitations:
-    """The citations in a text.
-    `sent`: the artifacts of an id, or of a tool's name in a step, that stood in what was forwarded. Calls at once of
-    one tool share a name: it stands for the results of all."""
+    """Parses the citations in a text.
+    `sent`: returns the forwarded artifacts of an id, or of a tool's name in a step. Parallel calls of one tool share a
+    name: it refers to the results of all."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     places: dict[str, TextPlaces] = {}
     dropped = 0
@@ -96,12 +96,12 @@ def citations_of(answer: str, sent: Callable[[str], Sequence[SentArtifact]]) -> 
 
 
 def _words(statement: str) -> set[str]:
-    """The words that a statement may share with what it rests on: those of its last sentences."""
+    """Returns the words that a statement may share with its source: those of its last sentences."""
     return set(STATEMENT_WORD.findall(statement.lower()))
 
 
 def _citation(artifact: SentArtifact, place: str, within: Sequence[Span], said: Set[str]) -> dict[str, Any] | None:
-    """None if the model was sent nothing of that place. `said`: words of what is said to rest on it."""
+    """Builds a citation; None if the model was sent nothing of that place. `said`: words of the statement."""
     passages = []
     for begin, until in ((max(s, low), min(e, high)) for s, e in artifact.spans for low, high in within):
         if begin >= until or not artifact.content[begin:until].strip():
@@ -123,8 +123,8 @@ def _citation(artifact: SentArtifact, place: str, within: Sequence[Span], said: 
 
 
 def _around(content: str, begin: int, until: int, said: Set[str]) -> Span:
-    """The stretch of at most `PASSAGE_CHARS` that has most of the words, rare ones before others; the first one where
-    none is there. It begins with a line, or with a word, if one begins near."""
+    """Returns the stretch of at most `PASSAGE_CHARS` with most of the words, weighted by rarity; the first one if there
+    is none. It begins with a line, or with a word, if one begins near."""
     if until - begin <= PASSAGE_CHARS or not said:
         return begin, min(until, begin + PASSAGE_CHARS)
     found = [(m.start(), m[0].lower()) for m in STATEMENT_WORD.finditer(content, begin, until) if m[0].lower() in said]
@@ -158,8 +158,8 @@ def build() -> RequestFeature:
 
 
 async def _with_citations(settled: SettledRequest) -> SettledRequest:
-    """Adds what an answer cites, and how many of the names in it were dropped (`turn.CITED_FIELDS`), also of one
-    that broke off. A fault of ours costs the citations, never the answer."""
+    """Adds what an answer cites, and how many of its names were dropped (`turn.CITED_FIELDS`), also if it broke off. A
+    fault of ours costs the citations, never the answer."""
     prepared, outcome = settled.attempted.prepared, settled.attempted.outcome
     request, built = prepared.request, prepared.context
     if outcome.status == "failed":
@@ -169,7 +169,7 @@ async def _with_citations(settled: SettledRequest) -> SettledRequest:
         window = partial(_CitableWindow, built.material, built.fitted, prepared.rounds)
         try:
             found = await asyncio.to_thread(_cited, outcome.completion or {}, window, several=request.choices > 1)
-        except Exception as fault:  # noqa: BLE001 - whatever is wrong with citations, the answer is given
+        except Exception as fault:  # noqa: BLE001 - whatever is wrong with citations, the answer is returned
             log.fault("citations_failed", fault, request_id=request.request_id)
     request.log_facts["citations"] = len(found["citations"])
     request.log_facts["citations_dropped"] = found["citations_dropped"]
@@ -177,8 +177,8 @@ async def _with_citations(settled: SettledRequest) -> SettledRequest:
 
 
 def _cited(completion: Mapping[str, Any], window_of: Callable[[], "_CitableWindow"], *, several: bool) -> Json:
-    """The citations in the texts of an answer, as JSON-ready values.
-    `several`: several answers were asked for: each citation says in which it stands."""
+    """Returns the citations in the texts of an answer, as JSON-ready values.
+    `several`: several answers were requested: each citation names its choice."""
     window = window_of()
     found: list[Json] = []
     dropped = 0
@@ -193,7 +193,7 @@ def _cited(completion: Mapping[str, Any], window_of: Callable[[], "_CitableWindo
 
 
 class _CitableWindow:
-    """What was forwarded, by the names by which it can be cited."""
+    """What was forwarded, by the names that it can be cited by."""
 
     def __init__(self, material: WindowInputs, fitted: PackedWindow, rounds: Sequence[Json]) -> None:
         self._material, self._fitted = material, fitted
@@ -215,7 +215,7 @@ class _CitableWindow:
         self._found: dict[str, SentArtifact | None] = {}
 
     def sent(self, name: str) -> list[SentArtifact]:
-        """What was sent of the artifacts of that name."""
+        """Returns what was sent of the artifacts of that name."""
         found = []
         for artifact in self._named.get(name, ()):
             if artifact.artifact_id not in self._found:
@@ -225,7 +225,7 @@ class _CitableWindow:
         return found
 
     def _sent(self, artifact: Artifact) -> SentArtifact | None:
-        """None if nothing of it was sent. Where its content stands more than once, the fullest counts."""
+        """Returns None if nothing of it was sent. If its content occurs more than once, the fullest counts."""
         alike = self._alike[artifact.content_id]
         shown = [*(each for one in alike for each in self._shown(one)), *self._items.get(artifact.content_id, ())]
         spans: set[tuple[int, int]] = set()
@@ -247,7 +247,7 @@ class _CitableWindow:
         return replace(sent, original=False, excerpt=True) if artifact.is_excerpt else sent
 
     def _shown(self, artifact: Artifact) -> Iterator[shown_block.ShownSpan]:
-        """As this request words it, in the block or in its message; else as its message went up."""
+        """Yields what this request renders, in the block or in its message; else what its message shows."""
         selection, index, name = self._fitted.selection, artifact.place.message, artifact.artifact_id
         rendering = selection.renderings.get(name)
         is_quoted = name in selection.quoted
@@ -259,7 +259,7 @@ class _CitableWindow:
             yield from self._in_message(artifact)
 
     def _in_message(self, artifact: Artifact) -> Iterator[shown_block.ShownSpan]:
-        """As it stands in its own message, which went up as it came or as an earlier request worded it."""
+        """Yields what its own message shows, which was sent as it came or as an earlier request rendered it."""
         body = self._forms.get(artifact.place.message) if artifact.place.message is not None else None
         if body is None:
             return
@@ -287,7 +287,7 @@ def _shown(rendering: ArtifactRendering, artifact: Artifact) -> shown_block.Show
     pieces = [rendering.artifact.content[start:end] for start, end in rendering.spans]
     return shown_block.ShownSpan(
         "\n".join(pieces), summarized=summarized
-    )  # of a compacted content: what stands in the original
+    )  # of a compacted content: to be found in the original
 
 
 def _all(text: str) -> tuple[tuple[int, int], ...]:
@@ -295,7 +295,7 @@ def _all(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in order, those that overlap joined."""
+    """Returns the spans in order, joining those that overlap."""
     merged: list[tuple[int, int]] = []
     for start, end in spans:
         if merged and start < merged[-1][1]:

@@ -1,5 +1,5 @@
-"""Answers without prompt echoes: agents of the type `google-gemini` send their question back, as messages of the role
-`user` (guarantee §11.2)."""
+"""Removes prompt echoes from answers: agents of the type `google-gemini` send their question back, as messages of the
+role `user` (guarantee §11.2)."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -29,28 +29,28 @@ def _is_echoed(prepared: PreparedRequest) -> bool:
 
 
 def without_echoes(answer: JsonAnswer) -> JsonAnswer:
-    """Drops the choices that are the user's; an answer that has no other stays as it is."""
+    """Drops the choices whose role is `user`; an answer without other choices stays as it is."""
     choices = answer.body.get("choices") or ()
     kept = [choice for choice in choices if (choice.get("message") or {}).get("role") != "user"]
     return JsonAnswer({**answer.body, "choices": kept}, answer.headers) if kept and len(kept) < len(choices) else answer
 
 
 class StreamWithoutEchoes(StreamAround):
-    """A stream without what it says as the user. Usage and all else that stands beside that stays."""
+    """A stream without deltas of the role `user`. Usage and everything else stays."""
 
     def __init__(self, opened: ChunkStream) -> None:
         super().__init__(opened)
         self._of_user: set[int] = set()
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
-        """See `ChunkStream.batches`."""
+        """Yields batches without echoes; see `ChunkStream.batches`."""
         async with aclosing(self._opened.batches()) as batches:
             async for batch in batches:
                 if kept := self._kept(batch):
                     yield kept
 
     async def push(self, take: Callable[[Chunks], bool]) -> None:
-        """See `ChunkStream.push`."""
+        """Pushes chunks without echoes; see `ChunkStream.push`."""
 
         def arrived(batch: Chunks) -> bool:
             kept = self._kept(batch)

@@ -1,9 +1,9 @@
-"""Acts for entity memory: what a question names of it stands beside that question, and what a turn says is noted with
-it (guarantee §11.14 to §11.16).
+"""Entity memory: recalls the entities that a question names beside that question, and notes those of each turn
+(guarantee §11.14 to §11.16).
 
-A question names a thing by the aliases that stand in it, the longest first: "Task Management", a workflow, is "my task
-workflow", too. Words are compared without case, width and punctuation: "Task-Management" and "task_management" are the
-same two words. In scripts without spaces each sign is a word."""
+A question names an entity by its aliases, the longest first: "Task Management", a workflow, is also "my task workflow".
+Words are compared without case, width and punctuation: "Task-Management" and "task_management" are the same two words.
+In scripts without spaces each character is a word."""
 
 import re
 import unicodedata
@@ -24,34 +24,34 @@ from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequ
 ENTITY_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 FILE_KIND = "file"
 MIN_NAME_CHARS = 3
-"""Of a name of one word; a shorter one counts only where it has letters and digits."""
+"""Least characters of a one-word name; a shorter one counts only if it has both letters and digits."""
 MIN_ID_CHARS = 4
-"""Of an id of one word that may stand alone: a "7" in a question is no order."""
+"""Least characters of a one-word id that may be an alias by itself: a "7" in a question is no order."""
 MAX_QUESTION_WORDS = 64
-"""Words at the beginning of a question, and as many at its end, in which things are looked for."""
+"""Words at the beginning of a question, and as many at its end, that are searched for entities."""
 _LITTLE = (
     "the and for are was you your our their this that with from have has not but all any can will what which who how "
     "why when where there here into out about new old get set add use see let yes"
 )
 _COMMON = "main test data list item file name type user read write open"
 LITTLE = frozenset(_LITTLE.split())
-"""Words that name nothing, not even beside a type: "which workflow" is none in particular."""
+"""Words that name nothing, not even beside a type: "which workflow" means none in particular."""
 COMMON = LITTLE | frozenset(_COMMON.split())
-"""Words that stand in questions about anything: alone they name nothing."""
+"""Words that occur in questions about anything: alone they name nothing."""
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as they are compared."""
+    """Splits a text into words, normalised for comparison."""
     return ENTITY_WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def phrase(text: str) -> str:
-    """The words of a text with a space between."""
+    """Joins the normalised words of a text by spaces."""
     return " ".join(words_of(text))
 
 
 def aliases_of(kind: str, thing_id: str, name: str | None, given: Iterable[str] = ()) -> tuple[str, ...]:
-    """All aliases of a thing, given ones first, each once.
+    """Returns all aliases of an entity, given ones first, each once.
 
     "Task Management", a workflow, wf_12: task management, task management workflow, workflow task management, my task
     management, my task, task workflow, my task workflow, wf 12, workflow wf 12.
@@ -72,7 +72,7 @@ def aliases_of(kind: str, thing_id: str, name: str | None, given: Iterable[str] 
 
 
 def _of_name(names: list[str], of_type: str) -> list[str]:
-    """What a name of these words may be shortened to."""
+    """Returns the short forms of a name of these words."""
     whole, first = " ".join(names), names[0]
     found = [f"{of_type} {whole}"]
     if len(names) > 1 or _is_word(whole, LITTLE):
@@ -85,23 +85,23 @@ def _of_name(names: list[str], of_type: str) -> list[str]:
 
 
 def _is_word(word: str, but: frozenset[str]) -> bool:
-    """Whether a word can name something by itself."""
+    """Returns whether a word can name something by itself."""
     short = len(word) < MIN_NAME_CHARS and word.isascii() and (word.isalpha() or word.isdigit())
     return word not in but and not short
 
 
 def noted(kind: str, thing_id: str, name: str | None, action: str, given: Iterable[str] = ()) -> memory.ThingNote:
-    """A thing to remember with all of its aliases."""
+    """Builds a note of an entity with all of its aliases."""
     return memory.ThingNote(kind, thing_id, name, aliases_of(kind, thing_id, name, given), action)
 
 
 def file_name(path: str) -> str:
-    """What a file of that path is called."""
+    """Returns the last part of a path."""
     return memory.as_line(re.split(r"[/\\]", path.rstrip("/\\"))[-1], memory.MAX_LOOKUP_KEY_CHARS) or path
 
 
 def question_words(text: str) -> list[str]:
-    """The words of a question in which things are looked for: of a long one its beginning and its end."""
+    """Returns the words of a question to search for entities: of a long one its beginning and its end."""
     found = words_of(text[:4000]) if len(text) <= 4000 else [*words_of(text[:2000]), "\n", *words_of(text[-2000:])]
     if len(found) <= 2 * MAX_QUESTION_WORDS:
         return found
@@ -109,7 +109,7 @@ def question_words(text: str) -> list[str]:
 
 
 def runs_of(words: list[str]) -> tuple[str, ...]:
-    """Each run of one to four of these words, as aliases are looked up by; the longest first."""
+    """Returns each run of one to four of these words, which are the keys of aliases; the longest first."""
     found = (
         " ".join(words[start : start + size])[: memory.MAX_LOOKUP_KEY_CHARS]
         for size in range(memory.KEY_WORDS, 0, -1)
@@ -119,16 +119,16 @@ def runs_of(words: list[str]) -> tuple[str, ...]:
 
 
 Span = tuple[int, int]
-"""Words of the question, from … to (exclusive)."""
+"""Words of the question, from … to … (exclusive)."""
 
 
 def phrases_of(question: str) -> memory.SearchPhrases:
-    """What is looked up for a question."""
+    """Returns the phrases to look up for a question."""
     return memory.SearchPhrases(tuple(run for run in runs_of(question_words(question)) if run not in COMMON))
 
 
 def search_of(query: str) -> memory.SearchPhrases:
-    """What is looked up where somebody searches: single words count, too."""
+    """Returns the phrases to look up for a search, which also matches single words."""
     words = question_words(query)
     return memory.SearchPhrases(runs_of(words), tuple(dict.fromkeys(word for word in words if word != "\n")))
 
@@ -136,11 +136,11 @@ def search_of(query: str) -> memory.SearchPhrases:
 def named_by(
     question: str, found: Iterable[memory.MemoryEntity], most: int = memory.MAX_RECALLED
 ) -> tuple[memory.MemoryEntity, ...]:
-    """Those of the things that a question names, at most `most`.
+    """Selects the entities that a question names, at most `most`.
 
-    Words that name a thing do not name others by fewer of them: "my workflow 12" is not each thing that is "my
-    workflow". What few things are called comes first, then what is called by more words, then the latest. Of a thing
-    that is remembered for the conversation and for its user, what was noted last counts.
+    Words that name an entity do not name others by fewer of them: "my workflow 12" is not each entity that is "my
+    workflow". Names that few entities share come first, then longer names, then the latest entities. Of an entity that
+    is remembered for both the conversation and its user, the latest note counts.
     """
     words = question_words(question)
     latest: dict[tuple[str, str], memory.MemoryEntity] = {}
@@ -157,7 +157,7 @@ def named_by(
 
 
 def ranked(query: str, found: Iterable[memory.MemoryEntity]) -> tuple[memory.MemoryEntity, ...]:
-    """What a search found: what has an alias that is in the query, then what has most of its words; then the latest."""
+    """Ranks search results: entities with an alias in the query, then those with most of its words, then the latest."""
     words = question_words(query)
     wanted = frozenset(words)
 
@@ -174,7 +174,7 @@ def _latest_first(thing: memory.MemoryEntity) -> tuple[float, str]:
 
 
 def _spans(words: Sequence[str], thing: memory.MemoryEntity) -> frozenset[Span]:
-    """Where the thing's aliases stand in the question."""
+    """Returns where the entity's aliases are in the question."""
     text = f" {' '.join(words)} "
     here = [alias.split(" ") for alias in thing.aliases if f" {alias} " in text]
     return frozenset(
@@ -190,17 +190,17 @@ def _size(span: Span) -> int:
 
 
 def _is_inside(span: Span, other: Span) -> bool:
-    """Whether it is a part of a longer one."""
+    """Returns whether a span is part of a longer one."""
     return other != span and other[0] <= span[0] and span[1] <= other[1]
 
 
-# What tools tell of things: rules from a call and its result to what is noted (guarantee §11.15, ADR 24).
+# What tool calls reveal of entities: rules from a call and its result to notes (guarantee §11.15, ADR 24).
 #
 # 1. The tool's name has a verb: `create_workflow_from_description` creates, `orders.list` discusses. Without a verb
-# nothing is noted but files. 2. The words beside the verb are the type, in the singular: `workflow`, `order`,
-# `purchase_order`. 3. The result, where it is JSON, holds the thing or a list of things: each with its id and, where
-# it has one, its name. Where it holds none, an id among the arguments counts, but for what is created. 4. A path
-# among the arguments is a file. 5. A result that tells of an error notes nothing.
+# only files are noted. 2. The words beside the verb are the type, in the singular: `workflow`, `order`,
+# `purchase_order`. 3. A JSON result holds the entity or a list of entities: each with its id and, where it has one,
+# its name. If it holds none, an id among the arguments counts, except for what is created. 4. A path among the
+# arguments is a file. 5. A result that reports an error notes nothing.
 
 VERBS = {
     **dict.fromkeys(("create", "add", "new", "make", "insert", "upload", "register"), memory.CREATED),
@@ -213,10 +213,10 @@ VERBS = {
         ("get", "read", "search", "list", "find", "show", "view", "fetch", "load", "open"), memory.DISCUSSED
     ),
 }
-"""What a verb in a tool's name does with a thing."""
+"""The action that a verb in a tool's name stands for."""
 _ENDS = "from by with for in on to of at into and details detail info status id ids"
 TYPE_ENDS = frozenset(_ENDS.split())
-"""Words at which the type has ended."""
+"""Words that end the type."""
 FILLERS = frozenset(["the", "a", "an", "all", "my", "new", "one", "many", "bulk"])
 NON_ENTITY_KINDS = frozenset(["file", "files", "directory", "folder", "dir", "path"])
 PATHS = ("path", "file_path", "filepath", "filename", "file_name", "target_file")
@@ -226,17 +226,17 @@ INSIDE = ("data", "result", "item", "record", "object")
 FAULT_FIELDS = ("error", "errors", "is_error", "isError")
 SUCCESS = ("success", "ok", "succeeded")
 MAX_OF_RESULT = 10
-"""Things that one result notes."""
+"""Entities noted from one result."""
 MAX_READ_RESULT_CHARS = 256 * 1024
-"""Characters of a result that is read as JSON; of a longer one only the arguments count."""
+"""Characters up to which a result is read as JSON; beyond that only the call's arguments count."""
 TOOL_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 Json = Mapping[str, Any]
 
 
 def things_of_steps(messages: Sequence[ConversationMessage], first_new: int) -> tuple[memory.ThingNote, ...]:
-    """What the tool results among the new messages tell.
-    `messages`: the conversation; the calls of the first new results may stand before these; `first_new`: index of the
-    first new message."""
+    """Extracts the entities that the tool results among the new messages reveal.
+    `messages`: the conversation; the calls of the first new results may precede these; `first_new`: index of the first
+    new message."""
     start = first_new
     while start and messages[start - 1].role in tool_steps.RESULT_ROLES:
         start -= 1
@@ -254,8 +254,8 @@ def things_of_steps(messages: Sequence[ConversationMessage], first_new: int) -> 
 
 
 def things_of(tool: str, arguments: str, result: str) -> list[memory.ThingNote]:
-    """What one call and its result tell, `MAX_OF_RESULT` things at most.
-    `arguments, result`: as they were written; JSON counts, another result only says that the call was answered."""
+    """Extracts the entities that one call and its result reveal, `MAX_OF_RESULT` at most.
+    `arguments, result`: as they were written; JSON is read, any other result only shows that the call was answered."""
     given, told = _json(arguments), _json(result)
     if not isinstance(given, dict):
         given = {}
@@ -274,7 +274,7 @@ def things_of(tool: str, arguments: str, result: str) -> list[memory.ThingNote]:
 
 
 def _verb_and_type(tool: str) -> tuple[str | None, str]:
-    """What a tool does, and with what type of things; None and "" where its name does not say."""
+    """Returns what a tool does, and with what type of entity; None and "" where its name does not show that."""
     words = [word.lower() for word in TOOL_NAME_WORD.findall(tool[: 2 * memory.MAX_TYPE_CHARS])]
     at = next((i for i, word in enumerate(words) if word in VERBS), None)
     if at is None:
@@ -289,7 +289,7 @@ def _verb_and_type(tool: str) -> tuple[str | None, str]:
 
 
 def singular(word: str) -> str:
-    """A noun's singular, in English."""
+    """Returns a noun's singular, in English."""
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
     if word.endswith(("sses", "xes", "ches", "shes")):
@@ -299,7 +299,7 @@ def singular(word: str) -> str:
 
 def _of_result(kind: str, action: str, given: Json, told: Any) -> Iterator[memory.ThingNote]:
     records, changes = _records(kind, told), action in (memory.CREATED, memory.MODIFIED)
-    named = _name(kind, given) if changes and len(records) <= 1 else None  # else it is what was searched for
+    named = _name(kind, given) if changes and len(records) <= 1 else None  # else it names what was searched for
     with_ids = [(thing_id, each) for each in records if (thing_id := _id(kind, each))]
     for thing_id, each in with_ids:
         yield noted(kind, thing_id, _name(kind, each) or named, action)
@@ -308,7 +308,7 @@ def _of_result(kind: str, action: str, given: Json, told: Any) -> Iterator[memor
 
 
 def _records(kind: str, told: Any) -> list[dict[str, Any]]:
-    """The objects of a result that may be things: the one that it is or holds, or those of its list."""
+    """Returns the objects of a result that may be entities: the one that it is or holds, or those of its list."""
     found: Any = told
     if isinstance(told, dict):
         one = next((told[name] for name in (kind, *INSIDE) if isinstance(told.get(name), dict)), told)
@@ -336,7 +336,7 @@ def _file(path: str, action: str) -> memory.ThingNote:
 
 
 def _text(value: Any, most: int) -> str | None:
-    """A text, or a whole number as one; None where it cannot name anything."""
+    """Returns a text, or an integer as one; None where it cannot name anything."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value) if abs(value) < 10**most else ""
     return value if isinstance(value, str) and memory.is_line(value, most) else None
@@ -365,18 +365,18 @@ class EntityReader(Protocol):
     Raises StorageUnavailable: the storage cannot be reached, or not within its timeout."""
 
     async def place_of(self, tenant: str, user: str) -> str:
-        """Where the things of a tenant's user belong."""
+        """Returns the place that holds the entities of a tenant's user."""
         ...
 
     async def recall(
         self, tenant: str, places: list[str], phrases: memory.SearchPhrases
     ) -> tuple[memory.MemoryEntity, ...]:
-        """Things of these places that are called by one of the phrases: of each the latest few."""
+        """Reads the entities of these places that one of the phrases names: of each phrase the latest few."""
         ...
 
 
 class EntityMemory:
-    """Brings back and notes what conversations and users are about."""
+    """Recalls and notes the entities that conversations and users deal with."""
 
     def __init__(self, reader: EntityReader) -> None:
         self._reader = reader
@@ -391,8 +391,8 @@ class EntityMemory:
         return replace(prepared, history=await with_things(prepared.request, history, self._reader))
 
     async def _noted(self, settled: SettledRequest) -> SettledRequest:
-        """Adds what the turn says of entities, where the request has its memory on: what it names, what tools told, and
-        what it was reminded of."""
+        """Adds the turn's notes, if the request has its memory on: entities that it names, that tools reported, and
+        that were recalled for it."""
         prepared, failed = settled.attempted.prepared, settled.attempted.outcome.status == "failed"
         wanted_memory, history, built = prepared.request.memory, prepared.history, prepared.context
         if wanted_memory is None or history is None or built is None or prepared.conversation_id is None or failed:
@@ -411,8 +411,8 @@ class EntityMemory:
 
 
 async def with_things(request: ChatRequest, history: ConversationHistory, things: EntityReader) -> ConversationHistory:
-    """Returns the conversation with what its question names of the memory that the request has on. One indexed read,
-    where there is anything to read; without the storage nothing is remembered, and the answer still comes."""
+    """Adds to the conversation the remembered entities that its question names, if the request has its memory on. Takes
+    one indexed read, if any; without the storage nothing is recalled, and the answer still comes."""
     question = _asked(request, history) if request.remembers else ""
     if not question.strip():
         return history
@@ -429,8 +429,8 @@ async def with_things(request: ChatRequest, history: ConversationHistory, things
 
 
 async def _places(request: ChatRequest, history: ConversationHistory, things: EntityReader) -> list[str]:
-    """Where the request may look: in its own conversation, unless that may be somebody else's who said the same
-    (guarantee §3.2), and where it says so in what is known of its user."""
+    """Returns the places that the request may read: its own conversation, unless that may be another client's with the
+    same messages (guarantee §3.2), and its user's if the scope is `user`."""
     known = history.conversation_id or request.conversation.conversation_id
     places = [known] if known is not None and not (history.created or history.unproven) else []
     memory, user = request.memory, request.end_user
@@ -440,8 +440,8 @@ async def _places(request: ChatRequest, history: ConversationHistory, things: En
 
 
 def _asked(request: ChatRequest, history: ConversationHistory) -> str:
-    """What the current turn is about, where its block is made now: the user's message, if it is new. An agent that
-    reads sections may be given another agent's message."""
+    """Returns the question of the current turn, if its block is built now: the user's message, if it is new. An agent
+    that reads sections may receive another agent's message."""
     if not history.messages:
         return ""
     current = history.messages[collect.current_turn(history)]
@@ -453,6 +453,6 @@ def _asked(request: ChatRequest, history: ConversationHistory) -> str:
 
 
 def _is_said(message: ConversationMessage) -> bool:
-    """Whether it is no tool step, and has words."""
+    """Returns whether a message has text and is not a tool step."""
     is_step = message.role in tool_steps.RESULT_ROLES or tool_steps.calls_of(message.body)
     return not is_step and bool(tool_steps.text_of(message.content).strip())

@@ -1,5 +1,5 @@
-"""Divides conversations into those that are economised and a share that goes direct, so that what is saved is measured,
-and not computed alone (guarantee §13.14)."""
+"""Divides conversations into those that are economised and a held-out share, so that savings are measured and not only
+computed (guarantee §13.14)."""
 
 import hashlib
 from dataclasses import replace
@@ -11,12 +11,12 @@ from gateway.storage import ConversationStore
 
 BITS = 64
 MAX_SESSIONS = 4096
-"""Conversations of which this process remembers whether they have a session's name."""
+"""Conversations whose session's name, if any, this process remembers."""
 
 
 class Holdout:
-    """Tells requests which side their conversation is on.
-    `share`: of conversations that go direct, 0 to 1; with 0 nothing is divided."""
+    """Assigns conversations to either side.
+    `share`: of conversations that are held out, 0 to 1; with 0 nothing is divided."""
 
     def __init__(self, share: float, store: ConversationStore) -> None:
         self._share = share
@@ -27,8 +27,8 @@ class Holdout:
         return RequestFeature(on_history=self._divided) if self._share else RequestFeature()
 
     async def _divided(self, prepared: PreparedRequest) -> PreparedRequest:
-        """The request with its side. What goes direct is observed: no pass is made for economy, and no tool is offered
-        that its client has not asked for."""
+        """Adds the side to a request. Held-out requests are observed: no pass is made for economy, and no tool is
+        offered that the client has not asked for."""
         options = prepared.request.options
         if options.economy != bill.AUTO or options.mode == "off":
             return prepared
@@ -38,8 +38,8 @@ class Holdout:
         return replace(prepared, request=replace(prepared.request, options=options))
 
     async def _named(self, prepared: PreparedRequest) -> bytes:
-        """What says which side a conversation is on: its session's name, by whatever requests name it and whether they
-        are stored; else its id; of one that is not stored, how it begins."""
+        """Returns the name that decides the side of a conversation: its session's name, whatever requests name it by
+        and whether they are stored; else its id; for an unstored one, the digest of its beginning."""
         history, asked = prepared.history, prepared.asked
         named, session = asked.conversation.conversation_id, asked.conversation.session
         if named is None and history is not None and not history.unrecognised:
@@ -55,7 +55,7 @@ class Holdout:
         return tenant + b"".join(digest.path for digest in chain.chain_digests(said))
 
     async def _session_of(self, conversation_id: str) -> str | None:
-        """A conversation has its session's name from its beginning on."""
+        """Looks up the name of a conversation's session, which it has from its beginning on."""
         known = self._sessions.get(conversation_id)
         if known is None:
             known = self._sessions.put(conversation_id, await self._store.session_of(conversation_id) or "")
@@ -63,6 +63,6 @@ class Holdout:
 
 
 def is_held_out(name: bytes, share: float) -> bool:
-    """Whether the conversation of this name is among the share that goes direct: the same on all replicas, whenever."""
+    """Returns whether the conversation of this name is held out: the same on all replicas, at all times."""
     digest = hashlib.blake2b(name, digest_size=BITS // 8, person=b"holdout").digest()
     return int.from_bytes(digest) < share * float(2**BITS)

@@ -1,11 +1,11 @@
-"""Chooses pages of PDFs that matter to a question and hold pictures: they go up as those pages alone (guarantee
-§14.13).
+"""Chooses pages of PDFs that matter to a question and hold pictures: they are sent upstream as PDFs of only those pages
+(guarantee §14.13).
 
-They are for PDFs that were read because they do not fit, and for models that read PDFs. A question's pages stand
-behind its block, and stay there as long as the block does. What is stored of a conversation holds a reference alone, a
-`file` part that names the PDF by its content and the pages by their numbers. The pages are cut out once and kept in
-the cache; their bytes are put in the place of the reference at the very last, equal each time. What a reference stood
-for in what was forwarded before is found again, or the reference leaves."""
+This serves PDFs that were read because they do not fit, and models that read PDFs. A question's pages follow its block,
+and stay there as long as the block does. What is stored of a conversation holds only a reference, a `file` part that
+names the PDF by its content and the pages by their numbers. The pages are cut out once and cached; their bytes replace
+the reference as the last step, identical each time. What a reference stood for in what was forwarded before is found
+again, or the reference is removed."""
 
 import asyncio
 import re
@@ -29,56 +29,56 @@ from gateway.retrieval import places_named
 
 PAGES_REFERENCE = re.compile(r"pages:(pdf:[0-9a-f]{64}):(\d{1,6}(?:,\d{1,6}){0,99})\Z")
 CUT_VERSION = 2
-"""Raised whenever pages are cut in another way: the cache may hold older ones."""
+"""Incremented whenever pages are cut in another way: the cache may hold older ones."""
 MAX_PAGES_BYTES = 8 * 2**20
-"""Of pages as base64: providers take 32 MB in a whole request."""
+"""Largest size of pages as base64: providers take 32 MB in a whole request."""
 INLINE_CHARS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class CutPages:
-    """Pages as a PDF of their own. `reading`: what was read of them; `data`: the PDF in base64."""
+    """Pages as a PDF of their own. `reading`: the text and layout read from them; `data`: the PDF in base64."""
 
     reading: Reading
     data: str
 
 
 def reference(digest: str, numbers: Sequence[int]) -> dict[str, Any]:
-    """The `file` part that stands for pages of a PDF. `digest`: of the PDF (`DocumentFile.digest`)."""
+    """Builds the `file` part that refers to pages of a PDF. `digest`: of the PDF (`DocumentFile.digest`)."""
     return {"type": "file", "file": {"file_id": f"pages:{digest}:{','.join(map(str, numbers))}"}}
 
 
 def referenced(part: Any) -> tuple[str, str, tuple[int, ...]] | None:
-    """The id that a part's reference has, the PDF's digest and the numbers of its pages; None of any other part."""
+    """Parses a reference: its id, the PDF's digest and the numbers of its pages; None for any other part."""
     name = items.named_file(part) if isinstance(part, dict) else None
     found = PAGES_REFERENCE.match(name) if name is not None else None
     return (found[0], found[1], tuple(map(int, found[2].split(",")))) if found is not None else None
 
 
 def as_file(cut: CutPages, numbers: Sequence[int]) -> dict[str, Any]:
-    """What goes up in the place of the reference's own `file`."""
+    """Builds the `file` that replaces the reference's own when it is sent upstream."""
     return {"filename": f"{places.named_pages(numbers)}.pdf", "file_data": f"data:application/pdf;base64,{cut.data}"}
 
 
 class PageCutter:
-    """Cuts pages out of PDFs, in the process apart."""
+    """Cuts pages out of PDFs, in a separate process."""
 
     def __init__(self, documents: DocumentReader, cache: ports.CacheBackend, ttl: float, most_pages: int) -> None:
-        """`most_pages` of one question, beside its block (`documents.native_pages`)."""
+        """`most_pages`: for one question, beside its block (`documents.native_pages`)."""
         self.most_pages = most_pages
         self._documents = documents
         self._cache = cache
         self._ttl = ttl
 
     async def kept(self, name: str, tenant: str) -> CutPages | None:
-        """What the cache keeps under a reference's id."""
+        """Reads the cached pages for a reference's id."""
         raw = await self._cache.get(_key(name, tenant))
         return None if raw is None else await offload_if(len(raw) > INLINE_CHARS, _cut_of, raw)
 
     async def cut(
         self, document: DocumentFile, reading: Reading, numbers: Sequence[int], name: str, owner: DocumentOwner
     ) -> CutPages | None:
-        """The pages; None if they cannot be cut out, or are too large.
+        """Cuts out pages; None if they cannot be cut out, or are too large.
         `reading`: what was read of the whole PDF; `name`: the id of their reference."""
         if not numbers or max(numbers) > len(reading.pages):
             return None
@@ -105,7 +105,7 @@ def _raw_of(cut: CutPages) -> bytes:
 
 
 def _cut_of(raw: bytes) -> CutPages | None:
-    """None also if what is kept is damaged."""
+    """Decodes cached pages; None if they are damaged."""
     try:
         found = jsons.loads(raw)
         return CutPages(Reading.from_json(found["reading"]), str(found["data"]))
@@ -135,7 +135,7 @@ async def with_kept_pages(
 
 
 async def read_pdf(part: Part, natives: whole_files.NativeFiles) -> tuple[DocumentFile, Reading] | None:
-    """A PDF that a part holds or names; None if there is none, or it cannot be read now."""
+    """Reads a PDF that a part holds or names; None if there is none, or it cannot be read now."""
     file, keep = part["file"], natives.tenant is not None
     try:
         if (file_id := items.named_file(part)) is not None:
@@ -157,18 +157,18 @@ async def read_pdf(part: Part, natives: whole_files.NativeFiles) -> tuple[Docume
 
 
 def note_cut(name: str, numbers: Sequence[int], cut: CutPages, natives: whole_files.NativeFiles) -> None:
-    """The request knows from now on what the reference stands for, and what that costs."""
+    """Notes for the request what a reference is replaced by, and what that costs."""
     natives.own[name] = as_file(cut, numbers)
     natives.counters.note_pdf(natives.facts, name, cut.reading)
 
 
 def _page_parts(message: ConversationMessage) -> list[Part]:
-    """The references to pages in the form in which a message was forwarded: they stand before its own parts."""
+    """Returns the references to pages in a message's forwarded form: they precede its own parts."""
     return [part for part in message.parts_before if referenced(part)]
 
 
 async def _fill(part: Part, history: ConversationHistory, natives: whole_files.NativeFiles, cutter: PageCutter) -> bool:
-    """Whether it is known what the reference stands for: from the cache, else from the PDF, if that is still there."""
+    """Returns whether a reference can be replaced: from the cache, else from the PDF, if that still exists."""
     found = referenced(part)
     if found is None or not (natives.facts.supports_pdf_input and cutter.most_pages):
         return False
@@ -189,7 +189,7 @@ async def _fill(part: Part, history: ConversationHistory, natives: whole_files.N
 async def _source(
     digest: str, history: ConversationHistory, natives: whole_files.NativeFiles
 ) -> tuple[DocumentFile, Reading] | None:
-    """The PDF with this digest among the parts of messages and the attachments."""
+    """Returns the PDF with this digest from the parts of messages and the attachments."""
     for part in _holding_pdfs(history):
         read = await read_pdf(part, natives)
         if read is not None and read[0].digest == digest:
@@ -198,7 +198,7 @@ async def _source(
 
 
 def _holding_pdfs(history: ConversationHistory) -> Iterator[Part]:
-    """The parts that may hold or name a PDF, and one for each attachment that names a file."""
+    """Yields the parts that may hold or name a PDF, and one for each attachment that names a file."""
     for message in history.messages:
         content = message.body.get("content") if message.role == "user" else None
         for part in content if type(content) is list else ():
@@ -208,7 +208,7 @@ def _holding_pdfs(history: ConversationHistory) -> Iterator[Part]:
 
 
 def attached_file(artifact: Artifact) -> Part | None:
-    """A part that names the file that was attached; None where there is no file but its text."""
+    """Builds a part that names the attached file; None if only its text was attached."""
     file_id = artifact.metadata.get("file_id")
     return {"type": "file", "file": {"file_id": file_id}} if file_id is not None else None
 
@@ -219,21 +219,21 @@ def _without(message: ConversationMessage, part: Part) -> ConversationMessage:
 
 
 PAGES_SHARE = 0.25
-"""Share of the budget that pages may take: what they show, a text cannot; what else is needed is text."""
+"""Share of the budget that pages may take: they show what text cannot; the rest is needed for text."""
 PAGES_FREE_SHARE = 0.75
-"""Share of what is free that pages may take where nothing has to leave; the rest is for turns to come."""
+"""Share of the free budget that pages may take where nothing has to leave; the rest is for later turns."""
 MIN_SCORE = 0.5
 """Minimum score of a page, as a fraction of the best page's: a picture costs a thousand tokens."""
 MAX_CUT_DOCUMENTS = 4
-"""PDFs of which one question brings pages: each is cut in a process of its own."""
+"""Most PDFs whose pages one question brings: each is cut in a process of its own."""
 MAX_LOOKED_AT = 16
-"""Documents with pages of which one question looks whether they are PDFs."""
+"""Most documents with pages that are checked for being PDFs for one question."""
 MAX_PAGE_DIGITS = 6
-"""Of a page's number: no PDF has a million pages."""
+"""Digits of a page's number: no PDF has a million pages."""
 WEIGHED = 2
-"""For each page that may go up so many are asked what they cost, since some have no room."""
+"""Pages whose cost is computed for each page that may be sent, since some do not fit."""
 PAGES_LABEL_TOKENS = 80
-"""Tokens of what the block says of one PDF's pages, roughly; all is counted before it is forwarded."""
+"""Tokens of the block's label for one PDF's pages, roughly; all is counted before it is forwarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class _RankedPages:
 
 @dataclass(slots=True)
 class _ChosenPages:
-    """A PDF that was read, and the pages that are taken of it."""
+    """A PDF that was read, and the pages that are taken from it."""
 
     artifact: Artifact
     document: DocumentFile
@@ -258,7 +258,7 @@ class _ChosenPages:
 async def shown_pages(
     proposal: WindowProposal, natives: whole_files.NativeFiles, ranking: RequestRanking, cutter: PageCutter
 ) -> tuple[ShownPages, ...]:
-    """Returns the pages that have room beside the block of a new question, cut out; none where none matters."""
+    """Returns the cut-out pages that fit beside the block of a new question; none if none matters."""
     material, inputs = proposal.measured.material, proposal.measured.inputs
     documents = list(_pdfs(material)) if cutter.most_pages and _may_have_pages(proposal) else []
     if not documents:
@@ -276,7 +276,7 @@ def _may_have_pages(proposal: WindowProposal) -> bool:
 
 
 def _pdfs(material: WindowInputs) -> Iterator[tuple[Artifact, Part]]:
-    """The documents of the conversation that may be PDFs, and the parts that hold or name them."""
+    """Yields the documents of the conversation that may be PDFs, and the parts that hold or name them."""
     for artifact in material.placed:
         place = artifact.place
         if artifact.is_file and place.message is not None and place.part is not None:
@@ -291,7 +291,7 @@ def _pdfs(material: WindowInputs) -> Iterator[tuple[Artifact, Part]]:
 def _ranked(
     material: WindowInputs, relevance: Relevance, documents: Sequence[tuple[Artifact, Part]]
 ) -> list[_RankedPages]:
-    """The documents with pages, those first of which one is most relevant to the question."""
+    """Returns the documents with pages, those with the page most relevant to the question first."""
     named = {number for kind, number in places_named(material.question).numbered if kind == "page"}
     last = {artifact.content_id for artifact in candidates.of_each_content([a for a, _ in documents], material.current)}
     parts = {artifact.content_id: (artifact, part) for artifact, part in documents if artifact.content_id in last}
@@ -311,7 +311,7 @@ def _ranked(
         at = bisect_right(here, (each.passage.start, 10**9)) - 1
         if at >= 0:
             pages = scores[each.of.content_id]
-            pages[here[at][1]] = max(pages.get(here[at][1], 0.0), score / best / 2)  # a page that is named comes first
+            pages[here[at][1]] = max(pages.get(here[at][1], 0.0), score / best / 2)  # pages named in it come first
     ranked = [
         _RankedPages(*parts[name], tuple(sorted(pages.items(), key=lambda page: (-page[1], page[0]))))
         for name, pages in scores.items()
@@ -321,8 +321,8 @@ def _ranked(
 
 
 def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
-    """Where pages begin, with their numbers. A text that is no PDF may have lines that look like marks, and no number
-    in them."""
+    """Yields where pages begin, with their numbers. A text that is not a PDF may have lines that look like page marks,
+    without a number in them."""
     for found in places.PLACE_MARKER.finditer(content):
         if found[1] == "page" and found[2].isdecimal() and len(found[2]) <= MAX_PAGE_DIGITS:
             yield found.start(), int(found[2])
@@ -331,8 +331,8 @@ def _marked_pages(content: str) -> Iterator[tuple[int, int]]:
 async def _chosen(
     ranked: Sequence[_RankedPages], room: float, natives: whole_files.NativeFiles, most: int
 ) -> list[_ChosenPages]:
-    """The pages that hold pictures and have room, the best first. Of a PDF without any text nothing can be ranked: its
-    first pages are taken."""
+    """Chooses the pages that hold pictures and fit, best first. A PDF without any text cannot be ranked: its first
+    pages are taken."""
     wanted: list[tuple[float, int, _ChosenPages]] = []
     count = 0
     for each in ranked:
@@ -354,8 +354,8 @@ async def _chosen(
 def _taken(
     wanted: Sequence[tuple[float, int, _ChosenPages]], room: float, natives: whole_files.NativeFiles, most: int
 ) -> list[_ChosenPages]:
-    """The documents with the pages that have room. Long texts are looked through for each page, so that few are
-    weighed: of a scan all pages are wanted alike."""
+    """Returns the documents with the pages that fit. Each page weighed takes a scan of long texts, so few are weighed:
+    of a scanned document all pages match alike."""
     taken = 0
     for _, number, choice in sorted(wanted, key=lambda each: (-each[0], each[1]))[: WEIGHED * most]:
         if taken == most:
@@ -371,14 +371,14 @@ def _taken(
 
 
 def _room(proposal: WindowProposal) -> float:
-    """Tokens that pages may take."""
+    """Returns the tokens that pages may take."""
     limits, fitted = proposal.measured.limits, proposal.fitted
     share = PAGES_SHARE * (limits.tokens or 0)
     return share if fitted.new_pass else min(share, PAGES_FREE_SHARE * ((limits.usable or 0) - fitted.tokens))
 
 
 async def _cut(chosen: _ChosenPages, natives: whole_files.NativeFiles, cutter: PageCutter) -> ShownPages | None:
-    """The pages, ready to go up; None if they cannot be cut out."""
+    """Cuts out the pages to be sent upstream; None if they cannot be cut out."""
     numbers = tuple(sorted(chosen.numbers))
     part = reference(chosen.document.digest, numbers)
     name = part["file"]["file_id"]

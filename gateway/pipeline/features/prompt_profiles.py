@@ -1,5 +1,4 @@
-"""Composes the system message that a conversation's mode needs, of the parts that prompt profiles hold (guarantee
-§11.7)."""
+"""Composes the system message for a conversation's mode from the parts that prompt profiles hold (guarantee §11.7)."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -22,16 +21,16 @@ WORDS = {
     "modification": "update change modify edit rename replace remove delete fix correct adjust move extend",
     "analysis": "analyze analyse explain why compare summarize summarise review evaluate assess understand count",
 }
-"""Words by which a message, or the name of a tool, calls for a mode. English, like the names of tools mostly are."""
+"""Words in a message, or in a tool's name, that call for a mode. English, as most names of tools are."""
 MODE_OF = {word: mode for mode, words in WORDS.items() for word in words.split()}
 LETTERS = re.compile(r"[a-z]+", re.IGNORECASE)
 FIRST_CHARS = 2000
-"""Of a message, in which its words are looked for: what is wanted stands at the beginning, documents behind it."""
+"""Characters of a message that are searched for words: the wish comes first, documents follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptProfile:
-    """A composed system message. `source` says what the mode was taken from: the `request`, the `message`, the `tools`
+    """A composed system message. `source` names what the mode was taken from: the `request`, the `message`, the `tools`
     used last, the `conversation` so far, or the `default`."""
 
     mode: str
@@ -41,17 +40,17 @@ class PromptProfile:
     saved_tokens: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """As bills name it; `saved_tokens` beside a system message with the guidance of all modes."""
+        """Renders the profile for bills; `saved_tokens` compares it with the guidance of all modes."""
         return {name: getattr(self, name) for name in ("mode", "source", "tokens", "saved_tokens")}
 
     def reported(self, built: BuiltContext) -> BuiltContext:
-        """The context that was made with it, whose bill names it."""
+        """Adds the profile to the bill of the context built with it."""
         built.utilization.profile = self.as_json()
         return built
 
 
 class ProfileComposer:
-    """Puts the system message in front that a conversation's mode needs. It is not stored with the conversation."""
+    """Prepends the system message for a conversation's mode. The conversation is stored without it."""
 
     def __init__(self, profiles: PromptProfiles, counters: CounterRegistry) -> None:
         self._profiles = profiles
@@ -75,7 +74,7 @@ class ProfileComposer:
     async def every(
         self, messages: Sequence[dict[str, Any]], before: str | None, facts: ModelFacts
     ) -> tuple[PromptProfile | None, dict[str, PromptProfile]]:
-        """The prompt profile that messages call for, and that of each mode; None and none where none is configured.
+        """Composes the profile that messages call for, and that of each mode; None and none if none is configured.
         `before`: the mode that the conversation had."""
         if not self._profiles.is_set:
             return None, {}
@@ -91,8 +90,8 @@ class ProfileComposer:
 
 
 def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[str, str]:
-    """The mode of a conversation, and what it was taken from: the message that begins the current turn, else the tools
-    that were used in the turn before it, else the mode before; the same in each step of a turn.
+    """Infers the mode of a conversation, and names its source: the message that begins the current turn, else the tools
+    used in the turn before it, else the mode before; the same in each step of a turn.
     `before`: the mode that the conversation had."""
     starts = tool_steps.turn_starts(str(message.get("role")) for message in messages)
     if starts:
@@ -107,13 +106,13 @@ def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[st
 
 
 def composed(profiles: PromptProfiles, mode: str) -> str:
-    """The system message of a mode: core, the mode's own guidance, tools, error handling, with blank lines between."""
+    """Joins the system message of a mode by blank lines: core, the mode's own guidance, tools, error handling."""
     guidance = getattr(profiles.modes, mode)
     return _joined((profiles.core, guidance, profiles.tools, profiles.error_handling))
 
 
 def monolith(profiles: PromptProfiles) -> str:
-    """The system message with the guidance of all modes: what would be sent without profiles."""
+    """Joins the system message with the guidance of all modes: what would be sent without profiles."""
     guidance = (getattr(profiles.modes, mode) for mode in PROFILE_MODES)
     return _joined((profiles.core, *guidance, profiles.tools, profiles.error_handling))
 
@@ -123,7 +122,7 @@ def _joined(parts: Iterable[str | None]) -> str:
 
 
 def _tools_of(turn: Sequence[dict[str, Any]]) -> list[str]:
-    """The words in the names of the tools that a turn used, the latest first."""
+    """Returns the words in the names of the tools that a turn used, the latest first."""
     found: list[str] = []
     for message in reversed(turn):
         for call in tool_steps.calls_of(message):
@@ -133,7 +132,7 @@ def _tools_of(turn: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _mode_of(words: Iterable[str]) -> str | None:
-    """The mode that most words call for; of equally many the one that is called for first."""
+    """Returns the mode that most words call for; on a tie, the one called for first."""
     counts: dict[str, int] = {}
     for word in words:
         if (mode := MODE_OF.get(word.lower())) is not None:

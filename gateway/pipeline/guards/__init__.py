@@ -1,4 +1,4 @@
-"""Around each call of a model: guards of third parties, and masking (guarantee §12.9, §12.10)."""
+"""Guards of third parties and masking, around each call of a model (guarantee §12.9, §12.10)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""What a guard is: for those who write one (docs/guards.md).
+"""The interface of guards, for their authors (docs/guards.md).
 
 A package names its guard by an entry point of the group `gateway.guards`. The entry point is called with the options of
-its entry in the configuration, a dict, and gives the guard.
+its entry in the configuration, a dict, and returns the guard.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ GROUP = "gateway.guards"
 
 @dataclass(frozen=True, slots=True)
 class GuardedCall:
-    """A call of a model. `purpose` says what for: `primary` is the model that the client asked for; `planner`,
-    `summarizer` and `embedder` are internal; `relayed` is a call that is not managed. `model` is the name that the
-    provider knows. `body` is what is sent, in the words of OpenAI's chat completions whichever API the client and the
-    provider speak; of an embedder or a relayed call it is the body of that endpoint. It must not be changed."""
+    """A call of a model. `purpose`: `primary` is the model that the client asked for; `planner`, `summarizer` and
+    `embedder` are internal; `relayed` is a call that is not managed. `model` is the provider's name for it. `body` is
+    what is sent, in the shape of OpenAI's chat completions whichever API the client and the provider speak; for an
+    embedder or a relayed call it is the body of that endpoint. It must not be changed."""
 
     purpose: str
     model: str
@@ -40,8 +40,8 @@ class GuardedCall:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Text of an answer that the client has not got yet. `before` is what it got of this choice, its last 4,000
-    characters. `is_last`: nothing more of this choice is to come."""
+    """Text of an answer that the client has not received yet. `before`: the last 4,000 characters of this choice that
+    the client has received. `is_last`: nothing more of this choice follows."""
 
     choice: int
     text: str
@@ -51,11 +51,10 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a guard decides. Nothing set: all may pass as it is.
+    """A guard's decision. With nothing set, everything passes unchanged.
 
-    `refused` is the reason, which the client is told: it gets a 400 `content_refused`. `body` is what is sent in the
-    place of the call's, `text` what the client gets in the place of what was said. `cost` is what the guard itself
-    cost, in USD; it goes on the bill."""
+    `refused` is the reason, which is returned to the client in a 400 `content_refused`. `body` replaces the call's
+    body, `text` replaces the text for the client. `cost` is the guard's own cost, in USD; it is added to the bill."""
 
     refused: str | None = None
     body: Mapping[str, Any] | None = None
@@ -67,13 +66,13 @@ PASS = Verdict()
 
 
 class Guard(Protocol):
-    """Looks at calls of models. One that has no `after` does not hold up streams; one that has no `before` sees answers
-    alone. Both may raise anything: that counts as a failure, as does being late."""
+    """Checks calls of models. A guard without `after` does not delay streams; one without `before` sees only answers.
+    Both may raise anything: that counts as a failure, as does being late."""
 
     async def before(self, call: GuardedCall) -> Verdict:
-        """Before a body is sent."""
+        """Checks a body before it is sent."""
         ...
 
     async def after(self, call: GuardedCall, said: Said) -> Verdict:
-        """Before the client gets a text: all of a choice, or of a stream a piece of it."""
+        """Checks a text before the client receives it: all of a choice, or a piece of it if streamed."""
         ...

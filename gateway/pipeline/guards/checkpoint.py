@@ -1,6 +1,5 @@
-"""What stands around everything by which a body goes to a model: guards, each under its deadline and a breaker
-(guarantee §12.9), then masking (§12.10); streamed answers are looked at by guards on their way back, and values are put
-back in them."""
+"""The checkpoint on every path of a body to a model: guards, each under its deadline and a breaker (guarantee §12.9),
+then masking (§12.10); on the way back, guards check streamed answers, and masked values are restored."""
 
 import asyncio
 import re
@@ -36,10 +35,10 @@ from gateway.upstream import PassthroughClient, RawAnswer, UpstreamPassage, Upst
 
 log = logs.get_logger("gateway.pipeline.guards")
 FAILURES = 3
-"""In a row, after which a guard rests."""
+"""Consecutive failures after which a guard rests."""
 GUARD_COOLDOWN_SECONDS = 30.0
 MAX_GUARD_COST_USD = Decimal(1000)
-"""A guard that says that it cost more is mistaken."""
+"""A guard that reports a higher cost is mistaken."""
 Ask = Callable[..., Awaitable[Verdict]]
 
 
@@ -54,8 +53,8 @@ class RunningGuard:
         self._cooldown = Cooldown(FAILURES, GUARD_COOLDOWN_SECONDS)
 
     async def asked(self, scope: upstreams.CallScope, ask: Ask, *about: Any) -> Verdict:
-        """What it decides; of one that fails, is late or rests, that all may pass where it is `open`.
-        Raises ContentRefused: it refuses; GuardUnavailable: it cannot be asked, and is `closed`."""
+        """Returns the guard's verdict; if it fails, is late or rests, and is `open`, everything passes.
+        Raises ContentRefused: the guard refuses; GuardUnavailable: it cannot be asked, and is `closed`."""
         verdict = None
         began = self._clock.monotonic()
         if not self._cooldown.remaining(began):
@@ -66,7 +65,7 @@ class RunningGuard:
             except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
                 log.fault("guard_failed", fault, guard=self.entry.name)
                 if self._cooldown.failed(self._clock.monotonic()):
-                    self._cooldown.failures = 0  # afterwards it may fail as often again
+                    self._cooldown.failures = 0  # after its rest it may fail as often again
         name = self.entry.name
         if verdict is None:
             if self.entry.on_failure == "closed":
@@ -81,7 +80,7 @@ class RunningGuard:
 
 
 class GuardChain:
-    """The guards in their order: each is shown what the one before it left."""
+    """The guards in their order: each sees what the one before it left."""
 
     def __init__(self, guards: Sequence[RunningGuard]) -> None:
         self._before = [guard for guard in guards if guard.before is not None]
@@ -89,11 +88,11 @@ class GuardChain:
 
     @property
     def hold(self) -> int:
-        """Characters of a stream that are held until they are shown to the guards; 0: none looks at answers."""
+        """Characters of a stream that are held before the guards check them; 0: none checks answers."""
         return min((guard.entry.hold for guard in self._after), default=0)
 
     async def before(self, call: GuardedCall, scope: upstreams.CallScope) -> Mapping[str, Any]:
-        """The body that is sent. Raises ContentRefused, GuardUnavailable: it is not sent."""
+        """Returns the body to send. Raises ContentRefused, GuardUnavailable: it must not be sent."""
         for guard in self._before:
             assert guard.before is not None
             verdict = await guard.asked(scope, guard.before, call)
@@ -102,8 +101,8 @@ class GuardChain:
         return call.body
 
     async def after(self, call: GuardedCall, said: Said, scope: upstreams.CallScope) -> str:
-        """The text that the client gets.
-        Raises ContentRefused, GuardUnavailable: it gets none; the model's call is charged."""
+        """Returns the text for the client.
+        Raises ContentRefused, GuardUnavailable: the client receives none; the model's call is charged."""
         for guard in self._after:
             assert guard.after is not None
             try:
@@ -117,7 +116,7 @@ class GuardChain:
 
 
 def _checked(verdict: Any) -> Verdict:
-    """Raises TypeError: it is no verdict."""
+    """Raises TypeError: it is not a verdict."""
     if not isinstance(verdict, Verdict):
         raise TypeError("a guard answers with a Verdict")
     body, cost = verdict.body, verdict.cost
@@ -129,8 +128,8 @@ def _checked(verdict: Any) -> Verdict:
 
 
 def open_chain(entries: Sequence[setting_sections.GuardEntry], clock: ports.Clock) -> GuardChain:
-    """The guards of the configuration.
-    Raises ConfigurationError: no installed package has a guard of that name, or it cannot be made."""
+    """Loads the guards of the configuration.
+    Raises ConfigurationError: no installed package has a guard of that name, or it cannot be created."""
     known = {found.name: found for found in plugins_of(GROUP)}
     guards = []
     for number, entry in enumerate(entries):
@@ -149,18 +148,18 @@ def open_chain(entries: Sequence[setting_sections.GuardEntry], clock: ports.Cloc
 Json = dict[str, Any]
 Chunks = list[Json]
 SHOWN_BEFORE = 4000
-"""Characters of what the client got that a guard is shown."""
+"""Characters already sent to the client that a guard is shown."""
 
 
 class PassingStream(StreamAround):
-    """A stream whose chunks change on their way."""
+    """A stream whose chunks are changed as they pass."""
 
     def __init__(self, opened: ChunkStream) -> None:
         super().__init__(opened)
         self._last: Json = {}
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
-        """See `ChunkStream.batches`."""
+        """Yields the changed batches; see `ChunkStream.batches`."""
         async with aclosing(self._opened.batches()) as batches:
             async for batch in batches:
                 found: Chunks = []
@@ -170,7 +169,7 @@ class PassingStream(StreamAround):
                     self._last = chunk
                     try:
                         found += await self._passed(chunk)
-                    except errors.GatewayError as error:  # what may pass comes before it
+                    except errors.GatewayError as error:  # after what may pass
                         refused = error
                         break
                 if found:
@@ -181,24 +180,24 @@ class PassingStream(StreamAround):
             yield rest
 
     def _came(self, batch: Chunks) -> None:
-        """Takes notice of what has come."""
+        """Observes the chunks that arrived."""
 
     async def _passed(self, chunk: Json) -> Chunks:
-        """The chunks that one becomes."""
+        """Returns the chunks that replace one."""
         raise NotImplementedError
 
     async def _end(self) -> Chunks:
-        """What is left once the stream is over."""
+        """Returns what is left when the stream is over."""
         raise NotImplementedError
 
     def _made(self, choices: list[Json]) -> Json:
-        """A chunk of our own beside upstream's."""
+        """Builds a chunk of our own beside upstream's."""
         kept = ("id", "object", "created", "model", "system_fingerprint")
         return {**{name: self._last[name] for name in kept if name in self._last}, "choices": choices}
 
 
 class RestoredStream(PassingStream):
-    """A stream with the values of its request in the place of their placeholders."""
+    """A stream in which placeholders are replaced by the values of its request."""
 
     def __init__(self, opened: ChunkStream, vault: PlaceholderMap, *, is_json: bool) -> None:
         super().__init__(opened)
@@ -233,8 +232,8 @@ class RestoredStream(PassingStream):
 
 
 class LookedAtStream(PassingStream):
-    """A stream whose text guards see before the client does: as soon as as much as they want has come, when something
-    else comes, and at its end."""
+    """A stream whose text guards check before the client receives it: when as much has come as they want, when
+    something else comes, and at its end."""
 
     def __init__(
         self, opened: ChunkStream, chain: GuardChain, call: GuardedCall, sent: upstreams.UpstreamRequest
@@ -248,7 +247,7 @@ class LookedAtStream(PassingStream):
         self._told: dict[int, str] = {}
 
     def _came(self, batch: Chunks) -> None:
-        """A guard may look at a choice for so long that its client leaves: what the whole answer used is known."""
+        """Reports the usage of a complete answer: the client may leave while a guard still checks it."""
         for chunk in batch:
             ended = (choice for choice in chunk.get("choices") or () if isinstance(choice, dict))
             self._unfinished -= {choice.get("index", 0) for choice in ended if choice.get("finish_reason")}
@@ -274,7 +273,7 @@ class LookedAtStream(PassingStream):
             choices.append({**choice, "delta": {**delta, "content": ""}} if text else choice)
         if not choices:
             return [chunk]
-        # The first chunk of a choice brings its role: it stays in front.
+        # The first chunk of a choice carries its role, and stays first.
         now = {**chunk, "choices": choices}
         ends = any(choice.get("finish_reason") for choice in choices if isinstance(choice, dict))
         made = [self._made([each]) for each in before]
@@ -301,11 +300,11 @@ def _has_role(choices: list[Any]) -> bool:
 
 
 NATIVE = "untranslated"
-"""Where guards are shown what a client said in the words of its own API alone."""
+"""The field in which guards see what only the client's own API can express."""
 
 
 class GuardCheckpoint:
-    """What every body passes before it goes up. Either part may be missing."""
+    """What every body passes before it is sent upstream. Either part may be missing."""
 
     def __init__(self, chain: GuardChain | None, masker: TenantMasker | None) -> None:
         self.chain = chain
@@ -314,8 +313,8 @@ class GuardCheckpoint:
     async def passed(
         self, request: upstreams.UpstreamRequest, model: str
     ) -> tuple[upstreams.UpstreamRequest, GuardedCall, PlaceholderMap | None]:
-        """The request as it goes up, the call as guards know it, and what was masked in it.
-        Raises ContentRefused, GuardUnavailable, StorageUnavailable: it does not go up."""
+        """Returns the request to send upstream, the call as guards know it, and what was masked in it.
+        Raises ContentRefused, GuardUnavailable, StorageUnavailable: it must not be sent."""
         scope, native = request.scope, request.native
         shown = request.body if native is None else {**request.body, NATIVE: native}
         call = GuardedCall(scope.purpose, model, scope.caller.tenant, scope.request_id, shown)
@@ -330,8 +329,8 @@ class GuardCheckpoint:
 
 
 class GuardedUpstream(UpstreamWrapper):
-    """An `Upstream` whose calls pass a checkpoint, and whose answers come back by it.
-    Raises ContentRefused, GuardUnavailable: nothing was sent; or the answer is not for the client, and is charged."""
+    """An `Upstream` whose calls and answers pass a checkpoint.
+    Raises ContentRefused, GuardUnavailable: nothing was sent; or the answer is withheld, and is charged."""
 
     def __init__(self, inner: ports.Upstream, checkpoint: GuardCheckpoint) -> None:
         super().__init__(inner)
@@ -341,7 +340,7 @@ class GuardedUpstream(UpstreamWrapper):
     async def passing(
         self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
     ) -> AsyncIterator[UpstreamPassage]:
-        """See `UpstreamWrapper`."""
+        """Passes a request through the checkpoint; see `UpstreamWrapper`."""
         sent, call, vault = await self._checkpoint.passed(request, deployment.provider_model)
         yield UpstreamPassage(
             deployment,
@@ -395,13 +394,13 @@ def _restored(choice: Any, vault: PlaceholderMap, *, is_json: bool) -> Any:
 
 
 class GuardedEmbedder:
-    """An `Embedder` whose texts pass a checkpoint. What a guard costs here is on the bill of the request that asks, if
+    """An `Embedder` whose texts pass a checkpoint. A guard's cost here is on the bill of the request that asks, if
     there is one."""
 
     def __init__(self, embedder: ports.Embedder, checkpoint: GuardCheckpoint) -> None:
         self._embedder = embedder
         self._checkpoint = checkpoint
-        # Vectors of masked texts are others than those of the texts.
+        # Vectors of masked texts differ from those of the texts.
         self.name = f"{embedder.name} masked" if checkpoint.masker is not None else embedder.name
 
     @property
@@ -410,11 +409,11 @@ class GuardedEmbedder:
         return self._embedder.at_once
 
     def tariff(self) -> EmbeddingTariff | None:
-        """See `Embedder`."""
+        """Returns the tariff; see `Embedder`."""
         return self._embedder.tariff()
 
     async def embed(self, texts: Sequence[str], scope: upstreams.CallScope) -> TextEmbeddings:
-        """See `Embedder`; what may not be sent has no vectors."""
+        """Embeds texts after the checkpoint; what must not be sent has no vectors. See `Embedder`."""
         request = upstreams.UpstreamRequest({"input": list(texts)}, scope=scope.made_for("embedder"))
         try:
             sent, _, _ = await self._checkpoint.passed(request, self._embedder.name)
@@ -423,12 +422,12 @@ class GuardedEmbedder:
         return await self._embedder.embed(_texts(sent.body.get("input"), len(texts)), scope)
 
     def close(self) -> None:
-        """See `Embedder`."""
+        """Closes the embedder; see `Embedder`."""
         self._embedder.close()
 
 
 def _texts(given: Any, count: int) -> list[str]:
-    """Raises EmbeddingFault: a guard left something else than one text for each."""
+    """Raises EmbeddingFault: a guard left something other than one text for each."""
     if not isinstance(given, list) or len(given) != count or not all(isinstance(text, str) for text in given):
         raise EmbeddingFault("a guard left no text for each")
     return given
@@ -449,7 +448,7 @@ class GuardedPassthrough(PassthroughClient):
 
     @asynccontextmanager
     async def open(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> AsyncIterator[RawAnswer]:
-        """The answer once it has begun, with what was masked put back.
+        """Opens the answer after it has begun, with masked values restored.
         Raises ContentRefused, GuardUnavailable: nothing was sent; UpstreamError: see `core/errors`."""
         vault = None
         if call.body is not None:
@@ -487,8 +486,8 @@ class GuardedPassthrough(PassthroughClient):
 
 
 class RestoredAnswer(RawAnswer):
-    """An answer as it came, with the values of its request in the place of their placeholders. What a stream cuts into
-    several events stays masked."""
+    """An answer as it came, with placeholders replaced by the values of its request. A placeholder that a stream splits
+    across several events stays masked."""
 
     def __init__(self, answer: RawAnswer, vault: PlaceholderMap) -> None:
         self._answer = answer
@@ -500,7 +499,7 @@ class RestoredAnswer(RawAnswer):
         self.headers: Headers = lengthless if self._is_text else answer.headers
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """See `RawAnswer.pieces`."""
+        """Yields the restored pieces; see `RawAnswer.pieces`."""
         text = TextRestorer(self._vault, is_json=True)
         async for piece in self._answer.pieces():
             if not self._is_text:
@@ -511,7 +510,7 @@ class RestoredAnswer(RawAnswer):
             yield _bytes(rest)
 
     async def aclose(self) -> None:
-        """See `RawAnswer.aclose`."""
+        """Closes the answer; see `RawAnswer.aclose`."""
         await self._answer.aclose()
 
 
@@ -524,7 +523,7 @@ async def _whole(body: Any) -> bytes:
 
 
 class ActiveGuards:
-    """Puts the checkpoint around all of that (in the place of `pipeline.guards.factory.NoGuards`).
+    """Puts the checkpoint around every path to a model (in place of `pipeline.guards.factory.NoGuards`).
 
     Raises, when it is made:
         ConfigurationError: a guard or a rule cannot be used.
@@ -536,7 +535,7 @@ class ActiveGuards:
         self._checkpoint = GuardCheckpoint(chain, self._masker)
 
     def build(self) -> RequestFeature:
-        """Builds the feature: what is masked in a prompt is counted."""
+        """Builds the feature that counts the tokens masking adds to a prompt."""
         masker = self._masker
         if masker is None:
             return RequestFeature()
@@ -547,22 +546,22 @@ class ActiveGuards:
         return RequestFeature(on_payload=surplus)
 
     def upstream(self, upstream: ports.Upstream) -> ports.Upstream:
-        """Calls of models, the internal ones too."""
+        """Wraps calls of models, internal ones included."""
         return GuardedUpstream(upstream, self._checkpoint)
 
     def embedder(self, embedder: ports.Embedder | None) -> ports.Embedder | None:
-        """Calls of an embedder. What runs in this process, and costs nothing, sends nothing."""
+        """Wraps calls of an embedder, except one without a tariff, which runs in this process and sends nothing."""
         if embedder is None or embedder.tariff() is None:
             return embedder
         return GuardedEmbedder(embedder, self._checkpoint)
 
     def passthrough(self, upstream: PassthroughClient) -> PassthroughClient:
-        """Relayed calls."""
+        """Wraps relayed calls."""
         return GuardedPassthrough(upstream, self._checkpoint)
 
 
 def what_guards(settings: Settings) -> str:
-    """What is configured, in words; for `gateway check`.
+    """Describes what is configured, for `gateway check`.
     Raises ConfigurationError: a guard or a rule cannot be used."""
     open_chain(settings.guards, SystemClock())
     rules: list[str] = []

@@ -1,4 +1,4 @@
-"""What the application wires: guards and masking where they are configured, else nothing at all."""
+"""What the application wires: guards and masking if they are configured, else nothing at all."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NoGuards:
-    """Nothing is configured: every part by which a body goes to a model stays as it is."""
+    """Nothing is configured: every path of a body to a model is unchanged."""
 
     def build(self) -> RequestFeature:
         """Builds a feature that does nothing."""
@@ -33,7 +33,7 @@ Guards: TypeAlias = "NoGuards | ActiveGuards"
 
 
 def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], clock: ports.Clock) -> Guards:
-    """Guards and masking as configured; loaded where they are.
+    """Loads guards and masking if any is configured.
     Raises ConfigurationError: a guard or a rule cannot be used."""
     if not guards_are_on(settings):
         return NoGuards()
@@ -43,10 +43,10 @@ def open_guards(settings: Settings, secret: Callable[[], Awaitable[bytes]], cloc
 
 
 def guards_are_on(settings: Settings) -> bool:
-    """Whether anything looks at calls of models."""
+    """Returns whether any guard or masking is configured."""
     return bool(settings.guards) or settings.masking.enabled
 
 
 def refuses_files(settings: Settings) -> bool:
-    """Whether no file goes to a model, since nothing can be masked in it."""
+    """Returns whether files are refused for models, since nothing in them can be masked."""
     return settings.masking.enabled and settings.masking.on_unreadable == "refuse"

@@ -1,12 +1,12 @@
-r"""Masks texts as a process does it: by its rules, and with the secret that its placeholders are keyed with.
+r"""Masks texts by a process's rules, with the secret that keys its placeholders.
 
-A rule finds a value by what the value itself is, never by what stands around it: put back in another place, it is found
-again. So a password is masked together with its URL. Each pattern that is built in takes time in proportion to the
-text: what repeats is bounded, or does not give back. Patterns of operators run by RE2, which has no other way.
+A rule recognises a value by the value itself, never by its surroundings: put back in another place, it is found again.
+So a password is masked together with its URL. Each built-in pattern runs in time proportional to the text: repetition
+is bounded or possessive. Operators' patterns run on RE2, which is always linear.
 
-Where values are is remembered, as clients send the same texts again and again: a keyed digest of a text and the places
-in it, nothing of what it says. The placeholders of one request say what stands for which value; in its answer the
-values are put back, also where a placeholder comes in pieces."""
+The places of values are cached, as clients send the same texts again and again: a keyed digest of a text and the places
+in it, none of its content. The placeholders of one request record which value each replaces; in its answer the values
+are restored, even if a placeholder arrives in pieces."""
 
 import hmac
 import ipaddress
@@ -26,7 +26,7 @@ from gateway.core.config.config_file import ConfigurationError
 from gateway.core.tasks import offload_if
 from gateway.core.types import items, upstreams
 
-# Whether what looks like a number of a card, an account or an address is one.
+# Checks whether what looks like the number of a card, an account or an address is one.
 
 CARD_DIGITS = range(13, 20)
 CARD_STARTS = "23456"
@@ -38,7 +38,8 @@ RULE_SEPARATOR = re.compile(r"[ -]")
 
 
 def card_length(text: str) -> int:
-    """How much of it is the number of a card, by Luhn's sum; 0: nothing. It may end at a blank or hyphen."""
+    """Measures the beginning of a text that is a card number, by Luhn's sum; 0: none. It may end at a blank or a
+    hyphen."""
     for end in (len(text), *(found.start() for found in reversed(list(RULE_SEPARATOR.finditer(text))))):
         digits = RULE_SEPARATOR.sub("", text[:end])
         if len(digits) in CARD_DIGITS and digits[0] in CARD_STARTS and _luhn(digits):
@@ -47,8 +48,8 @@ def card_length(text: str) -> int:
 
 
 def iban_length(text: str) -> int:
-    """How much of it is an IBAN, by its checksum; 0: nothing. It may end at a blank: one pass, as each end's remainder
-    follows from that of the end before."""
+    """Measures the leading part of a text that is an IBAN, by its checksum; 0: none. It may end at a blank: one pass,
+    as each end's remainder follows from that of the end before."""
     found, value, head, end = 0, 0, int(text[:4].translate(LETTER_DIGITS)), -1
     for blanks, group in enumerate(text.split(" ")):
         end += len(group) + 1
@@ -60,7 +61,7 @@ def iban_length(text: str) -> int:
 
 
 def ip_length(text: str) -> int:
-    """The length of an address that may tell something; 0 for loopback, and for what is none."""
+    """Returns the length of an address worth masking; 0 for loopback, and for what is not an address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -72,12 +73,12 @@ def ip_length(text: str) -> int:
 
 
 def phone_length(text: str) -> int:
-    """The length of a number that people may have."""
+    """Returns the length of a plausible phone number; 0: it is not one."""
     return len(text) if sum(map(str.isdigit, text)) in PHONE_DIGITS else 0
 
 
 def secret_length(text: str) -> int:
-    """The length of what is random enough: words with hyphens have no digits."""
+    """Returns the length of a random-looking text; 0 without digits: words with hyphens have none."""
     return len(text) if any(map(str.isdigit, text)) else 0
 
 
@@ -91,16 +92,15 @@ def _luhn(digits: str) -> bool:
 
 MASKING_EXTRA = "context-gateway[masking]"
 MAX_LOOKBEHIND_CHARS = 64
-"""Characters of a value that may stand before what it is found by."""
+"""Characters of a value that may precede the match that finds it."""
 MAX_RULE_CHARS = 10_000
-"""Characters of a value that a rule of the operator's own may find; a longer match is left alone."""
+"""Longest value that an operator's rule may find; a longer match is left unmasked."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaskingRule:
-    """Finds values. `kind` names their placeholders; `length` says how much of a match counts, 0: none of it. One of
-    `hints`, and what `gate` finds, are in every text in which there is a value: they are looked for first, as that is
-    quick."""
+    """Finds values. `kind` names their placeholders; `length` returns how much of a match counts, 0: none of it. Every
+    text with a value contains one of `hints`, and a match of `gate`: these are searched first, as that is quick."""
 
     kind: str
     pattern: Any
@@ -108,12 +108,12 @@ class MaskingRule:
     hints: tuple[str, ...] = ()
     gate: re.Pattern[str] | None = None
     is_short: bool = False
-    """A match has an end: where it is none, another may begin within it."""
+    """A match is bounded: if it is not a value, another may begin within it."""
     before: re.Pattern[str] | None = None
-    """What must stand before a match, and belongs to the value; it ends with `\\Z`."""
+    """Must precede a match, and belongs to the value; it ends with `\\Z`."""
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where values are, from the left, not overlapping."""
+        """Yields the spans of values, from the left, not overlapping."""
         if self.hints and not any(hint in text for hint in self.hints):
             return
         if self.gate is not None and not self.gate.search(text):
@@ -142,8 +142,8 @@ def _number(kind: str, pattern: str, length: Callable[[str], int], *hints: str, 
     return MaskingRule(kind, re.compile(pattern), length, hints, re.compile(gate) if gate else None, is_short=True)
 
 
-# Where a pattern begins with signs of one kind, these are sought first, which is quick: so what may not stand before
-# a value is looked at behind its first sign.
+# The engine quickly searches for the literal characters that a pattern begins with: so what may not precede a value is
+# checked after its first character.
 BEARER = r"(?<![A-Za-z])(?:Bearer|Basic|Token) {1,4}[A-Za-z0-9._~+/=-]{16,}+"
 HEX = r"[0-9A-Fa-f]{0,4}"
 KEY_PATTERNS = {
@@ -196,7 +196,7 @@ BUILT_IN: dict[str, Sequence[MaskingRule]] = {
 
 
 def rules_of(settings: setting_sections.MaskingSettings) -> tuple[MaskingRule, ...]:
-    """The operator's own rules, then those that are built in.
+    """Returns the operator's own rules, then the built-in ones.
     Raises ConfigurationError: a pattern cannot be used, or the package that runs it is not installed."""
     own = tuple(_own(each.name, each.pattern, n) for n, each in enumerate(settings.custom))
     return (*own, *(rule for name, rules in BUILT_IN.items() if name in settings.rules for rule in rules))
@@ -231,7 +231,7 @@ Place = tuple[int, int, str]
 
 
 class RuleFinder:
-    """The rules of a process. Safe from several threads."""
+    """The rules of a process. Thread-safe."""
 
     def __init__(self, rules: Sequence[MaskingRule]) -> None:
         self._rules = rules
@@ -239,7 +239,7 @@ class RuleFinder:
         self._known: BoundedCache[bytes, tuple[Place, ...]] = BoundedCache(MAX_KNOWN_TEXTS)
 
     def places(self, text: str) -> tuple[Place, ...]:
-        """Where values are, in the order of the text. Of two that overlap the earlier rule's counts."""
+        """Finds the places of values, in the order of the text. Of two that overlap the earlier rule's counts."""
         if len(text) < WORTH_CHARS:
             return self._found(text)
         digest = blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=16).digest()
@@ -269,11 +269,11 @@ DIGEST_CHARS = 8
 MASKER_KIND = r"[A-Z][A-Z0-9_]{0,15}"
 PLACEHOLDER = re.compile(rf"<{MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}}>")
 IN_JSON = re.compile(rf"(?:<|\\u003[cC])({MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}})(?:>|\\u003[eE])")
-"""The same in a JSON text, whose writer may escape the brackets."""
+"""A placeholder in a JSON text, whose writer may escape the brackets."""
 
 
 class PlaceholderMap:
-    """What was masked in one request. The same value of a tenant has the same placeholder in every request."""
+    """The placeholders of one request. The same value of a tenant has the same placeholder in every request."""
 
     def __init__(self, finder: RuleFinder, secret: bytes, tenant: str) -> None:
         self._finder = finder
@@ -284,15 +284,15 @@ class PlaceholderMap:
         self._models: set[str] = set()
 
     def mask(self, text: str) -> str:
-        """The text with a placeholder for each value that a rule finds."""
-        pieces, at = list[str](), 0  # what is masked already stays; all else is plain
+        """Replaces each value that a rule finds by a placeholder."""
+        pieces, at = list[str](), 0  # placeholders stay; all else is plain
         for found in PLACEHOLDER.finditer(text) if "<" in text else ():
             pieces += (self._masked(text[at : found.start()]), found.group())
             at = found.end()
         return "".join((*pieces, self._masked(text[at:]))) if at else self._masked(text)
 
     def mask_known(self, text: str) -> str:
-        """The text with the placeholders of values that were found before, wherever they stand in it."""
+        """Replaces values that were found before by their placeholders, wherever they occur in the text."""
         there = [value for value in self._known if value in text] if text else []
         if not there:
             return text
@@ -300,28 +300,28 @@ class PlaceholderMap:
         return re.sub(longest, lambda found: self._known[found.group()], text)
 
     def mask_signed(self, text: str) -> str:
-        """A thought as its model signed it: with the placeholders that it had, and no other. What else a rule finds in
-        it the model said by itself, so it knows that: it stays as it is from here on."""
+        """Masks a signed thought with the placeholders that it had when it was signed, and no others. Any other value
+        in it comes from the model, which therefore knows it: from here on such values stay unmasked."""
         signed = self.mask_known(text)
         for piece in PLACEHOLDER.split(signed):
             self._models.update(piece[start:end] for start, end, _ in self._finder.places(piece))
         return signed
 
     def unmask(self, text: str) -> str:
-        """The text with the values of this request in the place of their placeholders."""
+        """Replaces the placeholders in a text by the values of this request."""
         if not self.values or "<" not in text:
             return text
         return PLACEHOLDER.sub(lambda found: self.values.get(found.group(), found.group()), text)
 
     def unmask_json(self, text: str) -> str:
-        """The same within the strings of a JSON text, which stays one."""
+        """Replaces the placeholders within the strings of a JSON text, which stays valid JSON."""
         if not self.values:
             return text
         return IN_JSON.sub(lambda found: self._in_json(found.group(1), found.group()), text)
 
     def _in_json(self, name: str, written: str) -> str:
         value = self.values.get(f"<{name}>")
-        return written if value is None else json.dumps(value)[1:-1]  # ASCII, whatever bytes stand around it
+        return written if value is None else json.dumps(value)[1:-1]  # ASCII, whatever bytes surround it
 
     def _masked(self, text: str) -> str:
         pieces, at = list[str](), 0
@@ -332,7 +332,7 @@ class PlaceholderMap:
         return "".join((*pieces, text[at:])) if pieces else text
 
     def placeholder(self, kind: str, value: str) -> str:
-        """What stands for a value. Of two values with one digest, the later gets another."""
+        """Returns the placeholder of a value. Of two values with the same digest, the later gets another one."""
         known = self._known.get(value)
         if known is not None:
             return known
@@ -346,17 +346,17 @@ class PlaceholderMap:
             tries += b"\0"
 
 
-# Masks what people and models wrote in the body of a call, in the order in which it stands there.
+# Masks what people and models wrote in the body of a call, in its order there.
 #
-# Of a message only what stands before it decides how it is masked, so that what was forwarded stays append-only (§4
-# I7). Names of tools, ids, schemas, and what a provider sealed or signed stay as they are.
+# Only what precedes a message decides how it is masked, so that what was forwarded stays append-only (§4 I7). Names of
+# tools, ids, schemas, and what a provider sealed or signed stay as they are.
 
 Json = dict[str, Any]
 MASKED_BODY_FIELDS = (
     *("instructions", "system", "messages", "input", "prompt", "prediction", "query", "documents", "suffix", "text"),
     *("texts", "content", "question", "title"),
 )
-"""Fields of a body in which somebody wrote something, as far as they are no settings."""
+"""Fields of a body that hold written text, as far as they are not settings."""
 OF_THE_GATEWAY = frozenset(
     {
         *(
@@ -377,7 +377,7 @@ OF_THE_GATEWAY = frozenset(
         *("file_data", "data", "filename", "finish_reason", "stop_reason", "server_name"),
     }
 )
-"""Fields of messages that nobody wrote as text, or that break when they are changed."""
+"""Fields of messages that are not written text, or that break when they are changed."""
 UNREADABLE = frozenset(
     {
         *("image_url", "input_image", "image", "input_audio", "file", "input_file", "video_url", "audio"),
@@ -390,18 +390,18 @@ Walk = Callable[[str], str]
 
 
 class BodyMasker:
-    """Masks one body with one vault. `refuse`: a part in which nothing can be masked is refused."""
+    """Masks one body with one vault. `refuse`: refuses a part in which nothing can be masked."""
 
     def __init__(self, vault: PlaceholderMap, *, refuse: bool) -> None:
         self._vault = vault
         self._refuse = refuse
 
     def masked(self, body: Mapping[str, Any]) -> Json:
-        """The body; what holds nothing to be masked is the same object in it.
+        """Returns the masked body; objects in it with nothing to mask are kept by identity.
         Raises ContentRefused: it has a part that cannot be read."""
         found = dict(body)
         for name in MASKED_BODY_FIELDS:
-            if name == "text" and not isinstance(found.get(name), str):  # how a response is to be formatted
+            if name == "text" and not isinstance(found.get(name), str):  # the response's format
                 continue
             if name in found:
                 if self._refuse and _has_tokens(found[name]):
@@ -413,7 +413,7 @@ class BodyMasker:
         return found
 
     def _said(self, value: Any) -> Any:
-        """What stands below a field of the body."""
+        """Masks the value of a field of the body."""
         if isinstance(value, str):
             return self._vault.mask(value)
         if isinstance(value, list):
@@ -421,12 +421,12 @@ class BodyMasker:
         return self._message(value)
 
     def _message(self, value: Any) -> Any:
-        """A message, or an item of an endpoint that has no messages. What a model says may hold a value where no rule
-        finds it, as it was put back there: values that are known are masked wherever they stand."""
+        """Masks a message, or an item of an endpoint without messages. A model's text may hold a restored value where
+        no rule finds it: known values are masked wherever they occur."""
         if not isinstance(value, dict):
             return self._said(value) if isinstance(value, str | list) else value
         is_models = value.get("role") == "assistant" or value.get("type") in ("reasoning", "function_call", "message")
-        if any(name in value for name in SIGNED_FIELDS):  # what is signed decides how the rest is masked
+        if any(name in value for name in SIGNED_FIELDS):  # signed parts come first: they decide how the rest is masked
             value = {**{name: value[name] for name in SIGNED_FIELDS if name in value}, **value}
         return self._dict(value, self._models_text if is_models else self._vault.mask)
 
@@ -460,7 +460,7 @@ class BodyMasker:
     def _field(self, within: Json, name: str, value: Any, walk: Walk) -> Any:
         if name == "arguments" and isinstance(value, str):
             return self._arguments(value, walk)
-        if name == "input" and isinstance(value, dict | list):  # of a call: its fields are the model's own
+        if name == "input" and isinstance(value, dict | list):  # of a call: the model named its fields
             return self._free(value, walk)
         if name == "data" and within.get("type") == "text":
             return self._any(value, walk)
@@ -471,7 +471,7 @@ class BodyMasker:
         return self._any(value, walk)
 
     def _arguments(self, text: str, walk: Walk) -> str:
-        """The arguments of a call: a JSON text stays one."""
+        """Masks the arguments of a call; a JSON text stays valid JSON."""
         try:
             given = jsons.loads_exact(text.encode("utf-8", "surrogatepass"))
         except jsons.JSONDecodeError:
@@ -480,7 +480,7 @@ class BodyMasker:
         return text if masked is given else jsons.dumps_text(masked)
 
     def _free(self, value: Any, walk: Walk) -> Any:
-        """A value of which every text may be anything, and a number may be one of a card."""
+        """Masks a value in which any text may be a value, and any number a card's."""
         if isinstance(value, str):
             masked = walk(value)
             return value if masked == value else masked
@@ -497,7 +497,7 @@ class BodyMasker:
 
 
 def _has_tokens(value: Any) -> bool:
-    """Whether a text, or one of several, is said by the numbers of its tokens."""
+    """Returns whether a text, or one of several, is given as token numbers."""
     return isinstance(value, list) and any(
         isinstance(each, int) or (isinstance(each, list) and any(isinstance(one, int) for one in each))
         for each in value
@@ -509,9 +509,9 @@ def _same(old: list[Any], new: list[Any]) -> list[Any]:
 
 
 LONG = 50_000
-"""Characters of a body from which on it is masked in a thread."""
+"""A body of more characters is masked in a thread."""
 MAX_COUNTED_MESSAGES = 64
-"""Messages from which on nobody counts them."""
+"""With more messages, a body counts as long without being measured."""
 
 
 class TenantMasker:
@@ -527,13 +527,13 @@ class TenantMasker:
         self.refuses = settings.on_unreadable == "refuse"
 
     async def vault(self, tenant: str) -> PlaceholderMap:
-        """A new vault for a request of that tenant.
-        Raises StorageUnavailable: the secret is not known yet, and the storage cannot be asked."""
+        """Creates a new vault for a request of that tenant.
+        Raises StorageUnavailable: the secret is not known yet, and the storage cannot be reached."""
         return PlaceholderMap(self._finder, await self._secret(), tenant)
 
     async def masked(self, request: upstreams.UpstreamRequest) -> tuple[upstreams.UpstreamRequest, PlaceholderMap]:
-        """The request with placeholders, and what they stand for.
-        Raises ContentRefused: it has a part that cannot be read, and such are refused; StorageUnavailable: see
+        """Returns the request with placeholders, and the vault of their values.
+        Raises ContentRefused: it has a part that cannot be read, and such parts are refused; StorageUnavailable: see
         `vault`."""
         vault = await self.vault(request.scope.caller.tenant)
         masker = BodyMasker(vault, refuse=self.refuses)
@@ -545,7 +545,7 @@ class TenantMasker:
         return await offload_if(_is_long(request.body), masked), vault
 
     async def surplus(self, messages: list[dict[str, Any]], tenant: str, counter: ports.TokenCounter) -> int:
-        """Tokens that the placeholders of messages take more than what they stand for; below 0 where they take less.
+        """Counts the tokens that placeholders add to messages; negative if they are shorter than their values.
         Raises StorageUnavailable: see `vault`."""
         masker = BodyMasker(await self.vault(tenant), refuse=False)
         return await offload_if(_is_long({"messages": messages}), _surplus, messages, masker, counter)
@@ -573,20 +573,20 @@ MAY_BEGIN_IN_JSON = re.compile(
     rf"(?:(?:<|\\u003[cC])(?:{BEGUN}|{MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}}\\(?:u(?:0(?:03?)?)?)?)|\\(?:u(?:0(?:03?)?)?)?)\Z"
 )
 MAX_HELD_CHARS = 64
-"""Characters of an end that may be held back."""
+"""Most characters held back at the end of a text."""
 MASKED_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 OF_JSON = ("content", "text", items.ITEM_ORDER)
-"""Fields through which a text is reached that is JSON as a whole."""
+"""Fields on the path to a text that is JSON as a whole."""
 
 
 def answers_json(body: Json) -> bool:
-    """Whether the texts of the answer to a body are JSON, which they have to stay."""
+    """Returns whether the texts of the answer to a body are JSON, and have to stay valid."""
     wanted = body.get("response_format")
     return isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema")
 
 
 def restored(value: Any, vault: PlaceholderMap, name: str = "", *, is_json: bool = False) -> Any:
-    """A whole message, or a part of it, with the values in place. `is_json`: its `content` is a JSON text."""
+    """Restores the values in a whole message, or a part of it. `is_json`: its `content` is a JSON text."""
     if isinstance(value, str):
         return vault.unmask_json(value) if name == "arguments" or is_json else vault.unmask(value)
     if isinstance(value, list):
@@ -597,7 +597,7 @@ def restored(value: Any, vault: PlaceholderMap, name: str = "", *, is_json: bool
 
 
 class TextRestorer:
-    """Restores one text that comes in pieces. It holds back only what may be the beginning of a placeholder."""
+    """Restores one text that arrives in pieces. It holds back only what may be the beginning of a placeholder."""
 
     def __init__(self, vault: PlaceholderMap, *, is_json: bool = False) -> None:
         self._put_back: Callable[[str], str] = vault.unmask_json if is_json else vault.unmask
@@ -605,7 +605,7 @@ class TextRestorer:
         self._held = ""
 
     def push(self, piece: str) -> str:
-        """What can be told by now."""
+        """Takes a piece; returns the text that can be restored by now."""
         text = self._held + piece
         start = max(0, len(text) - MAX_HELD_CHARS)
         begun = self._may_begin.search(text, start)
@@ -614,7 +614,7 @@ class TextRestorer:
         return self._put_back(text[:cut])
 
     def rest(self) -> str:
-        """What was held back: nothing more comes."""
+        """Returns what was held back, as nothing more comes."""
         rest, self._held = self._held, ""
         return self._put_back(rest)
 
@@ -630,7 +630,7 @@ class ChoiceRestorer:
         self._calls: dict[tuple[int, str], TextRestorer] = {}
 
     def delta(self, delta: Json) -> Json:
-        """The delta with what of it can be told by now."""
+        """Returns the delta with what of it can be restored by now."""
         found: Json = {}
         for name, value in delta.items():
             if name in MASKED_TEXT_FIELDS and isinstance(value, str):
@@ -647,8 +647,8 @@ class ChoiceRestorer:
         return found
 
     def rest(self, upto: Json | None = None) -> Json:
-        """A delta of what was held back of all that `upto`, the next one, does not go on with; {} if there is none.
-        A delta that says nothing ends nothing; None: there is no next one."""
+        """Returns a delta of all held-back text that `upto`, the next delta, does not continue; {} if there is none. An
+        empty next delta ends nothing; None: there is no next one."""
         if upto is not None and not any(
             upto.get(name) for name in (*MASKED_TEXT_FIELDS, "tool_calls", "thinking_blocks")
         ):
@@ -680,7 +680,7 @@ class ChoiceRestorer:
         return found
 
     def _thoughts(self, block: Any) -> list[Any]:
-        """The block, behind what was held back of a thought that it ends: a signature comes after its text."""
+        """Returns the block, preceded by the held-back text of a thought that it ends: a signature follows its text."""
         if not isinstance(block, dict) or not isinstance(block.get("thinking"), str):
             return [restored(block, self._vault)]
         self._thought = self._thought or TextRestorer(self._vault)
