@@ -274,17 +274,29 @@ def recent_texts(material: WindowInputs) -> tuple[str, ...]:
     return tuple(text for text in (words_of(message.body) for message in spoken) if text)
 
 
-def as_artifact(quotable: Sequence[TranscriptMessage]) -> Artifact:
-    """Joins old turns into one artifact with the source `turns:N-M`; the same text always gets the same id."""
-    content = "\n".join(f"{each.turn} {each.speaker}: {each.text}" for each in quotable)
-    return Artifact(
-        artifact_id=ids.artifact_id(content),
-        artifact_type=ArtifactType.CONVERSATION,
-        content=content,
-        size_chars=sum(len(each.text) for each in quotable),
-        source=f"turns:{quotable[0].turn}-{quotable[-1].turn}",
-        historical=True,
-    )
+class OldTurns:
+    """Messages of old turns that may be quoted, in the order of the conversation."""
+
+    def __init__(self, messages: Sequence[TranscriptMessage]) -> None:
+        self.messages = messages
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Positions among them, by the messages' indexes."""
+        return {message.index: place for place, message in enumerate(self.messages)}
+
+    @cached_property
+    def artifact(self) -> Artifact:
+        """All of them as one artifact with the source `turns:N-M`; the same text always gets the same id."""
+        content = "\n".join(f"{each.turn} {each.speaker}: {each.text}" for each in self.messages)
+        return Artifact(
+            artifact_id=ids.artifact_id(content),
+            artifact_type=ArtifactType.CONVERSATION,
+            content=content,
+            size_chars=sum(len(each.text) for each in self.messages),
+            source=f"turns:{self.messages[0].turn}-{self.messages[-1].turn}",
+            historical=True,
+        )
 
 
 def words_of(body: Mapping[str, Any], documents: Sequence[Artifact] = ()) -> str:
@@ -398,6 +410,8 @@ class GreedyFit:
     _heads: Counter[str] = field(default_factory=Counter)
     """Number of quoted messages by their head, which is written once for several in a row."""
     _has_items: bool = False
+    _labels: dict[int, int] = field(default_factory=dict)
+    """Characters of an artifact's label, by its identity."""
     _counted: dict[int, int] = field(default_factory=dict)
     """Tokens of passages by identity, since a passage is tried again whenever the limit grows."""
     _tried: list[PassageCandidate] = field(default_factory=list)
@@ -427,11 +441,14 @@ class GreedyFit:
                 break
             passage = candidate.passage
             least = (passage.end - passage.start) / tuning.TOKEN_CHARS / 2
-            surely_long = passage.start > 0 and tuning.ELISION_TOKENS + least > room  # the cheapest test first
-            is_barred = self.block_fixed and not self._in_window(candidate)
+            may_share_head = self._heads and passage.start == 0 and isinstance(candidate.of, TranscriptMessage)
+            surely_long = not may_share_head and tuning.ELISION_TOKENS + least > room  # the cheapest test first
+            if surely_long or (self.block_fixed and not self._in_window(candidate)):
+                left.append(candidate)
+                continue
             is_begun = self._passages[id(candidate.of)] and not candidate.summary
             around = tuning.ELISION_TOKENS if is_begun else self._around(candidate)
-            if surely_long or is_barred or around + least > room:
+            if around + least > room:
                 left.append(candidate)
                 continue
             tokens = self._counted.get(id(candidate))
@@ -522,7 +539,10 @@ class GreedyFit:
         heading = len(candidate.passage.heading) / tuning.TOKEN_CHARS + more
         if self._in_window(candidate):
             return heading + tuning.EXTRACT_TOKENS
-        return heading + tuning.ITEM_LABEL_TOKENS + block + len(of.search_label) / tuning.TOKEN_CHARS
+        label = self._labels.get(id(of))
+        if label is None:
+            label = self._labels[id(of)] = len(of.search_label)
+        return heading + tuning.ITEM_LABEL_TOKENS + block + label / tuning.TOKEN_CHARS
 
     def _in_window(self, candidate: PassageCandidate) -> bool:
         return candidate.message is not None and candidate.message >= self.first

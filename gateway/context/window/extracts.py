@@ -16,9 +16,9 @@ from typing import Any, assert_never
 from gateway.context.window import tuning
 from gateway.context.window.candidates import (
     GreedyFit,
+    OldTurns,
     PassageCandidate,
     TranscriptMessage,
-    as_artifact,
     best_first,
     candidates,
     latest_first,
@@ -250,7 +250,9 @@ def _selection(
     quoted = [c for c in passages if isinstance(c.of, TranscriptMessage)]
     renderings = {rendering.artifact.artifact_id: rendering for rendering in extracts}
     names = frozenset(renderings)
-    return replace(frozen, renderings=frozen.renderings | renderings, quoted=names, turns=recalled(quotable, quoted))
+    return replace(
+        frozen, renderings=frozen.renderings | renderings, quoted=names, turns=recalled(OldTurns(quotable), quoted)
+    )
 
 
 def extract(artifact: Artifact, taken: Iterable[PassageCandidate]) -> ArtifactRendering:
@@ -287,22 +289,22 @@ def without_repeated(rendering: ArtifactRendering, window: Sequence[str]) -> Art
     return replace(rendering, spans=spans, headings=headings) if spans or rendering.text else None
 
 
-def recalled(quotable: Sequence[TranscriptMessage], taken: Iterable[PassageCandidate]) -> RecalledExcerpts | None:
+def recalled(old: OldTurns, taken: Iterable[PassageCandidate]) -> RecalledExcerpts | None:
     """Returns excerpts of the old messages, in the order of the conversation; None if nothing of them was taken."""
     spans: dict[int, Spans] = {}
     for candidate in sorted(taken, key=lambda c: (c.message or 0, c.passage.start)):
-        here = spans.setdefault(candidate.message or 0, [])
         if isinstance(candidate.of, TranscriptMessage):
+            here = spans.setdefault(old.places[candidate.of.index], [])
             _add(here, candidate.of.text, candidate.passage.start, candidate.passage.end)
+    if not spans:
+        return None
     excerpts: list[OldExcerpt] = []
-    complete = True  # whether everything up to here is shown
-    for message in quotable:
-        here = spans.get(message.index, [])
-        if here:
-            shown = [(0, len(message.text))] if _is_whole(here, message.text) else here
-            excerpts.append(OldExcerpt(message.turn, message.speaker, message.text, tuple(shown), follows=complete))
-        complete = bool(here)
-    return RecalledExcerpts(as_artifact(quotable), tuple(excerpts), more=not complete) if excerpts else None
+    for place, here in spans.items():
+        message = old.messages[place]
+        shown = [(0, len(message.text))] if _is_whole(here, message.text) else here
+        follows = place == 0 or place - 1 in spans  # whether everything up to here is shown
+        excerpts.append(OldExcerpt(message.turn, message.speaker, message.text, tuple(shown), follows=follows))
+    return RecalledExcerpts(old.artifact, tuple(excerpts), more=len(old.messages) - 1 not in spans)
 
 
 def _add(spans: Spans, text: str, start: int, end: int) -> bool:

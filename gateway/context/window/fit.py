@@ -16,6 +16,7 @@ from math import inf
 from gateway.context.window import tuning
 from gateway.context.window.candidates import (
     GreedyFit,
+    OldTurns,
     PassageCandidate,
     SegmentRoom,
     TranscriptMessage,
@@ -84,18 +85,18 @@ class ShownInFull:
         self._held: list[PassageCandidate] = []
         self._same: dict[str, list[Artifact]] = defaultdict(list)
         self._repeats = fitting.material.repeats
-        self._known: dict[tuple[int, int], bool] = {}
+        self._known: dict[int, dict[int, bool]] = {}
         for artifact in fitting.material.placed:
             self._same[artifact.content_id].append(artifact)
 
     def has(self, candidate: PassageCandidate, first: int) -> bool:
         """Returns whether the window shows a candidate in full: as a message, as an artifact too small to be reduced,
         in another artifact with the same content, or as a PDF that the model reads itself."""
-        key = id(candidate.of), first
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._has(candidate.of, first)
-        return known
+        known = self._known.setdefault(first, {})
+        found = known.get(id(candidate.of))
+        if found is None:
+            found = known[id(candidate.of)] = self._has(candidate.of, first)
+        return found
 
     def absent(self, found: list[PassageCandidate], first: int) -> list[PassageCandidate]:
         """Returns the candidates that the window does not show in full, and holds back the others."""
@@ -106,9 +107,7 @@ class ShownInFull:
 
     def outside(self, found: list[PassageCandidate], first: int) -> list[PassageCandidate]:
         """Returns the candidates that the window does not show in full, and holds back none."""
-        each = {id(c.of): c for c in found}
-        absent = {key for key, one in each.items() if not self.has(one, first)}
-        return [c for c in found if id(c.of) in absent]
+        return [c for c in found if not self.has(c, first)]
 
     def released(self, first: int) -> list[PassageCandidate]:
         """Returns the held candidates that a window that has become smaller no longer shows in full."""
@@ -145,6 +144,7 @@ class WindowPacker:
         self._shown = ShownInFull(fitting, self._minimum)
         first, left_out = self._minimum.first, self._minimum.left_out
         self._quotable = transcript(self._material, left_out)
+        self._old_turns = cache(self._before)
         self.taken = GreedyFit(
             fitting.counting,
             first,
@@ -397,6 +397,10 @@ class WindowPacker:
             return artifact.call is not None
         return index < first or index in self._minimum.left_out
 
+    def _before(self, first: int) -> OldTurns:
+        left_out = self._minimum.left_out
+        return OldTurns([m for m in self._quotable if m.index < first or m.index in left_out])
+
     def _selection(self) -> WindowSelection:
         first, left_out = self.taken.first, self._minimum.left_out
         chosen: dict[str, list[PassageCandidate]] = defaultdict(list)
@@ -410,13 +414,12 @@ class WindowPacker:
                 chosen[candidate.of.artifact_id].append(candidate)
         artifacts = {a.artifact_id: a for a in self._material.searched}
         extracts = {key: self._extract(artifacts[key], taken, first) for key, taken in chosen.items()}
-        outside = [m for m in self._quotable if m.index < first or m.index in left_out]
         return WindowSelection(
             first,
             frozenset(index for index in left_out if index >= first),
             {**self._minimum.pointers, **extracts},
             frozenset(chosen),
-            recalled(outside, quoted),
+            recalled(self._old_turns(first), quoted),
             frozen=False,
             keeps_block=self._minimum.keeps_block,
             segments=self.segments.taken,
