@@ -144,7 +144,7 @@ class WindowPacker:
         self._shown = ShownInFull(fitting, self._minimum)
         first, left_out = self._minimum.first, self._minimum.left_out
         self._quotable = transcript(self._material, left_out)
-        self._old_turns = cache(self._before)
+        self._old_turns: dict[int, OldTurns] = {}
         self.taken = GreedyFit(
             fitting.counting,
             first,
@@ -399,7 +399,9 @@ class WindowPacker:
 
     def _before(self, first: int) -> OldTurns:
         left_out = self._minimum.left_out
-        return OldTurns([m for m in self._quotable if m.index < first or m.index in left_out])
+        if first not in self._old_turns:
+            self._old_turns[first] = OldTurns([m for m in self._quotable if m.index < first or m.index in left_out])
+        return self._old_turns[first]
 
     def _selection(self) -> WindowSelection:
         first, left_out = self.taken.first, self._minimum.left_out
@@ -419,7 +421,7 @@ class WindowPacker:
             frozenset(index for index in left_out if index >= first),
             {**self._minimum.pointers, **extracts},
             frozenset(chosen),
-            recalled(self._old_turns(first), quoted),
+            recalled(self._before(first), quoted),
             frozen=False,
             keeps_block=self._minimum.keeps_block,
             segments=self.segments.taken,
